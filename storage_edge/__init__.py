@@ -1,0 +1,1 @@
+"""The storage edge: a caching proxy for the raw files and archives of repositories."""
