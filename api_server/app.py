@@ -1,0 +1,110 @@
+"""The one place where the parts of the API server are joined; the process and the tests make it here alike."""
+
+import datetime
+from collections.abc import AsyncIterator
+
+import aiohttp
+import aiohttp_cors
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from api_server.git.repositories import Repositories
+from api_server.platform import edges
+from api_server.platform.groups.handlers import routes as groups
+from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
+from api_server.platform.projects.access import PROJECTS
+from api_server.platform.projects.handlers import routes as projects
+from api_server.platform.users import root
+from api_server.platform.users.handlers import routes as users
+from api_server.settings import Settings
+from api_server.state import database
+from api_server.state.queue import Queue
+from api_server.state.recent import Recent
+from api_server.state.secrets import open_vault
+from api_server.web.auth import TOKENS
+from api_server.web.conditional import entity_tags
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, Clock
+from api_server.web.errors import api_errors
+from api_server.web.request_log import request_log
+from common import operations
+
+#: Everything below /api/v4, in the order in which paths are tried.
+API = [users, groups, projects]
+
+
+def create_app(settings: Settings, clock: Clock = lambda: datetime.datetime.now(datetime.UTC)) -> web.Application:
+    """The API server. The database that `settings` names has to be migrated already."""
+    registry = CollectorRegistry()
+    app = web.Application(middlewares=[request_log(registry)], client_max_size=settings.body_limit)
+    app[SETTINGS] = settings
+    app[CLOCK] = clock
+    app[VAULT] = open_vault(settings.data_dir / "secret_key")
+    app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
+    app[QUEUE] = Queue(settings.database_url)
+    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _worker])
+    app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
+    app.add_subapp("/api/v4", _api())
+    _add_tasks(app)
+    return app
+
+
+def _api() -> web.Application:
+    api = web.Application(middlewares=[api_errors, entity_tags, edges.tell_edges])
+    for routes in API:
+        routes.register(api)
+    options = aiohttp_cors.ResourceOptions(expose_headers="*", allow_headers="*", allow_methods="*", max_age=600)
+    cors = aiohttp_cors.setup(api, defaults={"*": options})
+    for resource in api.router.resources():
+        cors.add(resource)
+    return api
+
+
+def _add_tasks(app: web.Application) -> None:
+    queue = app[QUEUE]
+
+    async def purge_edges(keys: list[str]) -> None:
+        await app[edges.EDGES].purge(keys)
+
+    async def remove_project_data(project_id: int) -> None:
+        await app[REPOSITORIES].delete(project_id)
+
+    queue.add(edges.TASK, purge_edges, attempts=15)
+    queue.add("remove_project_data", remove_project_data, attempts=5)
+
+
+async def _database(app: web.Application) -> AsyncIterator[None]:
+    settings = app[SETTINGS]
+    async with database.connect(
+        settings.database_url,
+        base_url=settings.base_url,
+        size=settings.database_pool,
+        prepares=settings.prepare_statements,
+    ) as connected:
+        app[DATABASE] = connected
+        app[TOKENS] = Recent(connected)
+        app[PROJECTS] = Recent(connected)
+        yield
+
+
+async def _internal_session(app: web.Application) -> AsyncIterator[None]:
+    async with aiohttp.ClientSession() as session:
+        app[INTERNAL_SESSION] = session
+        app[edges.EDGES] = edges.Edges(app[SETTINGS], session)
+        yield
+
+
+async def _administrator(app: web.Application) -> AsyncIterator[None]:
+    await root.ensure_administrator(app[DATABASE], app[VAULT], app[SETTINGS].root_token)
+    yield
+
+
+async def _worker(app: web.Application) -> AsyncIterator[None]:
+    if not app[SETTINGS].work:
+        yield
+        return
+    async with app[QUEUE].working():
+        yield
+
+
+async def _ping(app: web.Application) -> None:
+    await app[DATABASE].value("SELECT 1")

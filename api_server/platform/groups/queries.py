@@ -1,0 +1,159 @@
+"""Statements about groups and namespaces."""
+
+from typing import Any
+
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_ENTITIES = read_sql("api_server.platform.groups")
+GROUP = _ENTITIES["group"]
+
+#: Groups that a user sees: public and internal ones, and those above and below the groups with a membership of hers.
+_VISIBLE = """
+    (%(admin)s OR namespaces.visibility IN ('public', 'internal') OR namespaces.lineage && ARRAY(
+        SELECT members.namespace_id FROM members WHERE members.user_id = %(user_id)s
+            AND members.namespace_id IS NOT NULL
+            AND (members.expires_at IS NULL OR members.expires_at > current_date)))
+"""
+LISTING = Listing(
+    GROUP,
+    f"""
+    SELECT namespaces.* FROM namespaces
+    WHERE namespaces.kind = 'group' AND {_VISIBLE}
+        AND (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
+        AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
+        AND (NOT %(owned)s OR namespace_role(namespaces, %(user_id)s) = 50)
+        AND (%(min_access_level)s::int IS NULL OR namespace_role(namespaces, %(user_id)s) >= %(min_access_level)s)
+        AND (%(search)s::text IS NULL OR namespaces.name ILIKE '%%' || %(search)s || '%%'
+            OR namespaces.path ILIKE '%%' || %(search)s || '%%')
+    """,
+    {"name": "name", "path": "path"},
+)
+
+
+async def list_groups(database: Executor, page: Page, **filters: Any) -> Listed:
+    return await LISTING.read(database, page, **filters)
+
+
+NAMESPACES = Listing(
+    _ENTITIES["namespace"],
+    """
+    SELECT namespaces.* FROM namespaces
+    WHERE (%(admin)s OR namespaces.owner_id = %(user_id)s
+            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s) >= 10))
+        AND (%(search)s::text IS NULL OR namespaces.full_path ILIKE '%%' || %(search)s || '%%')
+    """,
+)
+
+SHOW_NAMESPACE = one(
+    _ENTITIES["namespace"],
+    """
+    SELECT namespaces.* FROM namespaces
+    WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))
+        AND (%(admin)s OR namespaces.owner_id = %(user_id)s
+            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s) >= 10))
+    """,
+)
+
+
+async def show_namespace(
+    database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
+) -> str | None:
+    row = await database.row(SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin)
+    return row and row.entity
+
+
+FIND_GROUP = Statement("""
+    SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
+        namespaces.lineage, namespaces.visibility,
+        namespace_role(namespaces, %(user_id)s) AS role,
+        coalesce((SELECT users.external FROM users WHERE users.id = %(user_id)s), true) AS external,
+        coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
+    FROM namespaces
+    WHERE namespaces.kind = 'group' AND namespaces.id = coalesce(
+        %(id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+""")
+
+
+async def find_group(database: Executor, *, group_id: int | None, path: str | None, user_id: int | None) -> Row | None:
+    return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id)
+
+
+SHOW_GROUP = one(GROUP, "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s")
+
+
+async def show_group(database: Executor, group_id: int) -> str:
+    return str((await database.row(SHOW_GROUP, id=group_id)).entity)
+
+
+CREATE_GROUP = """
+    INSERT INTO namespaces (kind, parent_id, name, path, full_path, full_name, description, visibility)
+    VALUES ('group', %(parent_id)s, %(name)s, %(path)s, %(full_path)s, %(full_name)s, %(description)s, %(visibility)s)
+    RETURNING id
+"""
+
+SET_LINEAGE = """
+    UPDATE namespaces SET lineage = %(lineage)s WHERE id = %(id)s
+"""
+
+FULL_NAME = """
+    SELECT namespaces.full_name FROM namespaces WHERE namespaces.id = %(id)s
+"""
+
+
+async def create_group(transaction: Transaction, *, lineage: list[int], parent_id: int | None, **values: Any) -> int:
+    """The new id. `lineage` are the ids of the groups above it."""
+    above = await transaction.value(FULL_NAME, id=parent_id)
+    full_name = f"{above} / {values['name']}" if above else values["name"]
+    group_id = int(await transaction.value(CREATE_GROUP, parent_id=parent_id, full_name=full_name, **values))
+    await transaction.row(SET_LINEAGE, id=group_id, lineage=[*lineage, group_id])
+    return group_id
+
+
+UPDATE_GROUP = """
+    UPDATE namespaces SET
+        name = coalesce(%(name)s, name),
+        description = coalesce(%(description)s, description),
+        visibility = coalesce(%(visibility)s, visibility),
+        updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def update_group(transaction: Transaction, group_id: int, **values: Any) -> None:
+    """Changes what is not None."""
+    await transaction.row(UPDATE_GROUP, id=group_id, **values)
+
+
+PROJECTS_BELOW = """
+    SELECT projects.id, projects.full_path FROM projects
+    JOIN namespaces ON namespaces.id = projects.namespace_id WHERE %(id)s = ANY (namespaces.lineage)
+"""
+
+
+async def projects_below(database: Executor, group_id: int) -> list[Row]:
+    """id and full_path of the projects in the group and its subgroups."""
+    return await database.rows(PROJECTS_BELOW, id=group_id)
+
+
+MOST_VISIBLE_BELOW = """
+    SELECT max(CASE visibility WHEN 'public' THEN 2 WHEN 'internal' THEN 1 ELSE 0 END) FROM (
+        SELECT namespaces.visibility FROM namespaces WHERE namespaces.parent_id = %(id)s
+        UNION ALL SELECT projects.visibility FROM projects WHERE projects.namespace_id = %(id)s
+    ) children
+"""
+
+
+async def most_visible_below(database: Executor, group_id: int) -> int:
+    """0 private, 1 internal, 2 public; of the direct subgroups and projects."""
+    return int(await database.value(MOST_VISIBLE_BELOW, id=group_id) or 0)
+
+
+DELETE_GROUP = """
+    DELETE FROM namespaces WHERE id = %(id)s
+"""
+
+
+async def delete_group(transaction: Transaction, group_id: int) -> None:
+    """With its subgroups and projects."""
+    await transaction.row(DELETE_GROUP, id=group_id)

@@ -1,0 +1,1 @@
+"""Members of groups and projects, and the roles that they give."""

@@ -1,0 +1,32 @@
+"""References to projects and groups in URLs: ids, full paths, and the old paths of what has moved."""
+
+from typing import NoReturn
+from urllib.parse import quote
+
+from aiohttp import web
+
+from api_server.state.database import MAX_BIGINT
+from api_server.web import context
+from api_server.web.errors import ApiError
+
+
+def id_in(reference: str) -> int | None:
+    """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path."""
+    if reference.isascii() and reference.removeprefix("-").isdecimal() and len(reference) < 20:
+        number = int(reference)
+        return number if abs(number) <= MAX_BIGINT else -1
+    return -1 if reference.isascii() and reference.removeprefix("-").isdecimal() else None
+
+
+def redirect(request: web.Request, reference: str, current_id: int) -> NoReturn:
+    """301 to the same URL by id for reading; 405 for everything else, as GitLab answers for old paths."""
+    if request.method not in ("GET", "HEAD"):
+        raise ApiError(405, {"message": "Non GET methods are not allowed for moved projects"})
+    old = quote(reference, safe="")
+    path = request.rel_url.raw_path.replace(old, str(current_id), 1)
+    if str(current_id) not in path:  # the client encoded the path in another way
+        head, _, tail = request.rel_url.raw_path.partition(request.match_info["id"])
+        path = f"{head}{current_id}{tail}"
+    query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
+    url = f"{context.settings(request).base_url}{path}{query}"
+    raise web.HTTPMovedPermanently(url, text=f"This resource has been moved permanently to {url}")

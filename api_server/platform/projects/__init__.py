@@ -1,0 +1,1 @@
+"""Projects: a repository with its settings, in a group or in a user's own namespace."""

@@ -1,0 +1,177 @@
+"""`/projects` (supporting resource)."""
+
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.platform import paths
+from api_server.platform.groups.access import find_group
+from api_server.platform.projects import changes, queries
+from api_server.platform.projects.access import Project, find_project
+from api_server.platform.visibility import Visibility
+from api_server.web import context
+from api_server.web.access import SIGNED_IN, Role, group, project
+from api_server.web.answers import json_text
+from api_server.web.authorship import author
+from api_server.web.errors import bad_parameters
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+FeatureAccess = Literal["disabled", "private", "enabled"]
+
+
+@attrs.frozen(kw_only=True)
+class ListProjects(Paginated):
+    membership: bool = False
+    owned: bool = False
+    search: str | None = None
+    visibility: Visibility | None = None
+    archived: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListGroupProjects(ListProjects):
+    id: str
+    include_subgroups: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ProjectSettings:
+    """What can be set when a project is made and later."""
+
+    description: str | None = None
+    visibility: Visibility | None = None
+    default_branch: str | None = None
+    ci_config_path: str | None = None
+    public_jobs: bool | None = None
+    repository_access_level: FeatureAccess | None = None
+    builds_access_level: FeatureAccess | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CreateProject(ProjectSettings):
+    name: str | None = None
+    path: str | None = None
+    namespace_id: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ProjectId:
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class UpdateProject(ProjectSettings, ProjectId):
+    name: str | None = None
+    path: str | None = None
+    only_allow_merge_if_pipeline_succeeds: bool | None = None
+    only_allow_merge_if_all_status_checks_passed: bool | None = None
+
+
+@routes.get("/projects", access=SIGNED_IN)
+async def list_projects(request: web.Request) -> web.Response:
+    """The projects that the caller can see."""
+    return await _listed(request, await parse(request, ListProjects))
+
+
+@routes.get("/groups/{id}/projects", access=group())
+async def list_group_projects(request: web.Request) -> web.Response:
+    wanted = await parse(request, ListGroupProjects)
+    found = await find_group(request, wanted.id)
+    return await _listed(request, wanted, group_id=found.id, include_subgroups=wanted.include_subgroups)
+
+
+async def _listed(
+    request: web.Request, wanted: ListProjects, group_id: int | None = None, *, include_subgroups: bool = False
+) -> web.Response:
+    page = wanted_page(wanted, queries.LISTING)
+    who = caller(request)
+    listed = await queries.list_projects(
+        context.database(request),
+        page,
+        viewer_id=who.user_id,
+        admin=who.admin,
+        membership=wanted.membership,
+        owner_id=who.user_id if wanted.owned else None,
+        group_id=group_id,
+        include_subgroups=include_subgroups,
+        visibility=wanted.visibility,
+        archived=wanted.archived,
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post("/projects", access=SIGNED_IN)
+async def create_project(request: web.Request) -> web.Response:
+    """A project in the caller's own namespace, or in a group where she is at least Developer."""
+    wanted = await parse(request, CreateProject)
+    if not (wanted.name or wanted.path):
+        raise bad_parameters("name, path are missing, at least one parameter must be provided")
+    who = caller(request)
+    async with context.database(request).transaction() as transaction:
+        namespace = await changes.namespace_for_new_project(transaction, wanted.namespace_id, who)
+        project_id = await changes.create(
+            transaction,
+            namespace,
+            who,
+            author(request),
+            name=wanted.name or wanted.path,
+            path=wanted.path or paths.path_from(wanted.name or ""),
+            **attrs.asdict(wanted, filter=lambda field, _: field.name in _SETTINGS)
+            | {"visibility": wanted.visibility or "private"},
+        )
+        shown = await queries.show_project(transaction, project_id, who.user_id)
+    return json_text(shown, status=201)
+
+
+_SETTINGS = frozenset(field.name for field in attrs.fields(ProjectSettings))
+
+
+@routes.get("/projects/{id}", access=project())
+async def show_project(request: web.Request) -> web.Response:
+    wanted = await parse(request, ProjectId)
+    found = await find_project(request, wanted.id)
+    return json_text(await queries.show_project(context.database(request), found.id, caller(request).user_id))
+
+
+@routes.put("/projects/{id}", access=project(Role.MAINTAINER))
+async def update_project(request: web.Request) -> web.Response:
+    wanted = await parse(request, UpdateProject)
+    found = await find_project(request, wanted.id)
+    values = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+    return json_text(await _changed(request, found, archived=None, **values))
+
+
+@routes.post("/projects/{id}/archive", access=project(Role.OWNER))
+async def archive_project(request: web.Request) -> web.Response:
+    """Nothing can be pushed to an archived project."""
+    wanted = await parse(request, ProjectId)
+    return json_text(await _changed(request, await find_project(request, wanted.id), archived=True), status=201)
+
+
+@routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
+async def unarchive_project(request: web.Request) -> web.Response:
+    wanted = await parse(request, ProjectId)
+    return json_text(await _changed(request, await find_project(request, wanted.id), archived=False), status=201)
+
+
+@routes.delete("/projects/{id}", access=project(Role.OWNER))
+async def delete_project(request: web.Request) -> web.Response:
+    """With its repository and all that belongs to it."""
+    wanted = await parse(request, ProjectId)
+    found = await find_project(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        await changes.delete(transaction, found, author(request))
+    return web.json_response({"message": "202 Accepted"}, status=202)
+
+
+async def _changed(request: web.Request, found: Project, **values: Any) -> str:
+    async with context.database(request).transaction() as transaction:
+        before = await queries.lock_project(transaction, found.id)
+        await changes.update(transaction, found, before, author(request), **values)
+        return await queries.show_project(transaction, found.id, caller(request).user_id)

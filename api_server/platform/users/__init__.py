@@ -1,0 +1,1 @@
+"""Users: accounts, made and changed by administrators."""

@@ -1,0 +1,144 @@
+"""What making, changing and removing an account means, each in the caller's transaction."""
+
+import os
+import re
+
+import attrs
+
+from api_server.platform import edges, paths
+from api_server.platform.users import queries
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.queue import enqueue
+from api_server.state.secrets import Vault
+from api_server.web.errors import ApiError, conflict, invalid, not_found
+
+_EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
+_TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
+
+
+@attrs.frozen(kw_only=True)
+class NewUser:
+    """An account to be."""
+
+    username: str
+    name: str
+    email: str
+    confirmed: bool = False
+    admin: bool = False
+    external: bool = False
+    can_create_group: bool = True
+    projects_limit: int = 100_000
+    password_hash: str | None = None
+    bio: str | None = None
+    location: str | None = None
+    public_email: str | None = None
+    website_url: str | None = None
+    organization: str | None = None
+
+
+async def create(transaction: Transaction, vault: Vault, user: NewUser, author: Author) -> int:
+    """The id of the new account, which has a namespace of its own. Raises 400 and 409 as GitLab words them."""
+    if problems := _problems(username=user.username, email=user.email):
+        raise invalid(problems)
+    seed, token = _static_object_token(vault)
+    try:
+        user_id = await queries.create_user(
+            transaction,
+            **attrs.asdict(user),
+            static_object_seed=seed,
+            static_object_digest=secrets.digest(token),
+        )
+        await paths.create_user_namespace(transaction, user_id, user.username, user.name)
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    await _record(transaction, "user_created", author, user_id, user.username, f"User {user.username} created")
+    return user_id
+
+
+async def update(transaction: Transaction, user_id: int, author: Author, **values: str | None) -> None:
+    """Changes what is not None. Raises 404, 400, 409."""
+    before = await _found(transaction, user_id)
+    if problems := _problems(username=values["username"], email=values["email"]):
+        raise invalid(problems)
+    try:
+        await queries.update_user(transaction, user_id, **values)
+        if values["username"] and values["username"] != before.username:
+            await paths.rename_user_namespace(transaction, user_id, values["username"])
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    changed = sorted(name for name, value in values.items() if value is not None)
+    message = f"Changed {', '.join(name.removesuffix('_hash') for name in changed) or 'nothing'}"
+    await _record(transaction, "user_updated", author, user_id, before.username, message)
+
+
+async def delete(transaction: Transaction, user_id: int, author: Author) -> None:
+    """Removes the account; the repositories of its projects are removed by a task."""
+    user = await _found(transaction, user_id)
+    for project in await queries.personal_projects(transaction, user_id):
+        await enqueue(transaction, "remove_project_data", project_id=project.id)
+        await edges.changed(transaction, edges.project_key(project.id))
+    await queries.delete_user(transaction, user_id)
+    await _record(transaction, "user_destroyed", author, user_id, user.username, "User destroyed")
+
+
+async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
+    """Whether that was a change. Raises 404."""
+    user = await _found(transaction, user_id)
+    changed = await queries.set_state(transaction, user_id, state)
+    if changed:
+        verb = "blocked" if state == "blocked" else "unblocked"
+        await _record(transaction, f"user_{verb}", author, user_id, user.username, f"User {verb}")
+    return changed
+
+
+async def new_static_object_token(transaction: Transaction, vault: Vault, user_id: int, author: Author) -> str:
+    """The user's new static-object token; the old one is no longer valid."""
+    user = await _found(transaction, user_id)
+    seed, token = _static_object_token(vault)
+    await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
+    await _record(
+        transaction, "static_object_token_rotated", author, user_id, user.username, "Static object token rotated"
+    )
+    return token
+
+
+def _static_object_token(vault: Vault) -> tuple[bytes, str]:
+    seed = os.urandom(20)
+    return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
+
+
+async def _found(transaction: Transaction, user_id: int) -> Row:
+    user = await queries.find_user(transaction, user_id)
+    if user is None:
+        raise not_found("User")
+    return user
+
+
+def _problems(*, username: str | None, email: str | None) -> dict[str, list[str]]:
+    problems = {}
+    if email is not None and not (_EMAIL.fullmatch(email) and len(email) <= 254):
+        problems["email"] = ["is invalid"]
+    if username is not None and (problem := paths.problem_with(username)):
+        problems["username"] = [problem]
+    return problems
+
+
+def _conflict(taken: Conflict) -> ApiError:
+    return conflict(_TAKEN.get(taken.constraint, "Username has already been taken"))
+
+
+async def _record(
+    transaction: Transaction, event_type: str, author: Author, user_id: int, username: str, message: str
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=Entity(type="User", id=user_id, path=username),
+        target_type="User",
+        target_id=user_id,
+        target_details=username,
+        message=message,
+    )

@@ -1,0 +1,57 @@
+"""What an operator sets for the API server process (flags, environment, TOML file)."""
+
+from pathlib import Path
+from typing import Literal
+
+import typed_settings
+from typed_settings import option, secret
+
+from common.logs import LogFormat
+
+Tier = Literal["free", "premium", "ultimate"]
+Offering = Literal["self_managed", "dedicated", "saas"]
+
+
+@typed_settings.settings(frozen=True, kw_only=True)
+class Settings:
+    """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
+
+    database_url: str = secret(help="PostgreSQL, as postgresql://user:password@host:port/name")
+    data_dir: Path = option(help="repositories, stored objects and the secret key live below this folder")
+    host: str = option(default="127.0.0.1", help="address to listen on")
+    port: int = option(default=8080, help="port to listen on")
+    external_url: str = option(default="", help="base of every URL in answers; default http://HOST:PORT")
+    root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
+
+    tier: Tier = option(default="ultimate", help="features above this tier answer 403")
+    offering: Offering = option(default="self_managed", help="where it runs; some features exist on some only")
+
+    object_store_url: str = option(default="", help="file:///... or s3://...; default is below data_dir")
+    edge_urls: list[str] = option(factory=list, help="base URLs of the storage edges that are told of changes")
+    edge_purge_token: str = secret(default="", help="token of the edges' purge API")
+    smtp_url: str = secret(default="", help="smtp://user:password@host:port; without it mail is written to files")
+    mail_from: str = option(default="forgelet@localhost", help="sender of mail")
+
+    allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
+    status_check_timeout: int = option(default=0, help="seconds until a pending result fails; 0 is never")
+    archive_builds_older_than: int = option(default=0, help="seconds after which jobs are archived; 0 is never")
+    runner_timeout: int = option(default=3600, help="seconds of silence after which a runner's job fails as stuck")
+    jobs_rate_limit: int = option(default=600, help="requests a minute and user for a project's jobs; 0 is off")
+    raw_rate_limit: int = option(default=300, help="requests a minute, project and path for raw files; 0 is off")
+    archive_rate_limit: int = option(default=60, help="requests a minute and user for archives; 0 is off")
+    anonymous_archive_rate_limit: int = option(
+        default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"
+    )
+
+    body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
+    artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
+    log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")
+    database_pool: int = option(default=10, help="connections to PostgreSQL of this process")
+    prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
+    work: bool = option(default=True, help="run background work in this process too")
+    log_format: LogFormat = option(default="console", help="how log lines look")
+
+    @property
+    def base_url(self) -> str:
+        """The external URL without a slash at its end."""
+        return (self.external_url or f"http://{self.host}:{self.port}").rstrip("/")

@@ -1,0 +1,240 @@
+"""PostgreSQL through aiopg: the pool, transactions, prepared statements, and the driver's errors as ours."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import aiopg
+import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from psycopg2.extras import NamedTupleCursor
+
+#: One row: a named tuple whose fields are the statement's columns. JSON columns are text.
+Row = Any
+
+#: Numbers that PostgreSQL's bigint holds; ids outside of them cannot exist.
+MAX_BIGINT = 2**63 - 1
+
+
+class Conflict(Exception):
+    """A row that a unique constraint forbids; `constraint` is the constraint's or the index's name."""
+
+    def __init__(self, constraint: str) -> None:
+        super().__init__(constraint)
+        self.constraint = constraint
+
+
+class LockNotAvailable(Exception):
+    """Somebody else holds the row for longer than `lock_timeout`."""
+
+
+class Statement(str):
+    """SQL that is prepared once per connection, for statements on hot paths; used like any other SQL text.
+
+    Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
+    """
+
+    __slots__ = ("execute", "name", "prepare")
+
+    def __new__(cls, sql: str) -> "Statement":
+        statement = super().__new__(cls, sql)
+        names: list[str] = []
+
+        def position(match: re.Match[str]) -> str:
+            if match[1] not in names:
+                names.append(match[1])
+            return f"${names.index(match[1]) + 1}"
+
+        positional = re.sub(r"%\((\w+)\)s", position, sql).replace("%%", "%")
+        arguments = ", ".join(f"%({name})s" for name in names)
+        statement.name = f"s_{hashlib.sha256(sql.encode()).hexdigest()[:24]}"
+        statement.prepare = f"PREPARE {statement.name} AS {positional}"
+        statement.execute = f"EXECUTE {statement.name}" + (f"({arguments})" if names else "")
+        return statement
+
+
+class Executor:
+    """What a query function is given: something that runs statements, a `Database` or a `Transaction`."""
+
+    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+        """All rows of a statement."""
+        raise NotImplementedError
+
+    async def row(self, statement: str, **parameters: Any) -> Row | None:
+        """The first row, or nothing."""
+        rows = await self.rows(statement, **parameters)
+        return rows[0] if rows else None
+
+    async def value(self, statement: str, **parameters: Any) -> Any:
+        """The first column of the first row, or nothing."""
+        row = await self.row(statement, **parameters)
+        return None if row is None else row[0]
+
+
+class Transaction(Executor):
+    """Statements that take effect together. Given by `Database.transaction()`."""
+
+    def __init__(self, connection: aiopg.Connection, prepared: set[str] | None) -> None:
+        self._connection = connection
+        self._prepared = prepared
+
+    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+        return await _run(self._connection, self._prepared, statement, parameters)
+
+
+class Database(Executor):
+    """The pool. Its own `rows`, `row` and `value` are for reading; whatever writes runs in a `transaction()`.
+
+    Reads are tried a second time when the pooled connection turns out to be dead.
+    """
+
+    def __init__(self, pool: aiopg.Pool, *, prepares: bool) -> None:
+        self._pool = pool
+        self._prepares = prepares
+        self._prepared: WeakKeyDictionary[aiopg.Connection, set[str]] = WeakKeyDictionary()
+        #: Counts this process's commits; what was read under an older number may have changed since.
+        self.generation = 0
+
+    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+        try:
+            async with self._connection() as connection:
+                return await _run(connection, self._prepared_on(connection), statement, parameters)
+        except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
+            if not _is_lost_connection(problem):
+                raise
+        async with self._connection() as connection:
+            return await _run(connection, self._prepared_on(connection), statement, parameters)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """All or nothing: commits at the end of the block, rolls back when it raises or is cancelled.
+
+        Raises `Conflict` and `LockNotAvailable` out of the statement that met them.
+        """
+        async with self._begun_connection() as connection:
+            try:
+                yield Transaction(connection, self._prepared_on(connection))
+            except BaseException:
+                await asyncio.shield(_roll_back(connection))
+                raise
+            try:
+                await asyncio.shield(_command(connection, "COMMIT"))
+            finally:
+                self.generation += 1
+
+    @asynccontextmanager
+    async def _begun_connection(self) -> AsyncIterator[aiopg.Connection]:
+        async with self._connection() as connection:
+            try:
+                await _command(connection, "BEGIN")
+            except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
+                if not _is_lost_connection(problem):
+                    raise
+                connection.close()
+            else:
+                yield connection
+                return
+        async with self._connection() as connection:
+            await _command(connection, "BEGIN")
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[aiopg.Connection]:
+        connection = await self._pool.acquire()
+        try:
+            yield connection
+        finally:
+            # A cancelled query goes on running in the server: its connection is given up, not reused.
+            if not connection.closed and connection.raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+                connection.close()
+            await asyncio.shield(self._pool.release(connection))
+
+    def _prepared_on(self, connection: aiopg.Connection) -> set[str] | None:
+        return self._prepared.setdefault(connection, set()) if self._prepares else None
+
+
+@asynccontextmanager
+async def connect(
+    url: str, *, base_url: str, size: int = 10, statement_timeout: float = 15, prepares: bool = True
+) -> AsyncIterator[Database]:
+    """A pool of up to `size` connections to `url` (postgresql://...); statements end after `statement_timeout` s.
+
+    `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a transaction-pooling
+    PgBouncer in between (where the four options have to be set for the database's role).
+    """
+    session = {
+        "timezone": "UTC",
+        "statement_timeout": int(statement_timeout * 1000),
+        "lock_timeout": 5000,
+        "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in session.items())
+    pool = await aiopg.create_pool(
+        url,
+        minsize=1,
+        maxsize=size,
+        timeout=statement_timeout + 5,
+        enable_json=False,
+        enable_hstore=False,
+        enable_uuid=False,
+        options=options,
+        on_connect=_read_json_as_text,
+    )
+    try:
+        yield Database(pool, prepares=prepares)
+    finally:
+        pool.terminate()
+        await pool.wait_closed()
+
+
+async def _read_json_as_text(connection: aiopg.Connection) -> None:
+    # psycopg2 would parse json and jsonb; the API passes that text on as it is.
+    for oid, array in ((114, 199), (3802, 3807)):
+        text = psycopg2.extensions.new_type((oid,), f"TEXT{oid}", lambda value, _cursor: value)
+        psycopg2.extensions.register_type(text, connection.raw)
+        psycopg2.extensions.register_type(
+            psycopg2.extensions.new_array_type((array,), f"TEXT{oid}[]", text), connection.raw
+        )
+
+
+async def _run(
+    connection: aiopg.Connection, prepared: set[str] | None, statement: str, parameters: dict[str, Any]
+) -> list[Row]:
+    async with connection.cursor(cursor_factory=NamedTupleCursor) as cursor:
+        try:
+            if isinstance(statement, Statement) and prepared is not None:
+                if statement.name not in prepared:
+                    await cursor.execute(statement.prepare)
+                    prepared.add(statement.name)
+                await cursor.execute(statement.execute, parameters)
+            else:
+                await cursor.execute(statement, parameters)
+        except psycopg2.errors.UniqueViolation as problem:
+            raise Conflict(problem.diag.constraint_name or "") from problem
+        except psycopg2.errors.LockNotAvailable as problem:
+            raise LockNotAvailable from problem
+        if cursor.description is None:
+            return []
+        rows: list[Row] = await cursor.fetchall()
+        return rows
+
+
+async def _command(connection: aiopg.Connection, sql: str) -> None:
+    async with connection.cursor() as cursor:
+        await cursor.execute(sql)
+
+
+async def _roll_back(connection: aiopg.Connection) -> None:
+    try:
+        await _command(connection, "ROLLBACK")
+    except (psycopg2.Error, asyncio.TimeoutError):
+        connection.close()
+
+
+def _is_lost_connection(problem: psycopg2.Error) -> bool:
+    """True where the server is gone; a statement that the server itself refused has an SQLSTATE."""
+    return isinstance(problem, psycopg2.InterfaceError) or problem.pgcode in (None, "57P01", "57P02", "57P03")

@@ -1,0 +1,106 @@
+"""How an entity's JSON is read: one at a time, or as a page of a list, in one statement each.
+
+An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The statements here
+put different rows under the name `page`; they are composed when the module that holds them is imported.
+"""
+
+from collections.abc import Mapping
+from importlib import resources
+from types import ModuleType
+
+import attrs
+
+from api_server.state.database import Executor, Row, Statement
+
+#: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
+MOST_COUNTED = 10_000
+
+
+def read_sql(package: ModuleType | str, name: str = "entities.sql") -> dict[str, str]:
+    """The named parts of an .sql file: each begins with a line `-- name: <name>`."""
+    text = resources.files(package).joinpath(name).read_text()
+    parts = [part.split("\n", 1) for part in text.split("-- name: ")[1:]]
+    return {title.strip(): body.strip().rstrip(";") for title, body in parts}
+
+
+def one(entity: str, rows: str) -> Statement:
+    """A statement that yields `entity` (JSON text) for each row of `rows`: a SELECT, or an INSERT or UPDATE with
+    RETURNING * (whose new values are what is shown)."""
+    return Statement(
+        f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
+        f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities"
+    )
+
+
+@attrs.frozen
+class Page:
+    """Which part of a list is wanted: `size` rows after `offset` rows (offset) or after the row `after` (keyset)."""
+
+    size: int = 20
+    offset: int = 0
+    after: int | None = None
+    order: str = "id"
+    descending: bool = True
+    #: Offset pagination tells how many rows there are.
+    counted: bool = True
+
+
+@attrs.frozen
+class Listed:
+    """A page as read: the JSON array as text, whether more follows, the last id on it, and the rows in all
+    (None when not counted, MOST_COUNTED + 1 when there are more than are counted)."""
+
+    body: str
+    more: bool
+    last_id: int | None
+    total: int | None
+
+
+class Listing:
+    """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
+    (public name -> column). Rows need a unique `id`."""
+
+    def __init__(self, entity: str, rows: str, orders: Mapping[str, str] | None = None) -> None:
+        self.orders = {"id": "id", **(orders or {})}
+        self._statements = {
+            (name, descending): Statement(_listing(entity, rows, column, descending=descending))
+            for name, column in self.orders.items()
+            for descending in (True, False)
+        }
+
+    async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
+        row: Row = await database.row(
+            self._statements[page.order, page.descending],
+            page_size=page.size,
+            page_offset=page.offset,
+            page_after=page.after,
+            page_counted=page.counted,
+            **parameters,
+        )
+        return Listed(row.body, row.more, row.last_id, row.total)
+
+
+def _listing(entity: str, rows: str, column: str, *, descending: bool) -> str:
+    direction = "DESC" if descending else "ASC"
+    comparison = "<" if descending else ">"
+    order = f"{column} {direction}" + ("" if column == "id" else f", id {direction}")
+    start = "9223372036854775807" if descending else "-1"
+    return f"""
+        WITH matching AS NOT MATERIALIZED ({rows}),
+        probe AS (
+            SELECT matching.* FROM matching
+            WHERE matching.id {comparison} coalesce(%(page_after)s::bigint, {start})
+            ORDER BY {order}
+            LIMIT %(page_size)s::bigint + 1 OFFSET %(page_offset)s::bigint
+        ),
+        page AS (
+            SELECT probe.*, row_number() OVER (ORDER BY {order}) AS position FROM probe
+            ORDER BY {order} LIMIT %(page_size)s::bigint
+        ),
+        entities AS ({entity})
+        SELECT coalesce((SELECT json_agg(entity ORDER BY position) FROM entities), '[]')::text AS body,
+            (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
+            (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
+            CASE WHEN %(page_counted)s::boolean THEN
+                (SELECT count(*) FROM (SELECT FROM matching LIMIT {MOST_COUNTED + 1}) counted) END AS total
+    """

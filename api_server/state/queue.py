@@ -1,0 +1,122 @@
+"""Background work, queued in the transaction of what caused it and run by workers (procrastinate, in our PostgreSQL)."""
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import structlog
+from procrastinate import App, RetryStrategy
+from procrastinate.contrib.aiopg import AiopgConnector
+from procrastinate.types import WorkerOptions
+
+from api_server.state.database import Transaction
+
+log = structlog.get_logger(__name__)
+
+Task = Callable[..., Awaitable[None]]
+
+#: Tasks at a time in one worker.
+CONCURRENCY = 10
+#: A worker gets this long to finish what it has begun when it is told to stop.
+GRACE_SECONDS = 20
+#: A worker that has not been heard of for this long is dead, and its work is given to others.
+STALLED_SECONDS = 30
+
+HOLD_QUEUEING_LOCK = """
+    SELECT pg_advisory_xact_lock(hashtextextended(%(queueing_lock)s, 0))
+"""
+
+ENQUEUE = """
+    SELECT unnest(procrastinate_defer_jobs_v1(ARRAY[
+        ROW('default', %(task)s, 0, %(lock)s, %(queueing_lock)s, %(arguments)s::jsonb, %(at)s)
+    ]::procrastinate_job_to_defer_v1[]))
+    WHERE %(queueing_lock)s::text IS NULL OR NOT EXISTS (
+        SELECT FROM procrastinate_jobs WHERE queueing_lock = %(queueing_lock)s AND status = 'todo'
+    )
+"""
+
+
+async def enqueue(
+    transaction: Transaction,
+    task: str,
+    *,
+    lock: str | None = None,
+    queueing_lock: str | None = None,
+    at: datetime.datetime | None = None,
+    **arguments: Any,
+) -> None:
+    """Queues `task(**arguments)` for when the transaction has committed, not before `at`.
+
+    Of the tasks with one `lock`, one runs at a time, in order. With a `queueing_lock` that a waiting task already
+    has, nothing is queued: that one will do.
+    """
+    if queueing_lock is not None:
+        await transaction.row(HOLD_QUEUEING_LOCK, queueing_lock=queueing_lock)
+    await transaction.row(
+        ENQUEUE,
+        task=task,
+        lock=lock,
+        queueing_lock=queueing_lock,
+        arguments=orjson.dumps(arguments).decode(),
+        at=at,
+    )
+
+
+class Queue:
+    """The tasks of this application, and the worker that runs them."""
+
+    def __init__(self, database_url: str) -> None:
+        self._app = App(connector=AiopgConnector(dsn=database_url, maxsize=4))
+
+    def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
+        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
+
+        A task may run twice even so (a worker can be killed between doing and marking).
+        """
+        self._app.task(name=name, retry=RetryStrategy(max_attempts=attempts, exponential_wait=2))(task)
+
+    def add_periodic(self, name: str, cron: str, task: Callable[[], Awaitable[None]]) -> None:
+        """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last)."""
+
+        async def at_moment(timestamp: int) -> None:  # noqa: ARG001
+            await task()
+
+        registered = self._app.task(name=name, queueing_lock=name, lock=name)(at_moment)
+        self._app.periodic(cron=cron)(registered)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """A worker runs for the length of the block; at its end it finishes what it has begun."""
+        async with self._app.open_async():
+            tasks = [
+                asyncio.create_task(self._app.run_worker_async(**_OPTIONS), name="queue worker"),
+                asyncio.create_task(self._free_stalled(), name="queue watch"),
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _free_stalled(self) -> None:
+        manager = self._app.job_manager
+        while True:
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_SECONDS):
+                log.warning("work of a dead worker is done again", task=job.task_name)
+                await manager.retry_job(job)
+            await asyncio.sleep(STALLED_SECONDS)
+
+
+_OPTIONS: WorkerOptions = {
+    "concurrency": CONCURRENCY,
+    "wait": True,
+    "install_signal_handlers": False,
+    "shutdown_graceful_timeout": GRACE_SECONDS,
+    "delete_jobs": "successful",
+    "fetch_job_polling_interval": 5.0,
+    "stalled_worker_timeout": STALLED_SECONDS,
+}

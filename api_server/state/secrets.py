@@ -1,0 +1,84 @@
+"""Secrets: tokens known only by their digests, and values that must come back, encrypted with the service's key."""
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+import attrs
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+PERSONAL_ACCESS_TOKEN = "flpat-"
+JOB_TOKEN = "fljob-"
+STATIC_OBJECT_TOKEN = "flso-"
+RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
+
+_NONCE_BYTES = 12
+
+
+def new_token(prefix: str) -> str:
+    """A token of 160 random bits in GitLab's alphabet."""
+    return prefix + secrets.token_urlsafe(20)
+
+
+def digest(token: str) -> bytes:
+    """What is stored of a token: SHA-256, enough for a text with that much randomness."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def hash_password(password: str) -> str:
+    """scrypt with a salt of its own, as `scrypt$<salt>$<hash>` in hex."""
+    salt = os.urandom(16)
+    return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
+
+
+def password_matches(password: str, hashed: str | None) -> bool:
+    """Takes the same time whether or not the account has a password."""
+    _, salt, expected = (hashed or f"scrypt${'00' * 16}${'00' * 32}").split("$")
+    return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), expected)
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
+
+
+@attrs.frozen
+class Vault:
+    """Encrypts with AES-256-GCM and derives tokens with HMAC-SHA-256, each under a key made from the service's."""
+
+    _key: bytes = attrs.field(repr=False)
+
+    def encrypt(self, text: str) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + AESGCM(self._derived("encryption")).encrypt(nonce, text.encode(), None)
+
+    def decrypt(self, sealed: bytes) -> str:
+        """Raises ValueError where the text was sealed under another key."""
+        nonce, ciphertext = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
+        try:
+            return AESGCM(self._derived("encryption")).decrypt(nonce, ciphertext, None).decode()
+        except InvalidTag:
+            raise ValueError("sealed under another secret key: restore the key that the data was made with") from None
+
+    def derived_token(self, prefix: str, seed: bytes) -> str:
+        """A token that can be shown again and again though only its seed is stored."""
+        mac = hmac.digest(self._derived("tokens"), bytes(seed), "sha256")
+        return prefix + base64.urlsafe_b64encode(mac[:20]).decode().rstrip("=")
+
+    def _derived(self, purpose: str) -> bytes:
+        return hmac.digest(self._key, purpose.encode(), "sha256")
+
+
+def open_vault(key_file: Path) -> Vault:
+    """The vault whose key is in `key_file` (64 hex digits), which is made, readable by its owner only, when absent."""
+    try:
+        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+    return Vault(bytes.fromhex(key_file.read_text().strip()))

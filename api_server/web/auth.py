@@ -1,0 +1,132 @@
+"""Who is calling: personal access tokens and job tokens, looked up as GitLab does (decision D1)."""
+
+import datetime
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.state.database import Row, Statement
+from api_server.state.recent import Recent
+from api_server.state.secrets import JOB_TOKEN, digest
+from api_server.web import context
+from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
+from api_server.web.params import merged
+
+READ_SCOPES = ("api", "read_api")
+WRITE_SCOPES = ("api",)
+ALL_SCOPES = ("api", "read_api", "read_user", "read_repository", "write_repository", "sudo")
+
+
+@attrs.frozen
+class Caller:
+    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id`."""
+
+    user_id: int
+    username: str
+    name: str
+    email: str
+    admin: bool = False
+    scopes: frozenset[str] = frozenset()
+    token_id: int | None = None
+    job_id: int | None = None
+
+
+@attrs.frozen
+class Anonymous:
+    """A caller without credentials, where a route allows that."""
+
+    user_id: None = None
+    admin: bool = False
+    job_id: None = None
+
+
+ANONYMOUS = Anonymous()
+
+
+TOKENS: web.AppKey[Recent[Row]] = web.AppKey("tokens", Recent)
+
+FIND_PERSONAL_ACCESS_TOKEN = Statement("""
+    SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
+        users.username, users.name, users.email, users.admin, users.state
+    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id
+    WHERE tokens.digest = %(digest)s
+""")
+
+FIND_JOB_TOKEN = Statement("""
+    SELECT jobs.id, users.id AS user_id, users.username, users.name, users.email, users.state
+    FROM jobs JOIN users ON users.id = jobs.user_id
+    WHERE jobs.token_digest = %(digest)s AND jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
+""")
+
+NOTE_USE = """
+    UPDATE personal_access_tokens SET last_used_at = %(now)s WHERE id = %(id)s
+"""
+
+
+async def authenticate(request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True) -> Caller | None:
+    """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
+    sent: dict[str, Any] = await merged(request) if reads_body else dict(request.query)
+    if token := _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN") or None:
+        if not token.startswith(JOB_TOKEN):
+            return await caller_of_personal_access_token(request, token)
+    bearer = _bearer(request)
+    if bearer and not (takes_job_token and bearer.startswith(JOB_TOKEN)):
+        return await caller_of_personal_access_token(request, bearer)
+    if not takes_job_token:
+        return None
+    token = bearer or _text(sent.get("job_token")) or _text(sent.get("token")) or request.headers.get("JOB-TOKEN")
+    return await caller_of_job_token(request, token) if token else None
+
+
+async def caller_of_personal_access_token(request: web.Request, token: str) -> Caller:
+    """Raises 401 for an unknown, expired or revoked token."""
+    key = digest(token)
+    row = await request.config_dict[TOKENS].get(
+        key, lambda: context.database(request).row(FIND_PERSONAL_ACCESS_TOKEN, digest=key)
+    )
+    if row is None:
+        raise unauthorized()
+    refuse_unusable(row, context.now(request).date())
+    await _note_use(request, row)
+    return Caller(
+        row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
+    )
+
+
+async def caller_of_job_token(request: web.Request, token: str) -> Caller:
+    """Raises 401 for an unknown token and for one whose job no longer runs."""
+    row = await context.database(request).row(FIND_JOB_TOKEN, digest=digest(token))
+    if row is None or row.state != "active":
+        raise unauthorized()
+    return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
+
+
+def refuse_unusable(row: Row, today: datetime.date) -> None:
+    """Raises the refusal of a token (with its user's state) that was valid once."""
+    problem: ApiError | None = None
+    if row.revoked:
+        problem = invalid_token("Token was revoked. You have to re-authorize from the user.")
+    elif row.expires_at is not None and row.expires_at <= today:
+        problem = invalid_token("Token is expired. You can either do re-authorization or token refresh.")
+    elif row.state != "active":
+        problem = forbidden("Your account has been blocked.")
+    if problem:
+        raise problem
+
+
+async def _note_use(request: web.Request, row: Row) -> None:
+    """Keeps `last_used_at` true to ten minutes, so that reading does not mean writing."""
+    now = context.now(request)
+    if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
+        async with context.database(request).transaction() as transaction:
+            await transaction.row(NOTE_USE, id=row.id, now=now)
+
+
+def _bearer(request: web.Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

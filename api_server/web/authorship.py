@@ -1,0 +1,12 @@
+"""Who an audit event of this request names as its author."""
+
+from aiohttp import web
+
+from api_server.state.audit_trail import Author
+from api_server.web.routes import caller
+
+
+def author(request: web.Request) -> Author:
+    """The caller, with the address that the request came from."""
+    who = caller(request)
+    return Author(id=who.user_id, name=who.name, email=who.email, ip_address=request.remote)

@@ -1,0 +1,34 @@
+"""Entity tags of API answers, and 304 where the client has the answer already (RFC 9110, 13.1.2)."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.helpers import ETag
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def entity_tags(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every successful GET or HEAD with a body in memory gets a weak ETag of that body; `If-None-Match` gets 304."""
+    response = await handler(request)
+    if request.method not in ("GET", "HEAD") or response.status != 200 or not isinstance(response, web.Response):
+        return response
+    if response.etag is None:
+        if not isinstance(response.body, bytes):
+            return response
+        response.etag = ETag(hashlib.blake2b(response.body, digest_size=16).hexdigest(), is_weak=True)
+    response.headers.setdefault("Cache-Control", "max-age=0, private, must-revalidate")
+    if not matches(request, response.etag):
+        return response
+    headers = {
+        name: value for name, value in response.headers.items() if name.lower() not in ("content-type", "content-length")
+    }
+    return web.Response(status=304, headers=headers)
+
+
+def matches(request: web.Request, etag: ETag) -> bool:
+    """Weak comparison of `If-None-Match` with `etag`; `*` matches everything."""
+    wanted = request.if_none_match or ()
+    return any(given.value in ("*", etag.value) for given in wanted)

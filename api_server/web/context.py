@@ -1,0 +1,34 @@
+"""What handlers find in the application: the typed keys, and short names for reading them."""
+
+import datetime
+from collections.abc import Callable
+
+from aiohttp import web
+
+from api_server.settings import Settings
+from api_server.state.database import Database
+from api_server.state.secrets import Vault
+
+#: Gives the present moment, in UTC; tests move it.
+Clock = Callable[[], datetime.datetime]
+
+SETTINGS = web.AppKey("settings", Settings)
+DATABASE = web.AppKey("database", Database)
+VAULT = web.AppKey("vault", Vault)
+CLOCK: web.AppKey[Clock] = web.AppKey("clock", Callable[[], datetime.datetime])  # type: ignore[arg-type]
+
+
+def settings(request: web.Request) -> Settings:
+    return request.config_dict[SETTINGS]
+
+
+def database(request: web.Request) -> Database:
+    return request.config_dict[DATABASE]
+
+
+def vault(request: web.Request) -> Vault:
+    return request.config_dict[VAULT]
+
+
+def now(request: web.Request) -> datetime.datetime:
+    return request.config_dict[CLOCK]()

@@ -1,0 +1,128 @@
+"""Every error body of the API, and the middleware that turns what was raised into one (decision D2)."""
+
+import asyncio
+import http
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+import structlog
+from aiohttp import web
+
+from api_server.state.database import LockNotAvailable
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ApiError(Exception):
+    """An answer that is not a success: `status` and the JSON `body`, with extra `headers`."""
+
+    def __init__(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+        self.headers = headers or {}
+
+
+def bad_parameters(*texts: str) -> ApiError:
+    """400 for parameters that cannot be read: `{"error": "scope does not have a valid value, ..."}`."""
+    return ApiError(400, {"error": ", ".join(texts)})
+
+
+def invalid(message: Mapping[str, list[str]] | list[str] | str, status: int = 400) -> ApiError:
+    """400 (or 422) for a resource that cannot be saved: `{"message": {"field": ["text"]}}`."""
+    return ApiError(status, {"message": message})
+
+
+def bad_request(reason: str) -> ApiError:
+    return ApiError(400, {"message": f"400 Bad request - {reason}"})
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, {"message": "401 Unauthorized"})
+
+
+def forbidden(reason: str | None = None) -> ApiError:
+    return ApiError(403, {"message": f"403 Forbidden - {reason}" if reason else "403 Forbidden"})
+
+
+def insufficient_scope(accepted: str) -> ApiError:
+    """403 for a token whose scopes do not reach; `accepted` are the scopes that do, separated by spaces."""
+    return ApiError(
+        403,
+        {
+            "error": "insufficient_scope",
+            "error_description": "The request requires higher privileges than provided by the access token.",
+            "scope": accepted,
+        },
+    )
+
+
+def invalid_token(description: str) -> ApiError:
+    """401 for a token that was valid once."""
+    challenge = f'Bearer realm="The API", error="invalid_token", error_description="{description}"'
+    return ApiError(
+        401, {"error": "invalid_token", "error_description": description}, {"WWW-Authenticate": challenge}
+    )
+
+
+def not_found(thing: str) -> ApiError:
+    """404 for a named thing: `404 Project Not Found`."""
+    return ApiError(404, {"message": f"404 {thing} Not Found"})
+
+
+def record_not_found() -> ApiError:
+    """404 for a record within a project or group, GitLab's lower-case form."""
+    return ApiError(404, {"message": "404 Not found"})
+
+
+def conflict(text: str | list[str] = "409 Conflict") -> ApiError:
+    return ApiError(409, {"message": text})
+
+
+def too_many_requests(retry_after: int) -> ApiError:
+    """429; `retry_after` in seconds."""
+    text = "This endpoint has been requested too many times. Try again later."
+    return ApiError(429, {"message": {"error": text}}, {"Retry-After": str(retry_after)})
+
+
+@web.middleware
+async def api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers what a handler raised: `ApiError` as it says, the router's refusals in the API's form, anything else
+    500 with the traceback in the log only."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return _answer(error.status, error.body, error.headers)
+    except web.HTTPMethodNotAllowed as error:
+        return _answer(405, {"error": "405 Not Allowed"}, {"Allow": ", ".join(sorted(error.allowed_methods))})
+    except web.HTTPException as error:
+        return _answer_http_exception(error)
+    except LockNotAvailable:
+        return _answer(409, {"message": "409 Conflict: Resource lock"}, {}, reason="Conflict: Resource lock")
+    except (asyncio.CancelledError, ConnectionResetError):
+        raise
+    except Exception:
+        log.exception("unexpected failure", method=request.method, path=request.path)
+        return _answer(500, {"message": "500 Internal Server Error"}, {})
+
+
+def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
+    if error.status < 400:
+        return error
+    text = "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
+    return _answer(error.status, {"error": text}, {})
+
+
+def _answer(
+    status: int, body: Mapping[str, Any], headers: Mapping[str, str], reason: str | None = None
+) -> web.Response:
+    return web.Response(
+        status=status,
+        reason=reason,
+        body=orjson.dumps(body),
+        content_type="application/json",
+        headers=headers,
+    )

@@ -1,0 +1,146 @@
+"""Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3, facts of section 2)."""
+
+import base64
+from urllib.parse import urlencode
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page
+from api_server.web import context
+from api_server.web.errors import ApiError, bad_parameters
+from api_server.web.params import merged
+
+MAX_PER_PAGE = 100
+#: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.
+MAX_OFFSET = 50_000
+
+
+@attrs.frozen(kw_only=True)
+class Paginated:
+    """The parameters that every list takes; parameter classes of lists inherit from it."""
+
+    page: int = 1
+    per_page: int = 20
+    pagination: str = "offset"
+    cursor: str | None = None
+    order_by: str | None = None
+    sort: str | None = None
+
+
+def wanted_page(parameters: Paginated, listing: Listing, *, default_order: str = "id", default_sort: str = "desc") -> Page:
+    """What to read for `parameters`. Raises 400 for numbers out of range and broken cursors, 405 for what cannot be
+    ordered or skipped that way."""
+    problems = [
+        f"{name} does not have a valid value" for name in ("page", "per_page") if getattr(parameters, name) <= 0
+    ]
+    order = parameters.order_by or default_order
+    sort = (parameters.sort or default_sort).lower()
+    if sort not in ("asc", "desc"):
+        problems.append("sort does not have a valid value")
+    keyset = parameters.pagination == "keyset"
+    if order not in listing.orders and not keyset:
+        problems.append("order_by does not have a valid value")
+    if problems:
+        raise bad_parameters(*problems)
+    size = min(parameters.per_page, MAX_PER_PAGE)
+    if keyset:
+        if order != "id":
+            raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
+        after = _position(parameters.cursor) if parameters.cursor else None
+        return Page(size, 0, after, "id", sort == "desc", counted=False)
+    if parameters.page * size > MAX_OFFSET:
+        raise ApiError(
+            405,
+            {
+                "error": f"Offset pagination has a maximum allowed offset of {MAX_OFFSET}. "
+                "Remaining records can be retrieved using keyset pagination."
+            },
+        )
+    return Page(size, (parameters.page - 1) * size, None, order, sort == "desc")
+
+
+async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:
+    """The list's JSON with the headers of its kind of pagination."""
+    headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, listed)
+    return web.Response(text=listed.body, content_type="application/json", headers=headers)
+
+
+async def _keyset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
+    if not listed.more:
+        return {}
+    cursor = _cursor(listed.last_id or 0)
+    return {"Link": await _links(request, page, {"next": {"cursor": cursor}})}
+
+
+async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
+    number = page.offset // page.size + 1
+    counted = listed.total is not None and listed.total <= MOST_COUNTED
+    pages = max(1, -(-(listed.total or 0) // page.size))
+    following = str(number + 1) if listed.more else ""
+    previous = str(number - 1) if number > 1 else ""
+    links = {"prev": previous, "next": following, "first": "1", "last": str(pages) if counted else ""}
+    headers = {
+        "Link": await _links(request, page, {rel: {"page": n} for rel, n in links.items() if n}),
+        "X-Next-Page": following,
+        "X-Page": str(number),
+        "X-Per-Page": str(page.size),
+        "X-Prev-Page": previous,
+    }
+    if counted:
+        headers |= {"X-Total": str(listed.total), "X-Total-Pages": str(pages)}
+    return headers
+
+
+async def _links(request: web.Request, page: Page, relations: dict[str, dict[str, str]]) -> str:
+    """Each link repeats every parameter of the request, in alphabetical order; credentials are left out."""
+    sent = {name: value for name, value in (await merged(request)).items() if name not in _CREDENTIALS}
+    base = f"{context.settings(request).base_url}{request.path_qs.split('?', 1)[0]}"
+    links = []
+    for relation, changed in relations.items():
+        fields = {"page": "1", **sent, "per_page": str(page.size), **changed}
+        query = urlencode(sorted(_flat(fields)))
+        links.append(f'<{base}?{query}>; rel="{relation}"')
+    return ", ".join(links)
+
+
+_CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"})
+
+
+def _flat(fields: dict[str, object], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested parameters in bracket form, as they can be sent again."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in fields.items():
+        name = f"{prefix}[{key}]" if prefix else key
+        if isinstance(value, dict):
+            pairs += _flat(value, name)
+        elif isinstance(value, list):
+            for item in value:
+                pairs += _flat(item, f"{name}[]") if isinstance(item, dict) else [(f"{name}[]", _text(item))]
+        else:
+            pairs.append((name, _text(value)))
+    return pairs
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _cursor(last_id: int) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps({"id": str(last_id), "_kd": "n"})).decode()
+
+
+def _position(cursor: str) -> int:
+    try:
+        decoded = orjson.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        position = decoded["id"]
+        if decoded["_kd"] != "n" or not isinstance(position, str) or not position.isdecimal():
+            raise ValueError(cursor)
+        if int(position) >= 2**63:
+            raise ValueError(cursor)
+        return int(position)
+    except (ValueError, KeyError, TypeError):
+        raise bad_parameters("cursor is invalid") from None
