@@ -29,7 +29,10 @@ def is_valid_ref_name(name: str) -> bool:
     if not 0 < length <= MAX_NAME_BYTES or name == "@" or name.endswith(".") or _FORBIDDEN.search(name):
         return False
     return all(
-        part and not part.startswith(".") and not part.endswith(".lock") and len(part.encode()) <= _MAX_COMPONENT_BYTES
+        part
+        and not part.startswith(".")
+        and not part.endswith(".lock")
+        and len(part.encode()) <= _MAX_COMPONENT_BYTES
         for part in name.split("/")
     )
 

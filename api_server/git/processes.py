@@ -45,7 +45,9 @@ class GitError(Exception):
     stderr: str
 
     def __str__(self) -> str:
-        return f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+        return (
+            f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+        )
 
 
 class GitTimeout(GitError):
@@ -122,6 +124,12 @@ class Child:
             done, _ = await asyncio.wait({self._feed_task}, timeout=DRAIN_SECONDS)
             for task in done:
                 task.result()
+
+    async def checked_output(self) -> AsyncIterator[bytes]:
+        """Like `output`, and raises `GitError` at the end unless git succeeded: never ends cleanly short."""
+        async for chunk in self.output():
+            yield chunk
+        await self.check()
 
     async def end(self) -> int:
         """Waits until git has ended and returns its status (negative: the signal that killed it)."""
@@ -215,7 +223,9 @@ async def start(
         limit=CHUNK_BYTES,
     )
     child = Child(arguments[0], process)
-    timer = asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
+    timer = (
+        asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
+    )
     try:
         yield child
     finally:

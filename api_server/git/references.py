@@ -77,7 +77,9 @@ def branch(repository: Repository, name: str) -> Branch | None:
 
 def tags(repository: Repository) -> list[Tag]:
     """All tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
-    found = (_tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS))
+    found = (
+        _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
+    )
     return [tag for tag in found if tag is not None]
 
 
