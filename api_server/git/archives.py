@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import attrs
 
-from api_server.git.errors import NotFound
+from api_server.git.errors import NotFoundError
 from api_server.git.files import find
 from api_server.git.names import FULL_SHA
 from api_server.git.processes import Child, start
@@ -40,10 +40,10 @@ _COMPRESSORS: dict[ArchiveFormat, Callable[[], _Compressor]] = {
 
 @attrs.frozen
 class Archive:
-    """What to pack: `commit` is a full SHA, `prefix` the top folder's name, `path` a file or folder or "" for all.
+    """What to pack: `commit` is a full SHA, `prefix` the top folder, `path` a file or folder or "" for all.
 
-    Equal archives have equal bytes, as long as git and the compression libraries stay the same and no file asks
-    for the names of refs by the attribute export-subst.
+    Equal archives have equal bytes, as long as git and the compression libraries stay the same and no file
+    asks for the names of refs by the attribute export-subst.
     """
 
     commit: str
@@ -56,8 +56,8 @@ class Archive:
 async def stream(repository: Path, archive: Archive) -> AsyncIterator[AsyncIterator[bytes]]:
     """The archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
 
-    Raises `NotFound` before the first byte when the commit or path does not exist, and `GitError` in the iteration
-    when git fails later: the bytes never end cleanly short. LFS pointers are packed as the small files they are.
+    Raises `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
+    iteration when git fails later: the bytes never end cleanly short. LFS pointers are packed as they are.
     """
     _check(repository, archive)
     git_format = "zip" if archive.format == "zip" else "tar"
@@ -71,7 +71,7 @@ async def stream(repository: Path, archive: Archive) -> AsyncIterator[AsyncItera
 
 
 async def build(repository: Path, archive: Archive, destination: Path) -> int:
-    """Writes the archive to `destination`, complete or not at all, and returns its bytes. Raises as `stream` does."""
+    """Writes the archive to `destination`, complete or not at all; returns its size. Raises like `stream`."""
     unfinished = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}")
     try:
         with unfinished.open("xb") as file:
@@ -99,9 +99,9 @@ def _check(repository: Path, archive: Archive) -> None:
         raise ValueError(f"{archive.prefix!r} is not a folder's name")
     opened = open_repository(repository)
     if not FULL_SHA.fullmatch(archive.commit) or commit_id(opened, archive.commit) is None:
-        raise NotFound(f"The commit {archive.commit} does not exist.")
+        raise NotFoundError(f"The commit {archive.commit} does not exist.")
     if archive.path and find(opened, archive.commit, archive.path) is None:
-        raise NotFound(f"The path {archive.path!r} does not exist in {archive.commit}.")
+        raise NotFoundError(f"The path {archive.path!r} does not exist in {archive.commit}.")
 
 
 def _flush_to_disk(descriptor: int, flush: Callable[[], None]) -> None:

@@ -8,7 +8,13 @@ import attrs
 import pygit2
 from pygit2.enums import FileMode
 
-from api_server.git.errors import BranchMoved, InvalidAction, MergeConflict, NothingToMerge, NotFound
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidActionError,
+    MergeConflictError,
+    NotFoundError,
+    NothingToMergeError,
+)
 from api_server.git.names import check_branch_name
 from api_server.git.references import branch, commit_id, move_branch
 from api_server.git.repositories import Repository
@@ -16,7 +22,7 @@ from api_server.git.repositories import Repository
 
 @attrs.frozen
 class FileAction:
-    """One change of one file. `content` None keeps the bytes (move); `previous_path` is where a move comes from."""
+    """One change of one file; a move comes from `previous_path` and keeps the bytes if `content` is None."""
 
     action: Literal["create", "update", "delete", "move"]
     path: str
@@ -53,8 +59,9 @@ async def commit_files(
 ) -> str:
     """Applies `actions` to the branch `name` as one commit and returns its SHA.
 
-    `expected` is the commit the branch must stand at; None makes a branch without history (the first commit of an
-    empty repository). Raises `BranchMoved` when another writer was faster, `InvalidAction`, `InvalidName`.
+    `expected` is the commit the branch must stand at; None makes a branch without history (the first commit
+    of an empty repository). Raises `BranchMovedError` when another writer was faster, `InvalidActionError`,
+    `InvalidNameError`.
     """
     return await asyncio.to_thread(_commit_files, repository, name, actions, commit, expected)
 
@@ -64,7 +71,7 @@ async def merge(
 ) -> str:
     """Merges the commit `source` into a branch that stands at `expected`; returns the merge commit's SHA.
 
-    Always makes a commit with two parents. Raises `MergeConflict`, `NothingToMerge`, `BranchMoved`.
+    Always makes a commit with two parents. Raises `MergeConflictError`, `NothingToMergeError`, `BranchMovedError`.
     """
     return await asyncio.to_thread(_merge, repository, source, target_branch, expected, commit)
 
@@ -81,7 +88,7 @@ def _commit_files(
     if standing is None:
         check_branch_name(name)
     if (standing.commit if standing is not None else None) != expected:
-        raise BranchMoved(f"The branch {name!r} has moved; read it again and repeat.")
+        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
     files = _Files(repository, expected)
     for action in actions:
         files.apply(action)
@@ -93,12 +100,12 @@ def _commit_files(
 
 def _merge(repository: Repository, source: str, target_branch: str, expected: str, commit: NewCommit) -> str:
     if commit_id(repository, source) is None or commit_id(repository, expected) is None:
-        raise NotFound("A commit of the merge does not exist.")
+        raise NotFoundError("A commit of the merge does not exist.")
     if source == expected or repository.descendant_of(expected, source):
-        raise NothingToMerge("The target branch already contains the source.")
+        raise NothingToMergeError("The target branch already contains the source.")
     index = _merged_index(repository, source, expected)
     if paths := _conflicts(index):
-        raise MergeConflict(paths)
+        raise MergeConflictError(paths)
     new = _create_commit(repository, commit, index.write_tree(repository), [expected, source])
     move_branch(repository, target_branch, new, expected, f"merge {source}")
     return new
@@ -161,19 +168,19 @@ class _Files:
 
     def _blob(self, action: FileAction) -> pygit2.Oid:
         if action.content is None:
-            raise InvalidAction(f"The action {action.action!r} of {action.path!r} needs content.")
+            raise InvalidActionError(f"The action {action.action!r} of {action.path!r} needs content.")
         return self.repository.create_blob(action.content)
 
     def _existing(self, path: str) -> int:
         if (mode := self.modes.get(path)) is None:
-            raise InvalidAction(f"A file named {path!r} does not exist.")
+            raise InvalidActionError(f"A file named {path!r} does not exist.")
         return mode
 
     def _put(self, path: str, content: pygit2.Oid, mode: int, executable: bool | None) -> None:
         if path in self.modes or path in self.folders:
-            raise InvalidAction(f"A file or folder named {path!r} already exists.")
+            raise InvalidActionError(f"A file or folder named {path!r} already exists.")
         if blocking := [folder for folder in _folders(path) if folder in self.modes]:
-            raise InvalidAction(f"{blocking[0]!r} is a file, so {path!r} cannot be in it.")
+            raise InvalidActionError(f"{blocking[0]!r} is a file, so {path!r} cannot be in it.")
         if executable is not None:
             mode = FileMode.BLOB_EXECUTABLE if executable else FileMode.BLOB
         self.index.add(pygit2.IndexEntry(path, content, FileMode(mode)))
@@ -198,8 +205,8 @@ def _folders(path: str) -> list[str]:
 
 
 def _check_path(path: str) -> None:
-    """Raises `InvalidAction` for paths that git, or a check-out on some system, would refuse."""
+    """Raises `InvalidActionError` for paths that git, or a check-out on some system, would refuse."""
     parts = path.split("/")
     bad = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
     if bad or "\0" in path or "\\" in path or len(path.encode(errors="replace")) > 4096:
-        raise InvalidAction(f"{path!r} is not a valid path for a file.")
+        raise InvalidActionError(f"{path!r} is not a valid path for a file.")

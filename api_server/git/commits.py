@@ -7,7 +7,7 @@ from typing import Any
 
 import pygit2
 
-from api_server.git.errors import NotFound
+from api_server.git.errors import NotFoundError
 from api_server.git.names import FULL_SHA
 from api_server.git.processes import run
 from api_server.git.repositories import Repository
@@ -18,11 +18,11 @@ _LAST_SECOND = 253402300799  # of the year 9999
 
 
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
-    """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFound`."""
+    """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFoundError`."""
     try:
         commit = repository[sha].peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFound(f"The commit {sha} does not exist.") from problem
+        raise NotFoundError(f"The commit {sha} does not exist.") from problem
     message = _text(commit.raw_message, commit.message_encoding)
     committed = _date(commit.committer)
     return {
@@ -42,7 +42,7 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
 
 
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:
-    """SHAs of at most `limit` commits reachable from `new` but not from `old`, newest first (`git rev-list`)."""
+    """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first (`git rev-list`)."""
     exclude = [f"^{_full(old)}"] if old is not None else []
     return await _shas(repository, ["rev-list", f"--max-count={limit}", _full(new), *exclude, "--"])
 
@@ -54,7 +54,7 @@ async def merge_base(repository: Repository, one: str, other: str) -> str | None
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:
-    """Whether `ancestor` is `descendant` or reachable from it, that is: a push from one to the other is no force push."""
+    """Whether `ancestor` is `descendant` or reachable from it: going from one to the other forces nothing."""
     arguments = ["merge-base", "--is-ancestor", _full(ancestor), _full(descendant)]
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
@@ -66,7 +66,7 @@ async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequen
 
 def _full(sha: str) -> str:
     if not FULL_SHA.fullmatch(sha):
-        raise NotFound(f"{sha!r} is not the full SHA of a commit.")
+        raise NotFoundError(f"{sha!r} is not the full SHA of a commit.")
     return sha
 
 
@@ -90,7 +90,7 @@ def _text(raw: bytes, encoding: str | None = None) -> str:
 
 
 def _date(signature: pygit2.Signature) -> str:
-    """ISO 8601 with milliseconds and the author's own offset; impossible dates become the nearest possible ones."""
+    """ISO 8601 with milliseconds and the author's own offset; impossible dates become possible ones."""
     try:
         zone = timezone(timedelta(minutes=signature.offset))
         moment = datetime.fromtimestamp(signature.time, zone)

@@ -7,9 +7,9 @@ from typing import Literal
 
 import attrs
 import pygit2
-from pygit2.enums import FileMode, ObjectType
+from pygit2.enums import FileMode
 
-from api_server.git.errors import NotFound
+from api_server.git.errors import NotFoundError
 from api_server.git.processes import start
 from api_server.git.repositories import Repository
 
@@ -53,28 +53,25 @@ def find(repository: Repository, commit: str, path: str) -> Entry | None:
 
 
 def listing(repository: Repository, commit: str, path: str = "") -> list[Entry]:
-    """The entries of one folder, in git's order. Raises `NotFound` when there is no such folder."""
+    """The entries of one folder, in git's order. Raises `NotFoundError` when there is no such folder."""
     tree: pygit2.Object = _tree(repository, commit)
     if path:
         entry = find(repository, commit, path)
         if entry is None or entry.kind != "folder":
-            raise NotFound(f"The folder {path!r} does not exist.")
+            raise NotFoundError(f"The folder {path!r} does not exist.")
         tree = repository[entry.id]
-    assert isinstance(tree, pygit2.Tree)
     prefix = f"{path}/" if path else ""
-    return [_entry(repository, prefix + _name(child), child) for child in tree]
+    return [_entry(repository, prefix + _name(child), child) for child in tree.peel(pygit2.Tree)]
 
 
 def read(repository: Repository, entry: Entry) -> bytes:
     """A blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
-    blob = repository[entry.id]
-    assert isinstance(blob, pygit2.Blob)
-    return blob.data
+    return repository[entry.id].peel(pygit2.Blob).data
 
 
 @asynccontextmanager
 async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
-    """A blob's bytes in chunks, whatever its size: `async with stream(...) as chunks: async for chunk in chunks`.
+    """A blob's bytes in chunks, whatever its size: `async with stream(...) as chunks: async for ...`.
 
     The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
     """
@@ -93,7 +90,7 @@ def _tree(repository: Repository, commit: str) -> pygit2.Tree:
     try:
         return repository[commit].peel(pygit2.Tree)
     except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFound(f"The commit {commit} does not exist.") from problem
+        raise NotFoundError(f"The commit {commit} does not exist.") from problem
 
 
 def _name(found: pygit2.Object) -> str:
@@ -105,6 +102,5 @@ def _entry(repository: Repository, path: str, found: pygit2.Object) -> Entry:
     kind = _KINDS.get(mode, "file")  # old tools wrote modes such as 100664
     size = None
     if kind not in ("folder", "submodule"):
-        object_type, size = repository.odb.read_header(found.id)
-        assert object_type == ObjectType.BLOB
+        _, size = repository.odb.read_header(found.id)
     return Entry(path, kind, mode, str(found.id), size)
