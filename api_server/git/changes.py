@@ -71,7 +71,8 @@ async def merge(
 ) -> str:
     """Merges the commit `source` into a branch that stands at `expected`; returns the merge commit's SHA.
 
-    Always makes a commit with two parents. Raises `MergeConflictError`, `NothingToMergeError`, `BranchMovedError`.
+    Always makes a commit with two parents. Raises `MergeConflictError`, `NothingToMergeError`,
+    `BranchMovedError`.
     """
     return await asyncio.to_thread(_merge, repository, source, target_branch, expected, commit)
 
@@ -140,7 +141,7 @@ class _Files:
         self.index = pygit2.Index()
         if commit is not None:
             self.index.read_tree(repository[commit].peel(pygit2.Tree))
-        self.modes = {entry.path: entry.mode for entry in self.index}
+        self.modes: dict[str, int] = {entry.path: int(entry.mode) for entry in self.index}
         self.folders: dict[str, int] = {}
         for path in self.modes:
             self._count_folders(path, 1)

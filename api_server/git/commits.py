@@ -42,7 +42,7 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
 
 
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:
-    """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first (`git rev-list`)."""
+    """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
     exclude = [f"^{_full(old)}"] if old is not None else []
     return await _shas(repository, ["rev-list", f"--max-count={limit}", _full(new), *exclude, "--"])
 

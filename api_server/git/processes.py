@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import attrs
-from common.logging import redact
+from common.logs import redact
 
 #: Configuration of every git child. It replaces the system's and the user's, which are never read.
 CONFIGURATION = (
@@ -111,7 +111,7 @@ class Child:
         self._feed_task = asyncio.create_task(self._pump(body))
 
     async def output(self) -> AsyncIterator[bytes]:
-        """git's stdout in chunks as they come. Raises what reading the fed body raised, and `GitTimeoutError`."""
+        """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
         stdout = cast("asyncio.StreamReader", self.process.stdout)
         while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
@@ -170,7 +170,7 @@ class Child:
         stdin = cast("asyncio.StreamWriter", self.process.stdin)
         try:
             async for chunk in body:
-                # A git that has heard enough closes its stdin, but the client listens only when it has sent all.
+                # A git that has heard enough closes its stdin, but the client listens only once all is sent.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     stdin.write(chunk)
                     await stdin.drain()
@@ -201,10 +201,10 @@ async def start(
 ) -> AsyncIterator[Child]:
     """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
 
-    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets belong
-    into `extra_environment`, never into arguments, which every user of the machine can read. `time_limit` is in
-    seconds; when it is over, the whole group is killed and `GitTimeoutError` raised. Leaving the block ends
-    whatever still runs.
+    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
+    belong into `extra_environment`, never into arguments, which every user of the machine can read.
+    `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
+    Leaving the block ends whatever still runs.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     process = await asyncio.create_subprocess_exec(

@@ -49,10 +49,10 @@ class Push:
 
 @attrs.frozen
 class Verdict:
-    """What the service thinks of a push: refused as a whole with `refusal`, a sentence the user reads, or accepted.
+    """What the service thinks of a push: refused with `refusal`, a sentence the user reads, or accepted.
 
-    A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not descend
-    from the present one; a push that tries to is refused as a whole.
+    A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not
+    descend from the present one; a push that tries to is refused as a whole.
     """
 
     refusal: str | None = None
@@ -62,9 +62,9 @@ class Verdict:
 class PushParser:
     """Reads commands and push options out of a request body that comes in pieces.
 
-    `feed` until it returns True; `received` then has all bytes so far, which git needs as well. The body of a probe
-    (a lone flush packet) and an empty push give no updates. Certificates and unknown lines are refused, so that
-    nothing reaches git's ears that we did not hear.
+    `feed` until it returns True; `received` then has all bytes so far, which git needs as well. The body of
+    a probe (a lone flush packet) and an empty push give no updates. Certificates and unknown lines are
+    refused, so that nothing reaches git's ears that we did not hear.
     """
 
     def __init__(self) -> None:
@@ -146,8 +146,9 @@ def refusal_of(push: Push, verdict: Verdict) -> str | None:
 def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:
     """Which updates of a push really happened. Right after it, or later from a stored `Push` after a crash.
 
-    A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions, tags and
-    other refs have no reflog: they count when the ref stands where the push wanted it. Blocks: call it in a thread.
+    A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions,
+    tags and other refs have no reflog: they count when the ref stands where the push wanted it. Blocks:
+    call it in a thread.
     """
     opened = open_repository(repository)
     return [update for update in push.updates if _happened(opened, update, push.id)]

@@ -89,7 +89,7 @@ def tag(repository: Repository, name: str) -> Tag | None:
 
 
 def resolve(repository: Repository, revision: str) -> Resolved | None:
-    """The commit that a branch, tag, `refs/...`, HEAD or a full or abbreviated (7 digits) SHA names, in this order.
+    """The commit that a branch, tag, `refs/...`, HEAD or abbreviated (7 digits) SHA names, in this order.
 
     A full SHA comes before everything: it always means the commit, whatever a branch may be called.
     """
@@ -121,7 +121,7 @@ def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str
 
 
 def create_branch(repository: Repository, name: str, commit: str) -> Branch:
-    """Raises `InvalidNameError`, `NameTakenError`, or `NotFoundError` when `commit` (a full SHA) does not exist."""
+    """Raises `InvalidNameError`, `NameTakenError`, or `NotFoundError` without the commit (a full SHA)."""
     check_branch_name(name)
     if commit_id(repository, commit) is None:
         raise NotFoundError(f"The commit {commit} does not exist.")
@@ -129,9 +129,7 @@ def create_branch(repository: Repository, name: str, commit: str) -> Branch:
         repository.references.create(BRANCHES + name, commit)
     except (pygit2.AlreadyExistsError, pygit2.GitError, OSError) as problem:
         # libgit2 has no one error for "a is in the way of a/b"
-        raise NameTakenError(
-            f"The branch {name!r} cannot be created beside the branches that exist."
-        ) from problem
+        raise NameTakenError(f"The branch {name!r} cannot stand beside those that exist.") from problem
     return Branch(name, commit)
 
 
@@ -159,7 +157,7 @@ def move_branch(repository: Repository, name: str, new: str, expected: str | Non
         raise moved
     try:
         if reference is None:
-            repository.references.create(BRANCHES + name, new, message=message)
+            repository.references.create(BRANCHES + name, new)
         else:
             reference.set_target(new, message)
     except (pygit2.GitError, OSError) as problem:

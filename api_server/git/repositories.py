@@ -47,7 +47,7 @@ class Repositories:
             raise RepositoryMissingError("The repository does not exist.") from problem
 
     async def create(self, project_id: int, default_branch: str = "main") -> None:
-        """Makes an empty repository, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`."""
+        """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`."""
         check_branch_name(default_branch)
         await asyncio.to_thread(self._create, project_id, default_branch)
 
@@ -65,7 +65,7 @@ class Repositories:
         return await asyncio.to_thread(_bytes_below, self.path(project_id))
 
     async def housekeep(self, project_id: int) -> None:
-        """Packs objects and refs, drops what was unreachable for two weeks (`git gc`); run it now and then."""
+        """Packs objects and refs, drops what was unreachable for two weeks (`git gc`); for now and then."""
         await run(["gc", "--quiet"], repository=self.path(project_id), time_limit=HOUSEKEEPING_SECONDS)
 
     def _create(self, project_id: int, default_branch: str) -> None:

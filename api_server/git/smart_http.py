@@ -1,6 +1,7 @@
-"""Git's smart HTTP protocol (gitprotocol-http(5), versions 0 to 2) over upload-pack and receive-pack as children.
+"""Git's smart HTTP protocol (gitprotocol-http(5), versions 0 to 2) over upload-pack and receive-pack.
 
-Bodies are async iterables of bytes with any Content-Encoding already undone (aiohttp does that for gzip by itself).
+Bodies are async iterables of bytes with any Content-Encoding already undone (aiohttp does that for gzip by
+itself).
 """
 
 import os
@@ -88,8 +89,8 @@ async def upload_pack(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Answers `POST /git-upload-pack` (clone, fetch): `async with upload_pack(...) as chunks: async for ...`.
 
-    Leaving the block, also by cancellation, ends git and all its children. Raises `GitError` when git fails without
-    an answer; what git itself tells the client about a failure is an answer.
+    Leaving the block, also by cancellation, ends git and all its children. Raises `GitError` when git fails
+    without an answer; what git itself tells the client about a failure is an answer.
     """
     async with start(
         ["upload-pack", "--strict", "--stateless-rpc", str(repository)],
@@ -108,9 +109,9 @@ async def receive_pack(
 ) -> AsyncIterator[Receiving]:
     """Answers `POST /git-receive-pack` (push).
 
-    `decide` is asked before git starts, and not at all for a probe without updates; it is the place to store the
-    push for `push.applied_updates`, which the caller asks afterwards, however the block was left. Raises
-    `MalformedPushError` for a body that is no push.
+    `decide` is asked before git starts, and not at all for a probe without updates; it is the place to
+    store the push for `push.applied_updates`, which the caller asks afterwards, however the block was left.
+    Raises `MalformedPushError` for a body that is no push.
     """
     pieces = aiter(body)
     parser = PushParser()
@@ -121,9 +122,7 @@ async def receive_pack(
         yield Receiving(push, _nothing())
         return
     if not os.access(HOOKS / "pre-receive", os.X_OK):
-        raise RuntimeError(
-            f"{HOOKS / 'pre-receive'} must be an executable file; without it nothing is refused."
-        )
+        raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
     verdict = await decide(push)
     async with start(
         ["receive-pack", "--stateless-rpc", str(repository)],
@@ -144,7 +143,7 @@ async def _answer(child: Child, heading: bytes = b"") -> AsyncIterator[bytes]:
         answered = True
     status = await child.end()
     if status:
-        # Usual when a client hangs up or a shallow fetch ends its round; git has told the client what matters.
+        # Usual when a client hangs up or a shallow fetch ends its round; the client was told what matters.
         log.info("git ended with an error", command=child.command, status=status, stderr=child.stderr)
     if status < 0 or (status and not answered):
         raise GitError(child.command, status, child.stderr)
@@ -191,5 +190,6 @@ async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for nothing in ():
-        yield nothing
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk
