@@ -49,8 +49,9 @@ class Tag:
 
 
 def default_branch(repository: Repository) -> str:
-    """The branch that HEAD names; in an empty repository it does not exist yet."""
-    return str(repository.lookup_reference("HEAD").raw_target).removeprefix(BRANCHES)
+    """The branch that HEAD names; it need not exist, as in an empty repository."""
+    target = repository.lookup_reference("HEAD").raw_target
+    return target.decode(errors="replace").removeprefix(BRANCHES) if isinstance(target, bytes) else ""
 
 
 def set_default_branch(repository: Repository, name: str) -> None:

@@ -6,11 +6,10 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from api_server.git.processes import GitError, GitTimeoutError, OutputTooLargeError, environment, run, start
-
-SLEEPER = (("alias.sleeper", "!sleep 987 & sleep 987"),)
 
 
 async def test_output_and_input_pass_through() -> None:
@@ -39,28 +38,31 @@ async def test_no_transport_starts_unless_allowed(tmp_path: Path) -> None:
 
 
 async def test_the_time_limit_kills_the_whole_group() -> None:
+    sleeper = Sleeper()
     started = time.monotonic()
     with pytest.raises(GitTimeoutError):
-        await run(["sleeper"], configuration=SLEEPER, time_limit=0.3)
+        await run(["sleeper"], configuration=sleeper.configuration, time_limit=0.3)
     assert time.monotonic() - started < 4
-    assert not _sleepers()
+    assert not sleeper.running()
 
 
 async def test_leaving_the_block_ends_the_whole_group() -> None:
-    async with start(["sleeper"], configuration=SLEEPER) as child:
-        while not _sleepers(child.pid):
+    sleeper = Sleeper()
+    async with start(["sleeper"], configuration=sleeper.configuration):
+        while sleeper.running() < 2:
             await asyncio.sleep(0.01)
-    assert not _sleepers(child.pid)
+    assert not sleeper.running()
 
 
 async def test_a_cancelled_caller_leaves_no_process() -> None:
-    task = asyncio.create_task(run(["sleeper"], configuration=SLEEPER))
-    while not _sleepers():
+    sleeper = Sleeper()
+    task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration))
+    while sleeper.running() < 2:
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not _sleepers()
+    assert not sleeper.running()
 
 
 async def test_output_beyond_the_limit_is_not_kept() -> None:
@@ -97,19 +99,23 @@ def test_the_environment_of_the_server_is_not_inherited(monkeypatch: pytest.Monk
     assert (made[f"GIT_CONFIG_KEY_{last}"], made[f"GIT_CONFIG_VALUE_{last}"]) == ("a.b", "c")
 
 
-def _sleepers(group: int | None = None) -> list[int]:
-    """Our own sleeping grandchildren, of one process group or of any that this test process started."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes()
-            state, parent, process_group = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:3]
-        except OSError:
-            continue
-        if (
-            command == b"sleep\x00987\x00"
-            and state != "Z"
-            and int(process_group) == (group or int(process_group))
-        ):
-            found.append(int(parent))
-    return found if group is not None or os.environ.get("PYTEST_XDIST_WORKER") is None else []
+@attrs.frozen
+class Sleeper:
+    """A git that starts two long sleeps, told apart from others' by their length."""
+
+    seconds: str = attrs.Factory(lambda: f"987.{os.getpid()}{time.monotonic_ns()}")
+
+    @property
+    def configuration(self) -> list[tuple[str, str]]:
+        return [("alias.sleeper", f"!sleep {self.seconds} & sleep {self.seconds}")]
+
+    def running(self) -> int:
+        wanted = f"sleep\0{self.seconds}\0".encode()
+        return sum(_command(folder) == wanted for folder in Path("/proc").glob("[0-9]*"))
+
+
+def _command(folder: Path) -> bytes:
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from api_server.git import references, smart_http
 from api_server.git.push import MalformedPushError, Push, RefUpdate, Verdict, applied_updates
@@ -215,17 +216,14 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_push_leaves_no_process
 ) -> None:
     old = await git("rev-parse", "HEAD", cwd=clone)
     line = f"{old} {'12' * 20} refs/heads/main\0report-status"
-    never_ending = asyncio.Event()
-
-    async def body():
-        yield f"{len(line) + 4:04x}{line}0000".encode() + b"PACK\0\0\0\2\0\0\0\7"
-        await never_ending.wait()
-
-    async with aiohttp.ClientSession() as session:
-        request = asyncio.create_task(session.post(f"{service.url}/git-receive-pack", data=body()))
-        await _eventually(lambda: _processes(service.repository))
-        request.cancel()
-        await asyncio.gather(request, return_exceptions=True)
+    body = f"{len(line) + 4:04x}{line}0000".encode() + b"PACK\0\0\0\2\0\0\0\7"
+    url = URL(service.url)
+    _, connection = await asyncio.open_connection(url.host, url.port)
+    heading = f"POST {url.path}/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+    connection.write(heading.encode() + body)
+    await _eventually(lambda: _processes(service.repository))
+    connection.close()
+    await connection.wait_closed()
     await _eventually(lambda: not _processes(service.repository))
     assert list((service.repository / "objects").glob("tmp_objdir*")) == []
     assert await git("ls-remote", "--heads", service.url) == f"{old}\trefs/heads/main"
