@@ -1,4 +1,4 @@
-"""A tiny HTTP app over the git layer, a git client that reads nobody's configuration, and small repositories."""
+"""A tiny HTTP app over the git layer, a git client that reads no configuration, and small repositories."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ class Service:
 
     repository: Path
     url: str = ""
-    verdict: Verdict = Verdict()
+    verdict: Verdict = attrs.Factory(Verdict)
     pushes: list[Push] = attrs.Factory(list)
     applied: list[list[RefUpdate]] = attrs.Factory(list)
     encodings: list[str | None] = attrs.Factory(list)
