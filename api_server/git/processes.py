@@ -175,12 +175,16 @@ class Child:
 
     async def _pump(self, body: AsyncIterable[bytes]) -> None:
         stdin = cast("asyncio.StreamWriter", self.process.stdin)
+        heard = True
         try:
             async for chunk in body:
-                # A git that has heard enough closes its stdin, but the client listens only once all is sent.
-                with suppress(BrokenPipeError, ConnectionResetError):
+                if not heard:
+                    continue  # git has closed its stdin, but the client listens only once it has sent all
+                try:
                     stdin.write(chunk)
                     await stdin.drain()
+                except (BrokenPipeError, ConnectionResetError):
+                    heard = False
         except Exception:
             if not self.patience:
                 self.signal_group(signal.SIGTERM)

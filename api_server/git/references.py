@@ -128,7 +128,7 @@ def create_branch(repository: Repository, name: str, commit: str) -> Branch:
         raise NotFoundError(f"The commit {commit} does not exist.")
     try:
         repository.references.create(BRANCHES + name, commit)
-    except (pygit2.AlreadyExistsError, pygit2.GitError, OSError) as problem:
+    except (pygit2.GitError, OSError) as problem:
         # libgit2 has no one error for "a is in the way of a/b"
         raise NameTakenError(f"The branch {name!r} cannot stand beside those that exist.") from problem
     return Branch(name, commit)

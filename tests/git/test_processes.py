@@ -119,3 +119,20 @@ def _command(folder: Path) -> bytes:
         return (folder / "cmdline").read_bytes()
     except OSError:
         return b""  # it has ended
+
+
+async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None:
+    """A client listens for the answer only once it has sent all."""
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(50):
+            sent += 1
+            yield b"x" * 65536
+
+    async with start(["version"], with_stdin=True) as child:
+        child.feed(body())
+        answer = b"".join([chunk async for chunk in child.output()])
+    assert answer.startswith(b"git version")
+    assert sent == 50

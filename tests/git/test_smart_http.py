@@ -182,6 +182,16 @@ async def test_hooks_and_configuration_in_a_repository_folder_do_not_run(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_a_repository_of_another_owner_works(service: Service, git: Client, clone: Path) -> None:
+    for path in (service.repository, *service.repository.rglob("*")):
+        os.chown(path, 65534, 65534)
+    head = await git.commit_file(clone, "second.txt")
+    await git("push", "-q", cwd=clone)
+    assert service.applied[-1][0].new == head
+    await git("clone", "-q", service.url, "again")
+
+
 async def test_what_a_push_did_is_known_later_although_the_branch_went_on(
     service: Service, git: Client, clone: Path
 ) -> None:
