@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,20 +17,20 @@ class DataDirectory:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder if it is missing and holds it for one `up` at a time; the kernel frees it when we end."""
+        """Makes the folder if it is missing and holds it for one `up` at a time, until the block or we end."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
         except OSError as problem:
             raise CannotStart(
-                f"{self.path} cannot be used as data directory: {problem.strerror}; choose another with --data-dir."
+                f"{self.path} cannot be used as data directory ({problem.strerror}); choose another by --data-dir."
             ) from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CannotStart(
-                    f"Another scripts/up is running on {self.path}; stop it, or choose another --data-dir and ports."
+                    f"Another scripts/up runs on {self.path}; stop it, or choose another --data-dir and ports."
                 ) from None
             yield
 
@@ -75,7 +74,7 @@ class DataDirectory:
     def _create(self) -> None:
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
-            # PostgreSQL may have to run as another account, which then passes through here into its own folder.
+            # PostgreSQL may have to run as another account, which passes through here into its own folder.
             self.path.chmod(0o711)
         self.part("secrets")
 
@@ -90,6 +89,6 @@ def _read(file: Path) -> str | None:
 def _write(file: Path, value: str) -> None:
     """Replaces `file` at once or not at all, with mode 600."""
     scratch = file.with_name(f".{file.name}.new")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
-        new.write(f"{value}\n")
+    scratch.touch(mode=0o600)
+    scratch.write_text(f"{value}\n")
     scratch.replace(file)

@@ -1,6 +1,6 @@
 """Users, a group and two projects to try things on, made through the API and `git push` like anybody's.
 
-Each step looks first and acts only where something is missing, so that a run which was cut short is taken up again.
+Each step looks first and acts only where something is missing, so that a run cut short is taken up again.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,13 @@ GROUP = "demo"
 OWNER = "alice"
 BRANCH = "main"
 TOKEN_SCOPES = ["api", "read_repository", "write_repository"]
-USERS = {"alice": "Alice Archer", "erin": "Erin Evans", "bob": "Bob Baker", "carol": "Carol Cook", "dave": "Dave Dean"}
+USERS = {
+    "alice": "Alice Archer",
+    "erin": "Erin Evans",
+    "bob": "Bob Baker",
+    "carol": "Carol Cook",
+    "dave": "Dave Dean",
+}
 _DONE_FOR = "demo-made-for"
 
 
@@ -46,7 +52,9 @@ def ensure(administrator: Api, data: DataDirectory, checkout: Path, tell: Callab
             _make(administrator, data, checkout)
             data.remember(_DONE_FOR, instance)
     except ApiError as problem:
-        raise CannotStart(f"The demo data cannot be made: {problem}; scripts/up --no-demo leaves it out.") from None
+        raise CannotStart(
+            f"The demo data cannot be made: {problem}; scripts/up --no-demo leaves it out."
+        ) from None
     data.write_secret("git-credentials", _git_credentials(administrator.base_url, data))
 
 
@@ -72,15 +80,19 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path) -> None:
 
 def _user(administrator: Api, username: str, name: str) -> int:
     found = administrator.get("users", username=username)
-    user = found[0] if found else administrator.post(
-        "users",
-        {
-            "username": username,
-            "name": name,
-            "email": f"{username}@example.org",
-            "force_random_password": True,
-            "skip_confirmation": True,
-        },
+    user = (
+        found[0]
+        if found
+        else administrator.post(
+            "users",
+            {
+                "username": username,
+                "name": name,
+                "email": f"{username}@example.org",
+                "force_random_password": True,
+                "skip_confirmation": True,
+            },
+        )
     )
     return int(user["id"])
 
@@ -130,4 +142,6 @@ def _git_credentials(base_url: str, data: DataDirectory) -> str:
     """The format of `git credential-store`, so that pasted git commands carry no token."""
     scheme, _, address = base_url.partition("://")
     tokens = {username: data.read_secret(token_name(username)) for username in USERS}
-    return "\n".join(f"{scheme}://{username}:{token}@{address}" for username, token in tokens.items() if token)
+    return "\n".join(
+        f"{scheme}://{username}:{token}@{address}" for username, token in tokens.items() if token
+    )

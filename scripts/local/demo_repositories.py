@@ -12,7 +12,11 @@ from scripts.local.processes import CannotStart
 _AUTHOR = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
-    for what, value in {"NAME": "Alice Archer", "EMAIL": "alice@example.org", "DATE": "2026-01-05T09:00:00Z"}.items()
+    for what, value in {
+        "NAME": "Alice Archer",
+        "EMAIL": "alice@example.org",
+        "DATE": "2026-01-05T09:00:00Z",
+    }.items()
 }
 _SMALL = {
     "README.md": "# Demo\n\nA small repository to try forgelet on.\n",
@@ -79,7 +83,7 @@ def _push_files(files: dict[str, str], remote: _Remote, branch: str) -> None:
 
 
 def _is_whole_repository(checkout: Path) -> bool:
-    """Whether `checkout` itself (no folder above it) is a git work tree with commits and unshortened history."""
+    """Whether `checkout` itself (no folder above it) is a git work tree with commits and full history."""
     top = _git(checkout, "rev-parse", "--show-toplevel", "--is-shallow-repository", "HEAD")
     answers = top.stdout.splitlines()
     return top.returncode == 0 and Path(answers[0]).resolve() == checkout.resolve() and answers[1] == "false"

@@ -1,7 +1,7 @@
 """A PostgreSQL server of our own in a folder: made when missing, started, stopped, recovered after a crash.
 
-It listens on a Unix socket in a folder closed to other accounts, never on TCP, and asks for a password. As root it
-runs as an unprivileged account that exists already, since PostgreSQL refuses to run as root.
+It listens on a Unix socket in a folder closed to other accounts, never on TCP, and asks for a password. Since
+PostgreSQL refuses to run as root, root runs it as an unprivileged account that exists already.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import psycopg2
 
 from scripts.local import postgres_binaries
 from scripts.local.postgres_binaries import Binaries
-from scripts.local.processes import Account, CannotStart, Child, current_account
+from scripts.local.processes import Account, CannotStart, Child
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
@@ -35,9 +35,11 @@ _QUICK_AND_FORGETFUL = ("fsync=off", "synchronous_commit=off", "full_page_writes
 
 
 class Cluster:
-    """The folder `directory` with PostgreSQL's data in it, owned by `account`; one server at a time runs on it."""
+    """PostgreSQL's data in `directory`, whose owner runs the server; one server at a time."""
 
-    def __init__(self, directory: Path, password: str, *, durable: bool, binaries: Binaries | None = None) -> None:
+    def __init__(
+        self, directory: Path, password: str, *, durable: bool, binaries: Binaries | None = None
+    ) -> None:
         self.data = directory / "data"
         self._directory = directory
         self._password = password
@@ -80,7 +82,8 @@ class Cluster:
 
     def url(self, database: str = DATABASE, role: str = ROLE) -> str:
         """A libpq URL, password included; the role `forgelet` may create databases, `postgres` everything."""
-        return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={quote(str(self._sockets), safe='')}"
+        host = quote(str(self._sockets), safe="")
+        return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
 
     def _initialise(self, log: Path) -> None:
         """Runs initdb beside the final place, so that a half-made cluster is never mistaken for one."""
@@ -106,9 +109,10 @@ class Cluster:
     def _write_password(self, path: Path) -> None:
         """Never through a link: the folder may belong to another account than ours."""
         path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
             if not self._account.is_ours:
-                os.fchown(file.fileno(), self._account.uid, self._account.gid)
+                os.fchown(descriptor, self._account.uid, self._account.gid)
             file.write(f"{self._password}\n")
 
     def _socket_folder(self) -> Path:
@@ -164,7 +168,11 @@ class Cluster:
         # The number in the file may belong to a stranger by now, which PostgreSQL would take for a server.
         if pid_file.exists() and Path(f"/proc/{lines[0]}").exists():
             pid_file.unlink()
-        if len(lines) > 4 and lines[4].startswith(f"/tmp/{_SOCKET_FOLDER_PREFIX}") and "/" not in lines[4][5:]:
+        if (
+            len(lines) > 4
+            and lines[4].startswith(f"/tmp/{_SOCKET_FOLDER_PREFIX}")
+            and "/" not in lines[4][5:]
+        ):
             shutil.rmtree(lines[4], ignore_errors=True)
 
 
@@ -172,7 +180,7 @@ def cluster_directory(wanted: Path) -> Path:
     """Makes sure that there is a folder for a cluster at `wanted` and returns where it really is.
 
     As root it is given to an unprivileged account; where that account cannot reach `wanted`, the folder lies
-    below /var/lib/forgelet and `wanted` is a symbolic link to it. No existing folder's permissions are changed.
+    below /var/lib/forgelet and `wanted` is a symbolic link to it. Existing folders keep their permissions.
     """
     if wanted.exists():
         return wanted.resolve()
@@ -218,10 +226,13 @@ def check_external(url: str) -> None:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000
     except (psycopg2.Error, UnicodeError) as problem:
-        raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}.") from None
+        raise CannotStart(
+            f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}."
+        ) from None
     if major < postgres_binaries.OLDEST_MAJOR:
         raise CannotStart(
-            f"The PostgreSQL of --database-url is version {major}, {postgres_binaries.OLDEST_MAJOR} or newer is needed."
+            f"The PostgreSQL of --database-url is version {major}, but {postgres_binaries.OLDEST_MAJOR} or newer"
+            " is needed."
         )
 
 
@@ -260,10 +271,10 @@ def _unicode_locale() -> str:
 
 
 def _processes_in(directory: Path) -> list[int]:
-    """Processes whose working directory is `directory`, as that of every process of a PostgreSQL server is."""
+    """Processes that work in `directory`, as every process of a PostgreSQL server does in its data."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if re.sub(r" \(deleted\)$", "", os.readlink(entry / "cwd")) == str(directory):
+            if re.sub(r" \(deleted\)$", "", str((entry / "cwd").readlink())) == str(directory):
                 found.append(int(entry.name))
     return found

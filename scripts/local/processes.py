@@ -53,7 +53,7 @@ class Account(NamedTuple):
         return {} if self.is_ours else {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def may_run(self, program: Path) -> bool:
-        """Whether this account can execute `program`: every folder above it counts, ACLs too, so it is tried."""
+        """Whether this account can execute `program`; tried, since folders above it and ACLs count too."""
         return self._succeeds([str(program), "--version"])
 
     def may_enter(self, directory: Path) -> bool:

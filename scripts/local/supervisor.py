@@ -42,7 +42,7 @@ class Plan:
 
 
 class Forgelet:
-    """Everything that `up` runs, between `with Forgelet(plan, tell) as forgelet` and the end of that block."""
+    """Everything that `up` runs, for as long as a block `with Forgelet(plan, tell) as forgelet` lasts."""
 
     def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
         self.plan = plan
@@ -191,5 +191,5 @@ def check_ports(plan: Plan) -> None:
                     probe.bind((HOST, port))
                 except OSError as problem:
                     raise CannotStart(
-                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another with {option}."
+                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another by {option}."
                     ) from None

@@ -43,8 +43,8 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 @click.option(
     "--root-token",
     show_envvar=True,
-    help="Personal access token of the administrator `root`, from now on; without it one is drawn on the first"
-    " run and kept. The variable keeps it out of process lists.",
+    help="Personal access token of the administrator `root`, from now on; without it one is drawn on the"
+    " first run and kept. The variable keeps it out of process lists.",
 )
 @click.option(
     "--database-url",
