@@ -17,20 +17,20 @@ class DataDirectory:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder if it is missing and holds it for one `up` at a time, until the block or we end."""
+        """Makes the folder if it is missing; one `up` at a time holds it, until its block or process ends."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
         except OSError as problem:
             raise CannotStart(
-                f"{self.path} cannot be used as data directory ({problem.strerror}); choose another by --data-dir."
+                f"The data directory {self.path} cannot be used ({problem.strerror}); choose another --data-dir."
             ) from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CannotStart(
-                    f"Another scripts/up runs on {self.path}; stop it, or choose another --data-dir and ports."
+                    f"Another scripts/up runs on {self.path}; stop it or choose another --data-dir."
                 ) from None
             yield
 

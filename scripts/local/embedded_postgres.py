@@ -230,10 +230,8 @@ def check_external(url: str) -> None:
             f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}."
         ) from None
     if major < postgres_binaries.OLDEST_MAJOR:
-        raise CannotStart(
-            f"The PostgreSQL of --database-url is version {major}, but {postgres_binaries.OLDEST_MAJOR} or newer"
-            " is needed."
-        )
+        oldest = postgres_binaries.OLDEST_MAJOR
+        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed.")
 
 
 def first_line(problem: Exception) -> str:

@@ -191,5 +191,5 @@ def check_ports(plan: Plan) -> None:
                     probe.bind((HOST, port))
                 except OSError as problem:
                     raise CannotStart(
-                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another by {option}."
+                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another {option}."
                     ) from None
