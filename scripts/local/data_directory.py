@@ -23,7 +23,7 @@ class DataDirectory:
             lock = (self.path / "lock").open("a")
         except OSError as problem:
             raise CannotStart(
-                f"The data directory {self.path} cannot be used ({problem.strerror}); choose another --data-dir."
+                f"The data directory {self.path} cannot be used ({problem.strerror}); choose another."
             ) from None
         with lock:
             try:

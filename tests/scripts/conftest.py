@@ -21,7 +21,7 @@ SECONDS = 30
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder with a space in its name that PostgreSQL's account can enter; pytest's own are closed to it."""
+    """A folder with a space in its name, open to PostgreSQL's account as pytest's own are not."""
     path = Path(tempfile.mkdtemp(prefix="forge let ", dir="/tmp"))
     path.chmod(0o711)
     yield path

@@ -58,13 +58,15 @@ def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
     assert sockets.stat().st_mode & 0o077 == 0
 
 
-def test_what_was_committed_is_there_after_the_server_was_killed(cluster: Cluster, place: Path) -> None:
+def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) -> None:
+    cluster = Cluster(cluster_directory(place / "postgres"), "a-password", durable=True)
     server = cluster.start(place / "log")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 7 AS n")
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
     cluster.start(place / "log")
     assert ask(cluster.url(), "SELECT n FROM kept") == 7
+    cluster.stop()
 
 
 def test_a_server_left_behind_is_ended_before_the_next_starts(cluster: Cluster, place: Path) -> None:
@@ -168,7 +170,7 @@ def test_programs_that_the_account_cannot_read_are_copied_once(
     hidden = next(iter(from_wheel()))
     nobody = Account.named("nobody")
     monkeypatch.setattr(
-        Account, "may_run", lambda self, program: place in program.parents and program.exists()
+        Account, "may_run", lambda _account, program: place in program.parents and program.exists()
     )
     copy = postgres_binaries.runnable_by(nobody, hidden)
     monkeypatch.undo()
