@@ -7,7 +7,6 @@ PostgreSQL refuses to run as root, root runs it as an unprivileged account that 
 import contextlib
 import locale
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -21,7 +20,7 @@ import psycopg2
 
 from scripts.local import postgres_binaries
 from scripts.local.postgres_binaries import Binaries
-from scripts.local.processes import Account, CannotStart, Child
+from scripts.local.processes import Account, CannotStart, Child, end_processes_in
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
@@ -152,19 +151,12 @@ class Cluster:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}.") from None
 
     def _end_leftovers(self) -> None:
-        """Waits for processes of an earlier server on this data, which dies with whoever started it."""
+        """Ends what is left of an earlier server on this data, and what would hinder the next."""
         pid_file = self.data / "postmaster.pid"
         if not pid_file.exists():
             return
         lines = pid_file.read_text().splitlines()
-        deadline = time.monotonic() + 10
-        while leftovers := _processes_in(self.data):
-            overdue = time.monotonic() > deadline
-            for pid in leftovers:
-                if overdue or pid == int(lines[0]):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL if overdue else signal.SIGINT)
-            time.sleep(0.1)
+        end_processes_in(self.data, signal.SIGINT, patience=10.0)
         # The number in the file may belong to a stranger by now, which PostgreSQL would take for a server.
         if pid_file.exists() and Path(f"/proc/{lines[0]}").exists():
             pid_file.unlink()
@@ -266,13 +258,3 @@ def _unicode_locale() -> str:
         return "C"
     finally:
         locale.setlocale(locale.LC_CTYPE, before)
-
-
-def _processes_in(directory: Path) -> list[int]:
-    """Processes that work in `directory`, as every process of a PostgreSQL server does in its data."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if re.sub(r" \(deleted\)$", "", str((entry / "cwd").readlink())) == str(directory):
-                found.append(int(entry.name))
-    return found

@@ -7,6 +7,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,6 +136,31 @@ class Child:
             self.process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def end_processes_in(directory: Path, stop_signal: signal.Signals, patience: float) -> None:
+    """Asks every process that works in `directory` to stop, kills those still there after `patience` seconds.
+
+    Our children work in folders of their own, so this finds the ones that a killed `up` left behind (Linux).
+    """
+    deadline = time.monotonic() + patience
+    asked: set[int] = set()
+    while found := _processes_in(directory):
+        overdue = time.monotonic() > deadline
+        for pid in found if overdue else found - asked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if overdue else stop_signal)
+        asked |= found
+        time.sleep(0.05)
+
+
+def _processes_in(directory: Path) -> set[int]:
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == directory:
+                found.add(int(entry.name))
+    return found - {os.getpid()}
 
 
 def last_line(log: Path) -> str:

@@ -50,7 +50,7 @@ install_into_venv() {
         }
     fi
     echo "Installing into $checkout/.venv (about a minute the first time) ..." >&2
-    quiet=--quiet
+    quiet=-qq
     [ -t 2 ] && quiet=
     rm -f "$checkout"/.venv/installed-* || exit 1
     # $quiet is one word or none.

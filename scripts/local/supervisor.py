@@ -1,6 +1,7 @@
 """Starts the database, the API server and the edge as one, joins them, and stops them as one."""
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -10,10 +11,11 @@ from types import TracebackType
 
 import attrs
 
+from common.settings import SETTINGS_FILE_VARIABLE
 from scripts.local import embedded_postgres
 from scripts.local.api_client import Api, ApiError, answers
 from scripts.local.data_directory import DataDirectory
-from scripts.local.processes import CannotStart, Child
+from scripts.local.processes import CannotStart, Child, end_processes_in
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -87,6 +89,8 @@ class Forgelet:
 
     def _start(self) -> None:
         plan = self.plan
+        for name in ("api", "edge"):
+            end_processes_in(self._data.part(name), signal.SIGTERM, STOP_SECONDS)
         check_ports(plan)
         if plan.edge_port is not None:
             self._children.append(self._service("edge", plan.edge_command, self._edge_environment()))
@@ -113,8 +117,8 @@ class Forgelet:
             title,
             command,
             log=self._data.log(name),
-            environment={**_without_secrets(os.environ), **environment},
-            cwd=self.plan.checkout,
+            environment={**_inherited(os.environ), **environment},
+            cwd=self._data.part(name),
         )
 
     def _api_environment(self, database_url: str) -> dict[str, str]:
@@ -169,13 +173,16 @@ class Forgelet:
                 raise CannotStart(f"{child.name} {what} with {child.account_of_end()}.")
 
 
-def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """What both processes may inherit: each gets the secrets that it needs and no others."""
-    return {
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What both processes get of our own environment: no secrets, and the settings file by its full path."""
+    inherited = {
         name: value
         for name, value in environment.items()
         if name not in {"FORGELET_ROOT_TOKEN", "FORGELET_DATABASE_URL"}
     }
+    if SETTINGS_FILE_VARIABLE in inherited:
+        inherited[SETTINGS_FILE_VARIABLE] = str(Path(inherited[SETTINGS_FILE_VARIABLE]).absolute())
+    return inherited
 
 
 def check_ports(plan: Plan) -> None:

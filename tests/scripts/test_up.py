@@ -107,6 +107,18 @@ def test_after_kill_9_the_next_up_finds_its_data_on_other_ports_and_shows_no_tok
     assert str(second.data / "secrets/root-token") in shown
 
 
+def test_children_that_outlived_a_killed_up_are_ended_before_their_ports_are_wanted_again(
+    start_up: StartUp,
+) -> None:
+    first = start_up(STAND_IN_EDGE="hangs at the end")
+    first.wait_until_ready()
+    children = first.children()
+    first.process.kill()
+    second = start_up(ports=first.ports)
+    second.wait_until_ready()
+    assert gone(children, seconds=0.5)
+
+
 def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp) -> None:
     up = start_up("--root-token", "preset-token-1")
     assert "preset-token-1" not in up.wait_until_ready()
