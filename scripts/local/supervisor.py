@@ -122,16 +122,18 @@ class Forgelet:
         )
 
     def _api_environment(self, database_url: str) -> dict[str, str]:
-        return {
+        environment = {
             "FORGELET_API_HOST": HOST,
             "FORGELET_API_PORT": str(self.plan.api_port),
             "FORGELET_API_DATABASE_URL": database_url,
             "FORGELET_API_DATA_DIR": str(self._data.part("api")),
             "FORGELET_API_EXTERNAL_URL": self.plan.api_url,
             "FORGELET_API_ROOT_TOKEN": self._data.secret("root-token", prefix="flpat-"),
-            "FORGELET_API_EDGE_URLS": self.plan.edge_url or "",
-            "FORGELET_API_EDGE_PURGE_TOKEN": self._data.secret("edge-purge-token"),
         }
+        if self.plan.edge_url is not None:
+            environment["FORGELET_API_EDGE_URLS"] = self.plan.edge_url
+            environment["FORGELET_API_EDGE_PURGE_TOKEN"] = self._data.secret("edge-purge-token")
+        return environment
 
     def _edge_environment(self) -> dict[str, str]:
         return {
