@@ -1,0 +1,186 @@
+"""Child processes that never outlive us: how they are started, watched and stopped."""
+
+import contextlib
+import ctypes
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+_PR_SET_PDEATHSIG = 1
+
+
+class CannotStart(click.ClickException):
+    """Something a person has to put right, in one sentence: click prints it and exits with status 1."""
+
+
+class Account(NamedTuple):
+    """The Unix account that a child runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @classmethod
+    def of(cls, uid: int) -> "Account":
+        """The account `uid`; one without an entry in the user database gets its number as name and group."""
+        try:
+            entry = pwd.getpwuid(uid)
+        except KeyError:
+            return cls(str(uid), uid, uid)
+        return cls(entry.pw_name, uid, entry.pw_gid)
+
+    @classmethod
+    def named(cls, *names: str) -> "Account":
+        """The first of `names` that exists on this machine."""
+        for name in names:
+            with contextlib.suppress(KeyError):
+                return cls.of(pwd.getpwnam(name).pw_uid)
+        raise CannotStart(f"None of the accounts {', '.join(names)} exists on this machine.")
+
+    @property
+    def is_ours(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def popen_arguments(self) -> dict[str, Any]:
+        """What makes `subprocess` run a program as this account, nothing when that is the one we are."""
+        return {} if self.is_ours else {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def may_run(self, program: Path) -> bool:
+        """Whether this account can execute `program`; tried, since folders above it and ACLs count too."""
+        return self._succeeds([str(program), "--version"])
+
+    def may_enter(self, directory: Path) -> bool:
+        """Whether this account can make `directory` its working directory."""
+        return self._succeeds(["/bin/sh", "-c", 'cd "$1"', "sh", str(directory)])
+
+    def _succeeds(self, command: Sequence[str]) -> bool:
+        try:
+            done = subprocess.run(
+                command, cwd="/", capture_output=True, check=False, **self.popen_arguments()
+            )
+        except OSError:
+            return False
+        return done.returncode == 0
+
+
+def current_account() -> Account:
+    return Account.of(os.geteuid())
+
+
+class Child:
+    """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
+
+    The kernel sends it `stop_signal` when the thread that started it ends, however that happens (Linux);
+    start children from a thread that lives as long as they should.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        account: Account | None = None,
+        cwd: Path = Path("/"),
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._stop_signal = stop_signal
+        with log.open("wb") as output:
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=cwd,
+                    env=environment,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent(stop_signal),  # noqa: PLW1509 - no thread runs beside us yet
+                    **(account or current_account()).popen_arguments(),
+                )
+            except OSError as problem:
+                raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}.") from None
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def account_of_end(self) -> str:
+        """How the process ended, with the last line that it wrote."""
+        code = self.process.returncode
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        said = last_line(self.log)
+        return f"{how}{f': {said}' if said else ''} (log: {self.log})"
+
+    def ask_to_stop(self) -> None:
+        if not self.has_ended():
+            self.process.send_signal(self._stop_signal)
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Ends the process and whatever is left of its session within about `patience` seconds."""
+        self.ask_to_stop()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def end_processes_in(directory: Path, stop_signal: signal.Signals, patience: float) -> None:
+    """Asks every process that works in `directory` to stop, kills those still there after `patience` seconds.
+
+    Our children work in folders of their own, so this finds the ones that a killed `up` left behind (Linux).
+    """
+    deadline = time.monotonic() + patience
+    asked: set[int] = set()
+    while found := _processes_in(directory):
+        overdue = time.monotonic() > deadline
+        for pid in found if overdue else found - asked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if overdue else stop_signal)
+        asked |= found
+        time.sleep(0.05)
+
+
+def _processes_in(directory: Path) -> set[int]:
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == directory:
+                found.add(int(entry.name))
+    return found - {os.getpid()}
+
+
+def last_line(log: Path) -> str:
+    """The last line with text in the last 8 KiB of `log`, or nothing."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "")
+    return ""
+
+
+def _die_with_parent(stop_signal: signal.Signals) -> Any:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, stop_signal)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child

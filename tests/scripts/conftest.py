@@ -1,0 +1,115 @@
+"""What the tests of the local commands share: a folder that any account may pass, and running `up` in it."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SECONDS = 30
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a space in its name, open to PostgreSQL's account as pytest's own are not."""
+    path = Path(tempfile.mkdtemp(prefix="forge let ", dir="/tmp"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@attrs.define
+class Up:
+    """One running `up` with stand-ins."""
+
+    process: subprocess.Popen[str]
+    data: Path
+    ports: tuple[int, int]
+    shown: str = ""
+
+    def wait_until_ready(self) -> str:
+        """Everything that was shown up to the last line of the closing text."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.shown += line
+            if line.startswith("Ctrl-C"):
+                return self.shown
+        pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
+
+    def children(self) -> list[int]:
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in task.read_text().split()]
+
+    def outcome(self) -> tuple[int, str]:
+        """Exit status and standard error, once it has ended."""
+        output, errors = self.process.communicate(timeout=SECONDS)
+        self.shown += output
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def start_up(place: Path) -> Iterator[Callable[..., Up]]:
+    """Starts `up` in `place`, with free ports and without demo data; ends whatever a test leaves running."""
+    running: list[Up] = []
+
+    def start(
+        *options: str, data: Path | None = None, ports: tuple[int, int] | None = None, **extra: str
+    ) -> Up:
+        ports = ports or free_ports()
+        command = [
+            *(sys.executable, "-P", str(Path(__file__).with_name("up_with_stand_ins.py"))),
+            *("--data-dir", str(data or place / "data"), "--no-demo"),
+            *("--api-port", str(ports[0]), "--edge-port", str(ports[1]), *options),
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FORGELET_")}
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env={**environment, "PYTHONPATH": str(CHECKOUT), **extra},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(Up(process, data or place / "data", ports))
+        return running[-1]
+
+    yield start
+    for up in running:
+        if up.process.poll() is None:
+            up.process.send_signal(signal.SIGTERM)
+        up.outcome()
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        for probe in (first, second):
+            probe.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def gone(pids: list[int], seconds: float = 5.0) -> bool:
+    """Whether all of `pids` end within `seconds`; a zombie has ended."""
+    deadline = time.monotonic() + seconds
+    while any(_alive(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return re.search(r"^State:\s+[ZX]", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE) is None
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,56 @@
+"""A process that behaves towards `up` as the API server or the edge does, and nothing more."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psycopg2
+from aiohttp import web
+
+ROLE = sys.argv[1]
+ENVIRONMENT = {
+    name.removeprefix(f"FORGELET_{ROLE.upper()}_"): value
+    for name, value in os.environ.items()
+    if name.startswith("FORGELET_")
+}
+DATA = Path(ENVIRONMENT["DATA_DIR"])
+
+
+async def ready(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def change_settings(request: web.Request) -> web.Response:
+    if request.headers["PRIVATE-TOKEN"] != ENVIRONMENT["ROOT_TOKEN"]:
+        return web.json_response({"message": "401 Unauthorized"}, status=401)
+    (DATA / "settings.json").write_text(await request.text())
+    return web.json_response({})
+
+
+def main() -> None:
+    """Serves readiness and settings; the variable STAND_IN_<ROLE> says how to misbehave instead."""
+    misbehaviour = os.environ.get(f"STAND_IN_{ROLE.upper()}")
+    if misbehaviour == "dies":
+        sys.exit("the moon is in the wrong phase")
+    if misbehaviour == "hangs at the end":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (DATA / "environment.json").write_text(json.dumps(ENVIRONMENT))
+    if ROLE == "api":
+        with contextlib.closing(psycopg2.connect(ENVIRONMENT["DATABASE_URL"])) as connection, connection:
+            connection.cursor().execute("CREATE TABLE IF NOT EXISTS starts (n serial)")
+            connection.cursor().execute("INSERT INTO starts DEFAULT VALUES")
+    app = web.Application()
+    app.add_routes([web.get("/-/readiness", ready), web.put("/api/v4/application/settings", change_settings)])
+    web.run_app(
+        app,
+        host="127.0.0.1",
+        port=int(ENVIRONMENT["PORT"]),
+        print=None,
+        handle_signals=misbehaviour != "hangs at the end",
+    )
+
+
+main()
