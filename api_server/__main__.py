@@ -22,7 +22,9 @@ def serve(chosen: Settings) -> None:
     except UnsuitableDatabase as problem:
         sys.exit(f"api_server: {problem}")
     except psycopg2.OperationalError as problem:
-        sys.exit(f"api_server: PostgreSQL cannot be used, check --database-url: {logs.redact(str(problem).strip())}")
+        sys.exit(
+            f"api_server: PostgreSQL cannot be used, check --database-url: {logs.redact(str(problem).strip())}"
+        )
     except PermissionError as problem:
         sys.exit(f"api_server: {problem.filename} cannot be written: choose another --data-dir")
     try:

@@ -32,7 +32,9 @@ from common import operations
 API = [users, groups, projects]
 
 
-def create_app(settings: Settings, clock: Clock = lambda: datetime.datetime.now(datetime.UTC)) -> web.Application:
+def create_app(
+    settings: Settings, clock: Clock = lambda: datetime.datetime.now(datetime.UTC)
+) -> web.Application:
     """The API server. The database that `settings` names has to be migrated already."""
     registry = CollectorRegistry()
     app = web.Application(middlewares=[request_log(registry)], client_max_size=settings.body_limit)
@@ -52,7 +54,9 @@ def _api() -> web.Application:
     api = web.Application(middlewares=[api_errors, entity_tags, edges.tell_edges])
     for routes in API:
         routes.register(api)
-    options = aiohttp_cors.ResourceOptions(expose_headers="*", allow_headers="*", allow_methods="*", max_age=600)
+    options = aiohttp_cors.ResourceOptions(
+        expose_headers="*", allow_headers="*", allow_methods="*", max_age=600
+    )
     cors = aiohttp_cors.setup(api, defaults={"*": options})
     for resource in api.router.resources():
         cors.add(resource)

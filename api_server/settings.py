@@ -24,20 +24,34 @@ class Settings:
     root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
 
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
-    offering: Offering = option(default="self_managed", help="where it runs; some features exist on some only")
+    offering: Offering = option(
+        default="self_managed", help="where it runs; some features exist on some only"
+    )
 
     object_store_url: str = option(default="", help="file:///... or s3://...; default is below data_dir")
-    edge_urls: list[str] = option(factory=list, help="base URLs of the storage edges that are told of changes")
+    edge_urls: list[str] = option(
+        factory=list, help="base URLs of the storage edges that are told of changes"
+    )
     edge_purge_token: str = secret(default="", help="token of the edges' purge API")
-    smtp_url: str = secret(default="", help="smtp://user:password@host:port; without it mail is written to files")
+    smtp_url: str = secret(
+        default="", help="smtp://user:password@host:port; without it mail is written to files"
+    )
     mail_from: str = option(default="forgelet@localhost", help="sender of mail")
 
     allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
     status_check_timeout: int = option(default=0, help="seconds until a pending result fails; 0 is never")
-    archive_builds_older_than: int = option(default=0, help="seconds after which jobs are archived; 0 is never")
-    runner_timeout: int = option(default=3600, help="seconds of silence after which a runner's job fails as stuck")
-    jobs_rate_limit: int = option(default=600, help="requests a minute and user for a project's jobs; 0 is off")
-    raw_rate_limit: int = option(default=300, help="requests a minute, project and path for raw files; 0 is off")
+    archive_builds_older_than: int = option(
+        default=0, help="seconds after which jobs are archived; 0 is never"
+    )
+    runner_timeout: int = option(
+        default=3600, help="seconds of silence after which a runner's job fails as stuck"
+    )
+    jobs_rate_limit: int = option(
+        default=600, help="requests a minute and user for a project's jobs; 0 is off"
+    )
+    raw_rate_limit: int = option(
+        default=300, help="requests a minute, project and path for raw files; 0 is off"
+    )
     archive_rate_limit: int = option(default=60, help="requests a minute and user for archives; 0 is off")
     anonymous_archive_rate_limit: int = option(
         default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"

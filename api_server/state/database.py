@@ -38,7 +38,9 @@ class Statement(str):
     Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
     """
 
-    __slots__ = ("execute", "name", "prepare")
+    name: str
+    prepare: str
+    execute: str
 
     def __new__(cls, sql: str) -> "Statement":
         statement = super().__new__(cls, sql)

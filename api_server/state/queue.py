@@ -10,7 +10,7 @@ import orjson
 import structlog
 from procrastinate import App, RetryStrategy
 from procrastinate.contrib.aiopg import AiopgConnector
-from procrastinate.types import WorkerOptions
+from procrastinate.app import WorkerOptions
 
 from api_server.state.database import Transaction
 

@@ -61,7 +61,9 @@ class Vault:
         try:
             return AESGCM(self._derived("encryption")).decrypt(nonce, ciphertext, None).decode()
         except InvalidTag:
-            raise ValueError("sealed under another secret key: restore the key that the data was made with") from None
+            raise ValueError(
+                "sealed under another secret key: restore the key that the data was made with"
+            ) from None
 
     def derived_token(self, prefix: str, seed: bytes) -> str:
         """A token that can be shown again and again though only its seed is stored."""

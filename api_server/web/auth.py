@@ -64,7 +64,9 @@ NOTE_USE = """
 """
 
 
-async def authenticate(request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True) -> Caller | None:
+async def authenticate(
+    request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True
+) -> Caller | None:
     """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
     sent: dict[str, Any] = await merged(request) if reads_body else dict(request.query)
     if token := _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN") or None:
@@ -75,7 +77,9 @@ async def authenticate(request: web.Request, *, takes_job_token: bool = False, r
         return await caller_of_personal_access_token(request, bearer)
     if not takes_job_token:
         return None
-    token = bearer or _text(sent.get("job_token")) or _text(sent.get("token")) or request.headers.get("JOB-TOKEN")
+    token = (
+        bearer or _text(sent.get("job_token")) or _text(sent.get("token")) or request.headers.get("JOB-TOKEN")
+    )
     return await caller_of_job_token(request, token) if token else None
 
 

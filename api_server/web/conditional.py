@@ -13,7 +13,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def entity_tags(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every successful GET or HEAD with a body in memory gets a weak ETag of that body; `If-None-Match` gets 304."""
     response = await handler(request)
-    if request.method not in ("GET", "HEAD") or response.status != 200 or not isinstance(response, web.Response):
+    if (
+        request.method not in ("GET", "HEAD")
+        or response.status != 200
+        or not isinstance(response, web.Response)
+    ):
         return response
     if response.etag is None:
         if not isinstance(response.body, bytes):
@@ -23,7 +27,9 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
     if not matches(request, response.etag):
         return response
     headers = {
-        name: value for name, value in response.headers.items() if name.lower() not in ("content-type", "content-length")
+        name: value
+        for name, value in response.headers.items()
+        if name.lower() not in ("content-type", "content-length")
     }
     return web.Response(status=304, headers=headers)
 

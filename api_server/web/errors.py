@@ -19,7 +19,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ApiError(Exception):
     """An answer that is not a success: `status` and the JSON `body`, with extra `headers`."""
 
-    def __init__(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(status, body)
         self.status = status
         self.body = body
@@ -112,7 +114,9 @@ async def api_errors(request: web.Request, handler: Handler) -> web.StreamRespon
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
     if error.status < 400:
         return error
-    text = "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
+    text = (
+        "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
+    )
     return _answer(error.status, {"error": text}, {})
 
 

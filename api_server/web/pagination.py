@@ -1,6 +1,7 @@
 """Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3, facts of section 2)."""
 
 import base64
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import attrs
@@ -9,6 +10,7 @@ from aiohttp import web
 
 from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page
 from api_server.web import context
+from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, bad_parameters
 from api_server.web.params import merged
 
@@ -29,11 +31,15 @@ class Paginated:
     sort: str | None = None
 
 
-def wanted_page(parameters: Paginated, listing: Listing, *, default_order: str = "id", default_sort: str = "desc") -> Page:
+def wanted_page(
+    parameters: Paginated, listing: Listing, *, default_order: str = "id", default_sort: str = "desc"
+) -> Page:
     """What to read for `parameters`. Raises 400 for numbers out of range and broken cursors, 405 for what cannot be
     ordered or skipped that way."""
     problems = [
-        f"{name} does not have a valid value" for name in ("page", "per_page") if getattr(parameters, name) <= 0
+        f"{name} does not have a valid value"
+        for name in ("page", "per_page")
+        if getattr(parameters, name) <= 0
     ]
     order = parameters.order_by or default_order
     sort = (parameters.sort or default_sort).lower()
@@ -64,7 +70,7 @@ def wanted_page(parameters: Paginated, listing: Listing, *, default_order: str =
 async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:
     """The list's JSON with the headers of its kind of pagination."""
     headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, listed)
-    return web.Response(text=listed.body, content_type="application/json", headers=headers)
+    return json_text(listed.body, headers=headers)
 
 
 async def _keyset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
@@ -108,7 +114,7 @@ async def _links(request: web.Request, page: Page, relations: dict[str, dict[str
 _CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"})
 
 
-def _flat(fields: dict[str, object], prefix: str = "") -> list[tuple[str, str]]:
+def _flat(fields: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Nested parameters in bracket form, as they can be sent again."""
     pairs: list[tuple[str, str]] = []
     for key, value in fields.items():

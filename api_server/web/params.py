@@ -149,7 +149,9 @@ async def _body(request: web.Request) -> dict[str, Any]:
         except UnicodeDecodeError:
             raise bad_parameters("parameters are not valid UTF-8") from None
     if request.content_type == "multipart/form-data":
-        return _nested([(name, value) for name, value in (await _form(request)).items() if isinstance(value, str)])
+        return _nested(
+            [(name, value) for name, value in (await _form(request)).items() if isinstance(value, str)]
+        )
     return {}
 
 
@@ -185,7 +187,9 @@ def _nested(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _keys(name: str) -> list[str]:
     first, bracket, rest = name.partition("[")
-    return [first, *rest.removesuffix("]").split("][")] if bracket and rest.endswith("]") and first else [name]
+    return (
+        [first, *rest.removesuffix("]").split("][")] if bracket and rest.endswith("]") and first else [name]
+    )
 
 
 def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:
@@ -214,7 +218,9 @@ def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def _integer(value: Any, _type: Any) -> int:
-    if isinstance(value, str) and (value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30):
+    if isinstance(value, str) and (
+        value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30
+    ):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
         raise Refused("is invalid")
@@ -273,7 +279,9 @@ def _moment(value: Any, _type: Any) -> datetime.datetime:
 
 
 def _is_choice(wanted: Any) -> bool:
-    return typing.get_origin(wanted) is Literal or (isinstance(wanted, type) and issubclass(wanted, enum.Enum))
+    return typing.get_origin(wanted) is Literal or (
+        isinstance(wanted, type) and issubclass(wanted, enum.Enum)
+    )
 
 
 def _choice(value: Any, wanted: Any) -> Any:

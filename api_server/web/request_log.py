@@ -41,6 +41,12 @@ def request_log(registry: CollectorRegistry) -> Handler:
                 took = time.perf_counter() - started
                 requests.labels(request.method, str(status)).inc()
                 seconds.observe(took)
-                log.info("request", method=request.method, path=request.path_qs, status=status, ms=round(took * 1000, 1))
+                log.info(
+                    "request",
+                    method=request.method,
+                    path=request.path_qs,
+                    status=status,
+                    ms=round(took * 1000, 1),
+                )
 
     return middleware  # type: ignore[return-value]

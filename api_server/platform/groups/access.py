@@ -36,12 +36,19 @@ async def find_group(request: web.Request, reference: str) -> Group:
     who = caller(request)
     number = moved.id_in(reference)
     row = await queries.find_group(
-        context.database(request), group_id=number, path=None if number is not None else reference, user_id=who.user_id
+        context.database(request),
+        group_id=number,
+        path=None if number is not None else reference,
+        user_id=who.user_id,
     )
     if row is None:
         raise not_found("Group")
     role = Role.OWNER if who.admin else row.role
-    if not (role > Role.NO_ACCESS or row.visibility == "public" or (row.visibility == "internal" and not row.external)):
+    if not (
+        role > Role.NO_ACCESS
+        or row.visibility == "public"
+        or (row.visibility == "internal" and not row.external)
+    ):
         raise not_found("Group")
     if row.moved:
         moved.redirect(request, reference, row.id)

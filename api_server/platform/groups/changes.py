@@ -36,7 +36,9 @@ async def parent_of_new_group(request: web.Request, parent_id: int | None) -> Gr
         if not (who.admin or await members.may_create_group(context.database(request), who.user_id)):
             raise forbidden()
         return None
-    row = await queries.find_group(context.database(request), group_id=parent_id, path=None, user_id=who.user_id)
+    row = await queries.find_group(
+        context.database(request), group_id=parent_id, path=None, user_id=who.user_id
+    )
     if row is None or not (who.admin or row.role or row.visibility != "private"):
         raise not_found("Group")
     if not (who.admin or row.role >= Role.OWNER):
@@ -60,8 +62,10 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     if problem := paths.problem_with(group.path, within=parent.full_path if parent else None):
         raise _refused("path", problem)
     if parent and levels.exceeds(group.visibility, parent.visibility):
-        raise _refused("visibility_level", f"{group.visibility} is not allowed since the parent group has a "
-                       f"{parent.visibility} visibility.")
+        raise _refused(
+            "visibility_level",
+            f"{group.visibility} is not allowed since the parent group has a {parent.visibility} visibility.",
+        )
     group_id = await queries.create_group(
         transaction,
         lineage=parent.lineage if parent else [],
@@ -74,7 +78,9 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     )
     if not await paths.take(transaction, full_path, namespace_id=group_id):
         raise _refused("path", "has already been taken")
-    await members.add(transaction, user_id=owner_id, namespace_id=group_id, access_level=Role.OWNER, created_by_id=owner_id)
+    await members.add(
+        transaction, user_id=owner_id, namespace_id=group_id, access_level=Role.OWNER, created_by_id=owner_id
+    )
     await _record(transaction, "group_created", author, group_id, full_path, "Added group")
     return group_id
 

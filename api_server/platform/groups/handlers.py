@@ -9,7 +9,7 @@ from api_server.platform.groups.access import find_group
 from api_server.platform.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role, group
-from api_server.web.answers import json_text
+from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
@@ -144,7 +144,7 @@ async def delete_group(request: web.Request) -> web.Response:
     found = await find_group(request, wanted.id)
     async with context.database(request).transaction() as transaction:
         await changes.delete(transaction, found, author(request))
-    return web.json_response({"message": "202 Accepted"}, status=202)
+    return json_value({"message": "202 Accepted"}, status=202)
 
 
 @routes.get("/namespaces", access=SIGNED_IN)

@@ -75,7 +75,9 @@ FIND_GROUP = Statement("""
 """)
 
 
-async def find_group(database: Executor, *, group_id: int | None, path: str | None, user_id: int | None) -> Row | None:
+async def find_group(
+    database: Executor, *, group_id: int | None, path: str | None, user_id: int | None
+) -> Row | None:
     return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id)
 
 
@@ -83,7 +85,8 @@ SHOW_GROUP = one(GROUP, "SELECT namespaces.* FROM namespaces WHERE namespaces.id
 
 
 async def show_group(database: Executor, group_id: int) -> str:
-    return str((await database.row(SHOW_GROUP, id=group_id)).entity)
+    row = await database.row(SHOW_GROUP, id=group_id)
+    return str(row and row.entity)
 
 
 CREATE_GROUP = """
@@ -101,7 +104,9 @@ FULL_NAME = """
 """
 
 
-async def create_group(transaction: Transaction, *, lineage: list[int], parent_id: int | None, **values: Any) -> int:
+async def create_group(
+    transaction: Transaction, *, lineage: list[int], parent_id: int | None, **values: Any
+) -> int:
     """The new id. `lineage` are the ids of the groups above it."""
     above = await transaction.value(FULL_NAME, id=parent_id)
     full_name = f"{above} / {values['name']}" if above else values["name"]

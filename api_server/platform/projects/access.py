@@ -56,7 +56,9 @@ class Project:
 
 async def find_project(request: web.Request, reference: str) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below the route's role."""
-    found = await visible_project(request, reference, user_id=caller(request).user_id, admin=caller(request).admin)
+    found = await visible_project(
+        request, reference, user_id=caller(request).user_id, admin=caller(request).admin
+    )
     if found is None:
         raise not_found("Project")
     if found.role < request[ROUTE].access.role:

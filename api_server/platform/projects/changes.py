@@ -25,8 +25,7 @@ _AUDITED = {
     "archived": "project_archived",
     "repository_access_level": "project_feature_repository_access_level_updated",
     "builds_access_level": "project_feature_builds_access_level_updated",
-    "only_allow_merge_if_all_status_checks_passed":
-        "project_only_allow_merge_if_all_status_checks_passed_updated",
+    "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
 }
 #: Changes after which files may not be shown to those who saw them before.
@@ -49,14 +48,25 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
     if problem := paths.problem_with(path, within=namespace.full_path):
         raise invalid({"path": [problem]})
     if namespace.kind == "group" and visibility.exceeds(values["visibility"], namespace.visibility):
-        raise invalid({"visibility_level": [f"{values['visibility']} is not allowed in a {namespace.visibility} group."]})
+        raise invalid(
+            {
+                "visibility_level": [
+                    f"{values['visibility']} is not allowed in a {namespace.visibility} group."
+                ]
+            }
+        )
     full_path = f"{namespace.full_path}/{path}"
     project_id = await queries.create_project(
         transaction, namespace_id=namespace.id, creator_id=who.user_id, full_path=full_path, **values
     )
     if not await paths.take(transaction, full_path, project_id=project_id):
-        raise invalid({"project_namespace.name": ["has already been taken"], "name": ["has already been taken"],
-                       "path": ["has already been taken"]})
+        raise invalid(
+            {
+                "project_namespace.name": ["has already been taken"],
+                "name": ["has already been taken"],
+                "path": ["has already been taken"],
+            }
+        )
     if namespace.role < Role.MAINTAINER:
         await members.add(
             transaction,
@@ -79,7 +89,9 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
     return project_id
 
 
-async def update(transaction: Transaction, project: Project, before: Row, author: Author, **values: Any) -> None:
+async def update(
+    transaction: Transaction, project: Project, before: Row, author: Author, **values: Any
+) -> None:
     """Changes what is not None; `before` is the project's row. Raises 400."""
     changed = {name: new for name, new in values.items() if new is not None and new != getattr(before, name)}
     full_path = None

@@ -12,7 +12,7 @@ from api_server.platform.projects.access import Project, find_project
 from api_server.platform.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role, group, project
-from api_server.web.answers import json_text
+from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
@@ -65,7 +65,8 @@ class ProjectId:
 
 
 @attrs.frozen(kw_only=True)
-class UpdateProject(ProjectSettings, ProjectId):
+class UpdateProject(ProjectSettings):
+    id: str
     name: str | None = None
     path: str | None = None
     only_allow_merge_if_pipeline_succeeds: bool | None = None
@@ -86,7 +87,11 @@ async def list_group_projects(request: web.Request) -> web.Response:
 
 
 async def _listed(
-    request: web.Request, wanted: ListProjects, group_id: int | None = None, *, include_subgroups: bool = False
+    request: web.Request,
+    wanted: ListProjects,
+    group_id: int | None = None,
+    *,
+    include_subgroups: bool = False,
 ) -> web.Response:
     page = wanted_page(wanted, queries.LISTING)
     who = caller(request)
@@ -151,13 +156,17 @@ async def update_project(request: web.Request) -> web.Response:
 async def archive_project(request: web.Request) -> web.Response:
     """Nothing can be pushed to an archived project."""
     wanted = await parse(request, ProjectId)
-    return json_text(await _changed(request, await find_project(request, wanted.id), archived=True), status=201)
+    return json_text(
+        await _changed(request, await find_project(request, wanted.id), archived=True), status=201
+    )
 
 
 @routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
 async def unarchive_project(request: web.Request) -> web.Response:
     wanted = await parse(request, ProjectId)
-    return json_text(await _changed(request, await find_project(request, wanted.id), archived=False), status=201)
+    return json_text(
+        await _changed(request, await find_project(request, wanted.id), archived=False), status=201
+    )
 
 
 @routes.delete("/projects/{id}", access=project(Role.OWNER))
@@ -167,7 +176,7 @@ async def delete_project(request: web.Request) -> web.Response:
     found = await find_project(request, wanted.id)
     async with context.database(request).transaction() as transaction:
         await changes.delete(transaction, found, author(request))
-    return web.json_response({"message": "202 Accepted"}, status=202)
+    return json_value({"message": "202 Accepted"}, status=202)
 
 
 async def _changed(request: web.Request, found: Project, **values: Any) -> str:

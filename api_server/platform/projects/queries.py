@@ -55,7 +55,8 @@ SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id =
 
 
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
-    return str((await database.row(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)).entity)
+    row = await database.row(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)
+    return str(row and row.entity)
 
 
 FIND_PROJECT = Statement("""

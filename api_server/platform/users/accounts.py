@@ -53,7 +53,9 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
         await paths.create_user_namespace(transaction, user_id, user.username, user.name)
     except Conflict as taken:
         raise _conflict(taken) from None
-    await _record(transaction, "user_created", author, user_id, user.username, f"User {user.username} created")
+    await _record(
+        transaction, "user_created", author, user_id, user.username, f"User {user.username} created"
+    )
     return user_id
 
 
@@ -93,13 +95,20 @@ async def set_state(transaction: Transaction, user_id: int, state: str, author: 
     return changed
 
 
-async def new_static_object_token(transaction: Transaction, vault: Vault, user_id: int, author: Author) -> str:
+async def new_static_object_token(
+    transaction: Transaction, vault: Vault, user_id: int, author: Author
+) -> str:
     """The user's new static-object token; the old one is no longer valid."""
     user = await _found(transaction, user_id)
     seed, token = _static_object_token(vault)
     await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
     await _record(
-        transaction, "static_object_token_rotated", author, user_id, user.username, "Static object token rotated"
+        transaction,
+        "static_object_token_rotated",
+        author,
+        user_id,
+        user.username,
+        "Static object token rotated",
     )
     return token
 

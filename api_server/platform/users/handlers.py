@@ -57,7 +57,8 @@ class CreateUser(Profile):
 
 
 @attrs.frozen(kw_only=True)
-class UpdateUser(Profile, UserId):
+class UpdateUser(Profile):
+    id: int
     email: str | None = None
     username: str | None = None
     name: str | None = None
@@ -67,7 +68,8 @@ class UpdateUser(Profile, UserId):
 async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
     return json_text(
-        await queries.show_user(context.database(request), caller(request).user_id, with_private_fields=True) or ""
+        await queries.show_user(context.database(request), caller(request).user_id, with_private_fields=True)
+        or ""
     )
 
 

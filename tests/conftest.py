@@ -1,0 +1,64 @@
+"""What all tests share: a PostgreSQL of their own, a migrated database, and a running server."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg2
+import pytest
+
+from api_server.state.migrate import migrate
+from scripts.local import embedded_postgres
+from tests.support.forge import Forge, new_name, running_forge
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of this test process, with an empty database that others are made beside."""
+    with embedded_postgres.temporary() as cluster:
+        yield cluster.url()
+
+
+@pytest.fixture(scope="session")
+def template_url(postgres_url: str) -> str:
+    """A migrated database without data, which others are copied from; nothing connects to it."""
+    return _database(postgres_url, "template_forge", migrated=True)
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres_url: str, template_url: str) -> Callable[[], str]:
+    """Makes another migrated database without data, and gives its URL."""
+    return lambda: _database(postgres_url, new_name("forge").replace("-", "_"), template=template_url)
+
+
+@pytest.fixture(scope="session")
+async def forge(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """The server that most tests share."""
+    async with running_forge(new_database(), tmp_path_factory.mktemp("forge")) as running:
+        yield running
+
+
+@pytest.fixture
+def new_forge(
+    new_database: Callable[[], str], tmp_path: Path
+) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
+    """Runs a server of the test's own: `async with new_forge(tier="free") as forge`."""
+    return lambda **settings: running_forge(
+        settings.pop("database_url", None) or new_database(), settings.pop("data_dir", tmp_path), **settings
+    )
+
+
+def _database(postgres_url: str, name: str, *, template: str | None = None, migrated: bool = False) -> str:
+    parts = urlsplit(postgres_url)
+    url = urlunsplit(parts._replace(path=f"/{name}"))
+    with contextlib.closing(psycopg2.connect(postgres_url)) as connection:
+        connection.autocommit = True
+        source = f" TEMPLATE {urlsplit(template).path.removeprefix('/')}" if template else ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}{source}")
+    if migrated:
+        migrate(url)
+    return url

@@ -1,0 +1,195 @@
+"""A running API server for tests, and short ways to call it and to make what a test needs.
+
+Tests share one server and one database, and stay out of each other's way by making users, groups and projects of
+their own: every name here is new each time.
+"""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+from aiohttp.test_utils import TestServer, unused_port
+
+from api_server.app import create_app
+from api_server.settings import Settings
+from api_server.web.access import Role
+
+ROOT_TOKEN = "flpat-root-of-the-tests"
+_numbers = itertools.count(1)
+
+
+def new_name(prefix: str) -> str:
+    """A name that nothing else has in this process."""
+    return f"{prefix}-{next(_numbers)}"
+
+
+@attrs.frozen
+class Answer:
+    """What came back: `body` is parsed where it is JSON, text where not."""
+
+    status: int
+    body: Any
+    headers: Any
+
+
+@attrs.frozen
+class Client:
+    """Calls the API with one token (None: without credentials)."""
+
+    session: aiohttp.ClientSession
+    base: str
+    token: str | None = None
+
+    async def request(self, method: str, path: str, **options: Any) -> Answer:
+        """`path` begins behind /api/v4; an absolute URL is taken as it is. Redirects are not followed."""
+        headers = ({"PRIVATE-TOKEN": self.token} if self.token else {}) | options.pop("headers", {})
+        url = path if path.startswith("http") else f"{self.base}/api/v4{path}"
+        options.setdefault("allow_redirects", False)
+        from yarl import URL
+
+        async with self.session.request(method, URL(url, encoded=True), headers=headers, **options) as answer:
+            if answer.content_type == "application/json" and method != "HEAD":
+                return Answer(answer.status, await answer.json(), answer.headers)
+            return Answer(answer.status, await answer.text(errors="replace"), answer.headers)
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.request("GET", path, **options)
+
+    async def post(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.request("POST", path, **({"json": json} if json is not None else {}), **options)
+
+    async def put(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.request("PUT", path, **({"json": json} if json is not None else {}), **options)
+
+    async def patch(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.request("PATCH", path, **({"json": json} if json is not None else {}), **options)
+
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.request("DELETE", path, **options)
+
+
+@attrs.frozen
+class Person:
+    """A user with a token of scope api."""
+
+    id: int
+    username: str
+    email: str
+    api: Client
+
+    @property
+    def token(self) -> str:
+        return self.api.token or ""
+
+
+@attrs.frozen
+class Forge:
+    """A running server: `root` is its administrator's client, `anonymous` has no credentials."""
+
+    server: TestServer
+    settings: Settings
+    session: aiohttp.ClientSession
+
+    @property
+    def base(self) -> str:
+        return self.settings.base_url
+
+    @property
+    def root(self) -> Client:
+        return Client(self.session, self.base, ROOT_TOKEN)
+
+    @property
+    def anonymous(self) -> Client:
+        return Client(self.session, self.base)
+
+    async def user(self, name: str = "user", *, scopes: tuple[str, ...] = ("api",), **values: Any) -> Person:
+        username = new_name(name)
+        email = f"{username}@example.org"
+        made = await self._made(
+            "/users",
+            {
+                "username": username,
+                "name": username.title(),
+                "email": email,
+                "force_random_password": True,
+                "skip_confirmation": True,
+            }
+            | values,
+        )
+        token = await self.token(made["id"], scopes)
+        return Person(made["id"], username, email, Client(self.session, self.base, token))
+
+    async def token(self, user_id: int, scopes: tuple[str, ...] = ("api",), **values: Any) -> str:
+        made = await self._made(
+            f"/users/{user_id}/personal_access_tokens", {"name": "test", "scopes": list(scopes)} | values
+        )
+        return str(made["token"])
+
+    async def group(self, owner: Person | None = None, **values: Any) -> dict[str, Any]:
+        name = new_name("group")
+        made = await self._made(
+            "/groups", {"name": name.title(), "path": name, "visibility": "public"} | values
+        )
+        if owner:
+            await self.member("groups", made["id"], owner, Role.OWNER)
+        return made
+
+    async def project(
+        self, owner: Person | None = None, *, members: dict[Role, Person] | None = None, **values: Any
+    ) -> dict[str, Any]:
+        """A private project in its owner's namespace (root's without one), with members of the given roles."""
+        name = new_name("project")
+        client = owner.api if owner else self.root
+        made = await client.post("/projects", {"name": name.title(), "path": name} | values)
+        assert made.status == 201, made
+        for role, person in (members or {}).items():
+            await self.member("projects", made.body["id"], person, role)
+        return dict(made.body)
+
+    async def member(self, source: str, source_id: int, person: Person, role: Role) -> None:
+        """`source` is groups or projects."""
+        await self._made(f"/{source}/{source_id}/members", {"user_id": person.id, "access_level": int(role)})
+
+    async def people(self, project_id: int) -> dict[str, Person]:
+        """One user of each role in the project, by the role's name, and a `stranger` who is signed in only."""
+        found = {"stranger": await self.user("stranger")}
+        for role in (Role.GUEST, Role.REPORTER, Role.DEVELOPER, Role.MAINTAINER, Role.OWNER):
+            found[role.name.lower()] = person = await self.user(role.name.lower())
+            await self.member("projects", project_id, person, role)
+        return found
+
+    async def _made(self, path: str, values: dict[str, Any]) -> dict[str, Any]:
+        answer = await self.root.post(path, values)
+        assert answer.status == 201, answer
+        return dict(answer.body)
+
+
+@contextlib.asynccontextmanager
+async def running_forge(
+    database_url: str, data_dir: Path, change_app: Callable[[Any], None] | None = None, **settings: Any
+) -> AsyncIterator[Forge]:
+    """A server on a free port over a migrated database; `settings` differ from the defaults of tests.
+
+    `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
+    """
+    port = unused_port()
+    chosen = Settings(
+        **{
+            "database_url": database_url,
+            "data_dir": data_dir,
+            "port": port,
+            "root_token": ROOT_TOKEN,
+            "database_pool": 5,
+        }
+        | settings
+    )
+    app = create_app(chosen)
+    if change_app:
+        change_app(app)
+    server = TestServer(app, port=port)
+    async with server, aiohttp.ClientSession() as session:
+        yield Forge(server, chosen, session)
