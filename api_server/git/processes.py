@@ -1,0 +1,265 @@
+"""The one place where the git program is started: arguments, environment, process group, time limit, stderr."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import attrs
+import structlog
+
+from common.logging import redact
+
+log = structlog.stdlib.get_logger(__name__)
+
+#: Configuration of every git child. It replaces the system's and the user's, which are never read.
+CONFIGURATION = (
+    ("safe.directory", "*"),  # our folders, whoever owns them
+    ("protocol.allow", "never"),  # no transport starts unless the caller allows one
+    ("core.hooksPath", os.devnull),
+    ("core.attributesFile", os.devnull),
+    ("core.fsync", "committed,reference"),  # what a push or commit reported as done survives a power cut
+    ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
+    ("maintenance.auto", "false"),
+    ("advice.detachedHead", "false"),
+)
+
+CHUNK_BYTES = 128 * 1024
+STDERR_BYTES = 16 * 1024
+OUTPUT_BYTES = 64 * 1024 * 1024
+TIME_LIMIT_SECONDS = 60.0
+#: git removes its lock files and quarantined objects on SIGTERM; SIGKILL follows when that takes longer.
+GRACE_SECONDS = 5.0
+#: How long a body is still read to its end after git has closed its output.
+DRAIN_SECONDS = 30.0
+
+
+@attrs.define
+class GitError(Exception):
+    """git failed: `command` is the subcommand alone, because arguments may carry what must not be shown."""
+
+    command: str
+    returncode: int | None
+    stderr: str
+
+    def __str__(self) -> str:
+        return f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+
+
+class GitTimeout(GitError):
+    """git ran longer than its time limit and was killed with all of its children."""
+
+
+class OutputTooLarge(GitError):
+    """git printed more than the caller was ready to keep in memory."""
+
+
+@attrs.frozen
+class Output:
+    """What a finished git printed."""
+
+    returncode: int
+    stdout: bytes
+    stderr: str
+
+
+def environment(
+    extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """The whole environment of a git child: nothing is inherited but PATH and the name of the temporary folder."""
+    pairs = (*CONFIGURATION, *configuration)
+    numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
+    numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}
+    inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    return {
+        **inherited,
+        "HOME": "/nonexistent",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",  # zip archives carry local times
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",  # a pushed refs/replace/ must not change what a commit shows
+        "GIT_LITERAL_PATHSPECS": "1",  # a path is a path, even one with * or : in it
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_CONFIG_COUNT": str(len(pairs)),
+        **numbered,
+        **(extra or {}),
+    }
+
+
+class Child:
+    """A running git. `output()` yields its stdout; `end()` waits for it to end."""
+
+    def __init__(self, command: str, process: asyncio.subprocess.Process) -> None:
+        self.command = command
+        self.process = process
+        self.pid = process.pid
+        self.timed_out = False
+        self._stderr = bytearray()
+        self._stderr_task = asyncio.create_task(self._keep_stderr())
+        self._feed_task: asyncio.Task[None] | None = None
+
+    @property
+    def stderr(self) -> str:
+        """The last 16 KiB that git wrote to its standard error, without URL credentials and tokens."""
+        return redact(self._stderr.decode(errors="replace"))
+
+    def feed(self, body: AsyncIterable[bytes]) -> None:
+        """Pumps `body` into git's stdin beside the reading of its output, no faster than git reads."""
+        self._feed_task = asyncio.create_task(self._pump(body))
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """git's stdout in chunks as they come. Raises what reading the fed body raised, and `GitTimeout`."""
+        assert self.process.stdout is not None
+        while chunk := await self.process.stdout.read(CHUNK_BYTES):
+            yield chunk
+        if self.timed_out:
+            raise GitTimeout(self.command, None, self.stderr)
+        if self._feed_task is not None:
+            done, _ = await asyncio.wait({self._feed_task}, timeout=DRAIN_SECONDS)
+            for task in done:
+                task.result()
+
+    async def end(self) -> int:
+        """Waits until git has ended and returns its status (negative: the signal that killed it)."""
+        status = await self.process.wait()
+        await self._stderr_task
+        if self.timed_out:
+            raise GitTimeout(self.command, status, self.stderr)
+        return status
+
+    async def check(self) -> None:
+        """Waits like `end` and raises `GitError` unless the status is 0."""
+        if status := await self.end():
+            raise GitError(self.command, status, self.stderr)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Sends a signal to git and to all that it started; does nothing once git has ended."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def expire(self) -> None:
+        if self.process.returncode is None:
+            self.timed_out = True
+            self.signal_group(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Ends git if it still runs; afterwards no process and no task of it is left."""
+        if self._feed_task is not None:
+            self._feed_task.cancel()
+        self.signal_group(signal.SIGTERM)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), GRACE_SECONDS)
+        finally:  # also when the waiting task is cancelled
+            self.signal_group(signal.SIGKILL)
+            self._stderr_task.cancel()
+            tasks = [task for task in (self._feed_task, self._stderr_task) if task is not None]
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pump(self, body: AsyncIterable[bytes]) -> None:
+        stdin = self.process.stdin
+        assert stdin is not None
+        try:
+            async for chunk in body:
+                # A git that has heard enough closes its stdin, but the client only listens once it has sent all.
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    stdin.write(chunk)
+                    await stdin.drain()
+        except BaseException:
+            # The body broke off: git must not take its end for the end of the request.
+            self.signal_group(signal.SIGTERM)
+            raise
+        finally:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                stdin.close()
+
+    async def _keep_stderr(self) -> None:
+        assert self.process.stderr is not None
+        while chunk := await self.process.stderr.read(STDERR_BYTES):
+            self._stderr += chunk
+            del self._stderr[:-STDERR_BYTES]
+
+
+@asynccontextmanager
+async def start(
+    arguments: Sequence[str],
+    *,
+    repository: Path | None = None,
+    extra_environment: Mapping[str, str] | None = None,
+    configuration: Sequence[tuple[str, str]] = (),
+    with_stdin: bool = False,
+    time_limit: float | None = None,
+) -> AsyncIterator[Child]:
+    """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
+
+    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets belong into
+    `extra_environment`, never into arguments, which every user of the machine can read. `time_limit` is in seconds;
+    when it is over, the whole group is killed and `GitTimeout` raised. Leaving the block ends whatever still runs.
+    """
+    git_dir = [f"--git-dir={repository}"] if repository is not None else []
+    process = await asyncio.create_subprocess_exec(
+        "git",
+        *git_dir,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(extra_environment, configuration),
+        cwd="/",
+        start_new_session=True,
+        limit=CHUNK_BYTES,
+    )
+    child = Child(arguments[0], process)
+    timer = asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
+    try:
+        yield child
+    finally:
+        if timer is not None:
+            timer.cancel()
+        await child.stop()
+
+
+async def run(
+    arguments: Sequence[str],
+    *,
+    repository: Path | None = None,
+    extra_environment: Mapping[str, str] | None = None,
+    configuration: Sequence[tuple[str, str]] = (),
+    stdin: bytes = b"",
+    time_limit: float = TIME_LIMIT_SECONDS,
+    accept: Sequence[int] = (0,),
+    output_limit: int = OUTPUT_BYTES,
+) -> Output:
+    """Runs git to its end and returns what it printed.
+
+    Raises `GitError` for a status that is not in `accept`, `GitTimeout` after `time_limit` seconds and
+    `OutputTooLarge` beyond `output_limit` bytes.
+    """
+    async with start(
+        arguments,
+        repository=repository,
+        extra_environment=extra_environment,
+        configuration=configuration,
+        with_stdin=bool(stdin),
+        time_limit=time_limit,
+    ) as child:
+        if stdin:
+            child.feed(_once(stdin))
+        kept = bytearray()
+        async for chunk in child.output():
+            kept += chunk
+            if len(kept) > output_limit:
+                raise OutputTooLarge(child.command, None, f"more than {output_limit} bytes of output")
+        status = await child.end()
+        if status not in accept:
+            raise GitError(child.command, status, child.stderr)
+        return Output(status, bytes(kept), child.stderr)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -1,0 +1,106 @@
+"""Where the bare repositories live: one folder for each numeric project id."""
+
+import asyncio
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+import attrs
+import pygit2
+from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
+
+from api_server.git.errors import RepositoryExists, RepositoryMissing
+from api_server.git.names import check_branch_name
+from api_server.git.processes import run
+
+# libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
+pygit2.settings.owner_validation = False
+for _level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.PROGRAMDATA):
+    pygit2.settings.search_path[_level] = ""
+pygit2.settings.enable_fsync_gitdir(True)
+
+#: An open repository. Cheap to open (0.1 ms); use each from one thread at a time and keep none for long.
+Repository = pygit2.Repository
+
+HOUSEKEEPING_SECONDS = 3600.0
+
+
+@attrs.frozen
+class Repositories:
+    """Bare repositories under `root`, as `<root>/<id modulo 256 in hex>/<id>.git`."""
+
+    root: Path
+
+    def path(self, project_id: int) -> Path:
+        """The repository's folder, existing or not."""
+        return self.root / f"{project_id % 256:02x}" / f"{project_id}.git"
+
+    def exists(self, project_id: int) -> bool:
+        return (self.path(project_id) / "HEAD").is_file()
+
+    def open(self, project_id: int) -> Repository:
+        """Raises `RepositoryMissing`."""
+        try:
+            return open_repository(self.path(project_id))
+        except pygit2.GitError as problem:
+            raise RepositoryMissing("The repository does not exist.") from problem
+
+    async def create(self, project_id: int, default_branch: str = "main") -> None:
+        """Makes an empty repository; it appears complete or not at all. Raises `RepositoryExists`, `InvalidName`."""
+        check_branch_name(default_branch)
+        await asyncio.to_thread(self._create, project_id, default_branch)
+
+    async def delete(self, project_id: int) -> None:
+        """Takes the repository away at once and then frees its space. Does nothing when there is none."""
+        gone = self._unfinished()
+        try:
+            self.path(project_id).rename(gone)
+        except FileNotFoundError:
+            return
+        await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
+
+    async def size(self, project_id: int) -> int:
+        """Bytes on disk, all files of the repository together."""
+        return await asyncio.to_thread(_bytes_below, self.path(project_id))
+
+    async def housekeep(self, project_id: int) -> None:
+        """Packs objects and refs and drops what has been unreachable for two weeks (`git gc`); run it now and then."""
+        await run(["gc", "--quiet"], repository=self.path(project_id), time_limit=HOUSEKEEPING_SECONDS)
+
+    def _create(self, project_id: int, default_branch: str) -> None:
+        unfinished = self._unfinished()
+        flags = RepositoryInitFlag.BARE | RepositoryInitFlag.MKPATH | RepositoryInitFlag.NO_REINIT
+        repository = pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch)
+        # Which push made an update is read back from the branches' reflogs (receive_pack.applied_updates).
+        repository.config["core.logAllRefUpdates"] = True
+        repository.free()
+        shutil.rmtree(unfinished / "hooks", ignore_errors=True)
+        destination = self.path(project_id)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.rename(destination)
+        except OSError as problem:
+            shutil.rmtree(unfinished)
+            raise RepositoryExists("The repository exists already.") from problem
+
+    def _unfinished(self) -> Path:
+        """A name on the same disk for what is not yet, or no longer, a repository."""
+        folder = self.root / "unfinished"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / uuid.uuid4().hex
+
+
+def open_repository(path: Path) -> Repository:
+    return Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
+
+
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 (20 times as fast here)
+            except FileNotFoundError:
+                continue  # git replaced it meanwhile
+    return total
