@@ -2,24 +2,27 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pygit2
 
-from api_server.git.errors import NotFound
+from api_server.git.errors import NotFoundError
+from api_server.git.names import FULL_SHA
 from api_server.git.processes import run
-from api_server.git.repositories import Repository, open_repository
+from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
+_LAST_SECOND = 253402300799  # of the year 9999
 
 
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
-    """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFound`."""
+    """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFoundError`."""
     try:
         commit = repository[sha].peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFound(f"The commit {sha} does not exist.") from problem
+        raise NotFoundError(f"The commit {sha} does not exist.") from problem
     message = _text(commit.raw_message, commit.message_encoding)
     committed = _date(commit.committer)
     return {
@@ -39,23 +42,58 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
 
 
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:
-    """SHAs of at most `limit` commits reachable from `new` but not from `old`, newest first (`git rev-list`)."""
-    exclude = [f"^{old}"] if old is not None else []
-    return await _shas(repository, ["rev-list", f"--max-count={limit}", new, *exclude, "--"])
+    """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
+    exclude = [f"^{_full(old)}"] if old is not None else []
+    return await _shas(repository, ["rev-list", f"--max-count={limit}", _full(new), *exclude, "--"])
 
 
 async def merge_base(repository: Repository, one: str, other: str) -> str | None:
     """The best common ancestor of two commits, None when their histories have nothing in common."""
-    found = await _shas(repository, ["merge-base", one, other], accept=(0, 1))
+    found = await _shas(repository, ["merge-base", _full(one), _full(other)], accept=(0, 1))
     return found[0] if found else None
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:
-    """Whether `ancestor` is `descendant` or reachable from it, that is: a push from one to the other is no force push."""
-    arguments = ["merge-base", "--is-ancestor", ancestor, descendant]
-    return (await run(arguments, repository=_path(repository), accept=(0, 1))).returncode == 0
+    """Whether `ancestor` is `descendant` or reachable from it: going from one to the other forces nothing."""
+    arguments = ["merge-base", "--is-ancestor", _full(ancestor), _full(descendant)]
+    return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
 
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:
     # A child and not libgit2, which would hold the interpreter's lock for the whole walk.
-    return (await run(arguments, repository=_path(repository), accept=accept)).stdout.decode().split()
+    return (await run(arguments, repository=Path(repository.path), accept=accept)).stdout.decode().split()
+
+
+def _full(sha: str) -> str:
+    if not FULL_SHA.fullmatch(sha):
+        raise NotFoundError(f"{sha!r} is not the full SHA of a commit.")
+    return sha
+
+
+def _title(message: str) -> str:
+    """The first line, cut at a word's end near 80 characters when it has 100 or more, as GitLab does."""
+    first = message.lstrip("\n").split("\n", 1)[0].rstrip("\r")
+    if len(first) < 100:
+        return first
+    room = _TITLE_CHARACTERS + 1 - len("...")
+    stop = first.rfind(" ", 0, room + 1)
+    return first[: stop if stop > 0 else room] + "..."
+
+
+def _text(raw: bytes, encoding: str | None = None) -> str:
+    """Text of any age and tool: never fails, never has the NUL that PostgreSQL refuses."""
+    try:
+        text = raw.decode(encoding or "utf-8", errors="replace")
+    except LookupError:  # an encoding nobody knows
+        text = raw.decode(errors="replace")
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _date(signature: pygit2.Signature) -> str:
+    """ISO 8601 with milliseconds and the author's own offset; impossible dates become possible ones."""
+    try:
+        zone = timezone(timedelta(minutes=signature.offset))
+        moment = datetime.fromtimestamp(signature.time, zone)
+    except (ValueError, OverflowError, OSError):
+        moment = datetime.fromtimestamp(min(max(signature.time, 0), _LAST_SECOND), UTC)
+    return moment.isoformat(timespec="milliseconds")

@@ -5,35 +5,35 @@ class RepositoryError(Exception):
     """The common ancestor: the message is one sentence for the user."""
 
 
-class RepositoryMissing(RepositoryError):
+class RepositoryMissingError(RepositoryError):
     """There is no repository under this project id."""
 
 
-class RepositoryExists(RepositoryError):
+class RepositoryExistsError(RepositoryError):
     """A repository under this project id exists already."""
 
 
-class NotFound(RepositoryError):
+class NotFoundError(RepositoryError):
     """A branch, tag, commit or path does not exist."""
 
 
-class InvalidName(RepositoryError):
+class InvalidNameError(RepositoryError):
     """Not a name that git allows for a branch or tag."""
 
 
-class NameTaken(RepositoryError):
+class NameTakenError(RepositoryError):
     """A branch or tag of this name, or one that would be its folder, exists already."""
 
 
-class BranchMoved(RepositoryError):
+class BranchMovedError(RepositoryError):
     """Somebody else moved the branch since it was read; read it again and repeat."""
 
 
-class InvalidAction(RepositoryError):
+class InvalidActionError(RepositoryError):
     """A file action does not fit the files of the branch."""
 
 
-class MergeConflict(RepositoryError):
+class MergeConflictError(RepositoryError):
     """Both sides changed the same places. `paths` are the files in conflict."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -41,5 +41,5 @@ class MergeConflict(RepositoryError):
         self.paths = paths
 
 
-class NothingToMerge(RepositoryError):
+class NothingToMergeError(RepositoryError):
     """The target branch already contains the source."""

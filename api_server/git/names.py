@@ -2,11 +2,11 @@
 
 import re
 
-from api_server.git.errors import InvalidName
+from api_server.git.errors import InvalidNameError
 
 BRANCHES = "refs/heads/"
 TAGS = "refs/tags/"
-#: Namespaces that only the server writes. Heads of merge requests can be fetched, the others are not shown either.
+#: Namespaces that only the server writes. Heads of merge requests can be fetched, the others are hidden.
 MERGE_REQUESTS = "refs/merge-requests/"
 KEEP_AROUND = "refs/keep-around/"
 INTERNAL = (MERGE_REQUESTS, KEEP_AROUND)
@@ -29,16 +29,19 @@ def is_valid_ref_name(name: str) -> bool:
     if not 0 < length <= MAX_NAME_BYTES or name == "@" or name.endswith(".") or _FORBIDDEN.search(name):
         return False
     return all(
-        part and not part.startswith(".") and not part.endswith(".lock") and len(part.encode()) <= _MAX_COMPONENT_BYTES
+        part
+        and not part.startswith(".")
+        and not part.endswith(".lock")
+        and len(part.encode()) <= _MAX_COMPONENT_BYTES
         for part in name.split("/")
     )
 
 
 def check_branch_name(name: str) -> None:
-    """Raises `InvalidName` unless a user may give a new branch or tag this name.
+    """Raises `InvalidNameError` unless a user may give a new branch or tag this name.
 
-    Stricter than `is_valid_ref_name`, as `git branch` is: no leading "-", not HEAD; and not 40 hexadecimal digits,
-    because a full SHA in a URL always means the commit.
+    Stricter than `is_valid_ref_name`, as `git branch` is: no leading "-", not HEAD; and not 40 hexadecimal
+    digits, because a full SHA in a URL always means the commit.
     """
     if not is_valid_ref_name(name) or name.startswith("-") or name == "HEAD" or FULL_SHA.fullmatch(name):
-        raise InvalidName(f"{name!r} is not a valid name for a branch or tag.")
+        raise InvalidNameError(f"{name!r} is not a valid name for a branch or tag.")

@@ -1,4 +1,4 @@
-"""The one place where the git program is started: arguments, environment, process group, time limit, stderr."""
+"""The one place where the git program is started: environment, process group, time limit, stderr."""
 
 import asyncio
 import os
@@ -6,13 +6,10 @@ import signal
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import attrs
-import structlog
-
-from common.logging import redact
-
-log = structlog.stdlib.get_logger(__name__)
+from common.logs import redact
 
 #: Configuration of every git child. It replaces the system's and the user's, which are never read.
 CONFIGURATION = (
@@ -45,14 +42,16 @@ class GitError(Exception):
     stderr: str
 
     def __str__(self) -> str:
-        return f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+        return (
+            f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+        )
 
 
-class GitTimeout(GitError):
+class GitTimeoutError(GitError):
     """git ran longer than its time limit and was killed with all of its children."""
 
 
-class OutputTooLarge(GitError):
+class OutputTooLargeError(GitError):
     """git printed more than the caller was ready to keep in memory."""
 
 
@@ -68,7 +67,7 @@ class Output:
 def environment(
     extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str]:
-    """The whole environment of a git child: nothing is inherited but PATH and the name of the temporary folder."""
+    """The whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
     pairs = (*CONFIGURATION, *configuration)
     numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
     numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}
@@ -112,23 +111,29 @@ class Child:
         self._feed_task = asyncio.create_task(self._pump(body))
 
     async def output(self) -> AsyncIterator[bytes]:
-        """git's stdout in chunks as they come. Raises what reading the fed body raised, and `GitTimeout`."""
-        assert self.process.stdout is not None
-        while chunk := await self.process.stdout.read(CHUNK_BYTES):
+        """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
+        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
         if self.timed_out:
-            raise GitTimeout(self.command, None, self.stderr)
+            raise GitTimeoutError(self.command, None, self.stderr)
         if self._feed_task is not None:
             done, _ = await asyncio.wait({self._feed_task}, timeout=DRAIN_SECONDS)
             for task in done:
                 task.result()
+
+    async def checked_output(self) -> AsyncIterator[bytes]:
+        """Like `output`, and raises `GitError` at the end unless git succeeded: never ends cleanly short."""
+        async for chunk in self.output():
+            yield chunk
+        await self.check()
 
     async def end(self) -> int:
         """Waits until git has ended and returns its status (negative: the signal that killed it)."""
         status = await self.process.wait()
         await self._stderr_task
         if self.timed_out:
-            raise GitTimeout(self.command, status, self.stderr)
+            raise GitTimeoutError(self.command, status, self.stderr)
         return status
 
     async def check(self) -> None:
@@ -162,11 +167,10 @@ class Child:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pump(self, body: AsyncIterable[bytes]) -> None:
-        stdin = self.process.stdin
-        assert stdin is not None
+        stdin = cast("asyncio.StreamWriter", self.process.stdin)
         try:
             async for chunk in body:
-                # A git that has heard enough closes its stdin, but the client only listens once it has sent all.
+                # A git that has heard enough closes its stdin, but the client listens only once all is sent.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     stdin.write(chunk)
                     await stdin.drain()
@@ -179,8 +183,8 @@ class Child:
                 stdin.close()
 
     async def _keep_stderr(self) -> None:
-        assert self.process.stderr is not None
-        while chunk := await self.process.stderr.read(STDERR_BYTES):
+        stderr = cast("asyncio.StreamReader", self.process.stderr)
+        while chunk := await stderr.read(STDERR_BYTES):
             self._stderr += chunk
             del self._stderr[:-STDERR_BYTES]
 
@@ -197,9 +201,10 @@ async def start(
 ) -> AsyncIterator[Child]:
     """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
 
-    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets belong into
-    `extra_environment`, never into arguments, which every user of the machine can read. `time_limit` is in seconds;
-    when it is over, the whole group is killed and `GitTimeout` raised. Leaving the block ends whatever still runs.
+    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
+    belong into `extra_environment`, never into arguments, which every user of the machine can read.
+    `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
+    Leaving the block ends whatever still runs.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     process = await asyncio.create_subprocess_exec(
@@ -215,7 +220,9 @@ async def start(
         limit=CHUNK_BYTES,
     )
     child = Child(arguments[0], process)
-    timer = asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
+    timer = (
+        asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
+    )
     try:
         yield child
     finally:
@@ -237,8 +244,8 @@ async def run(
 ) -> Output:
     """Runs git to its end and returns what it printed.
 
-    Raises `GitError` for a status that is not in `accept`, `GitTimeout` after `time_limit` seconds and
-    `OutputTooLarge` beyond `output_limit` bytes.
+    Raises `GitError` for a status that is not in `accept`, `GitTimeoutError` after `time_limit` seconds and
+    `OutputTooLargeError` beyond `output_limit` bytes.
     """
     async with start(
         arguments,
@@ -254,7 +261,7 @@ async def run(
         async for chunk in child.output():
             kept += chunk
             if len(kept) > output_limit:
-                raise OutputTooLarge(child.command, None, f"more than {output_limit} bytes of output")
+                raise OutputTooLargeError(child.command, None, f"more than {output_limit} bytes of output")
         status = await child.end()
         if status not in accept:
             raise GitError(child.command, status, child.stderr)

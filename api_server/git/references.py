@@ -6,9 +6,9 @@ from typing import Literal
 
 import attrs
 import pygit2
-from pygit2.enums import ObjectType, ReferenceFilter
+from pygit2.enums import ReferenceFilter
 
-from api_server.git.errors import BranchMoved, NameTaken, NotFound
+from api_server.git.errors import BranchMovedError, NameTakenError, NotFoundError
 from api_server.git.names import (
     BRANCHES,
     FULL_SHA,
@@ -54,9 +54,9 @@ def default_branch(repository: Repository) -> str:
 
 
 def set_default_branch(repository: Repository, name: str) -> None:
-    """Raises `NotFound` when there is no such branch."""
+    """Raises `NotFoundError` when there is no such branch."""
     if branch(repository, name) is None:
-        raise NotFound(f"The branch {name!r} does not exist.")
+        raise NotFoundError(f"The branch {name!r} does not exist.")
     repository.set_head(BRANCHES + name)
 
 
@@ -77,7 +77,9 @@ def branch(repository: Repository, name: str) -> Branch | None:
 
 def tags(repository: Repository) -> list[Tag]:
     """All tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
-    found = (_tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS))
+    found = (
+        _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
+    )
     return [tag for tag in found if tag is not None]
 
 
@@ -87,7 +89,7 @@ def tag(repository: Repository, name: str) -> Tag | None:
 
 
 def resolve(repository: Repository, revision: str) -> Resolved | None:
-    """The commit that a branch, a tag, `refs/...`, HEAD or a full or abbreviated (7 digits) SHA names, in this order.
+    """The commit that a branch, tag, `refs/...`, HEAD or abbreviated (7 digits) SHA names, in this order.
 
     A full SHA comes before everything: it always means the commit, whatever a branch may be called.
     """
@@ -119,43 +121,43 @@ def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str
 
 
 def create_branch(repository: Repository, name: str, commit: str) -> Branch:
-    """Raises `InvalidName`, `NameTaken`, or `NotFound` when `commit` (a full SHA) does not exist."""
+    """Raises `InvalidNameError`, `NameTakenError`, or `NotFoundError` without the commit (a full SHA)."""
     check_branch_name(name)
     if commit_id(repository, commit) is None:
-        raise NotFound(f"The commit {commit} does not exist.")
+        raise NotFoundError(f"The commit {commit} does not exist.")
     try:
         repository.references.create(BRANCHES + name, commit)
     except (pygit2.AlreadyExistsError, pygit2.GitError, OSError) as problem:
         # libgit2 has no one error for "a is in the way of a/b"
-        raise NameTaken(f"The branch {name!r} cannot be created beside the branches that exist.") from problem
+        raise NameTakenError(f"The branch {name!r} cannot stand beside those that exist.") from problem
     return Branch(name, commit)
 
 
 def delete_branch(repository: Repository, name: str, expected: str | None = None) -> None:
-    """Deletes the branch, if `expected` is given only while it stands there. Raises `NotFound`, `BranchMoved`."""
+    """Deletes the branch (while it stands at `expected`). Raises `NotFoundError`, `BranchMovedError`."""
     reference = _reference(repository, BRANCHES, name)
     if reference is None:
-        raise NotFound(f"The branch {name!r} does not exist.")
+        raise NotFoundError(f"The branch {name!r} does not exist.")
     if expected is not None and str(reference.target) != expected:
-        raise BranchMoved(f"The branch {name!r} has moved; read it again and repeat.")
+        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
     try:
         reference.delete()
     except (pygit2.GitError, OSError) as problem:
-        raise BranchMoved(f"The branch {name!r} has moved; read it again and repeat.") from problem
+        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.") from problem
 
 
 def move_branch(repository: Repository, name: str, new: str, expected: str | None, message: str) -> None:
     """Compare-and-swap: sets the branch to commit `new` if it stands at `expected` (None: does not exist).
 
-    Raises `BranchMoved` when it stands elsewhere, also when that happens meanwhile.
+    Raises `BranchMovedError` when it stands elsewhere, also when that happens meanwhile.
     """
-    moved = BranchMoved(f"The branch {name!r} has moved; read it again and repeat.")
+    moved = BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
     reference = _reference(repository, BRANCHES, name)
     if (str(reference.target) if reference is not None else None) != expected:
         raise moved
     try:
         if reference is None:
-            repository.references.create(BRANCHES + name, new, message=message)
+            repository.references.create(BRANCHES + name, new)
         else:
             reference.set_target(new, message)
     except (pygit2.GitError, OSError) as problem:
@@ -173,7 +175,7 @@ def set_internal_ref(repository: Repository, ref: str, commit: str | None) -> No
 
 
 def commit_id(repository: Repository, sha: str) -> str | None:
-    """`sha`, full or abbreviated, as the full SHA of a commit; None for what is none, unknown or ambiguous."""
+    """`sha`, full or abbreviated, as the full SHA of a commit; None for what is unknown or ambiguous."""
     try:
         peeled = repository[sha].peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError):
@@ -212,7 +214,7 @@ def _target(repository: Repository, namespace: str, name: str) -> pygit2.Oid | N
 
 
 def _named(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
-    """Names and targets in order; a name that is not UTF-8 cannot stand in a URL or in JSON, so it is left out."""
+    """Names and targets in order; a name that is not UTF-8 fits no URL and no JSON, so it is left out."""
     found = []
     for reference in repository.references.iterator(kind):
         try:
@@ -228,7 +230,6 @@ def _tag(repository: Repository, name: str, target: str) -> Tag | None:
         return None
     found = repository[target]
     message = None
-    if found.type == ObjectType.TAG:
-        assert isinstance(found, pygit2.Tag)
+    if isinstance(found, pygit2.Tag):
         message = (found.raw_message or b"").decode(errors="replace").rstrip("\n")
     return Tag(name, commit, target, message)

@@ -10,7 +10,7 @@ import attrs
 import pygit2
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 
-from api_server.git.errors import RepositoryExists, RepositoryMissing
+from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
 from api_server.git.names import check_branch_name
 from api_server.git.processes import run
 
@@ -40,14 +40,14 @@ class Repositories:
         return (self.path(project_id) / "HEAD").is_file()
 
     def open(self, project_id: int) -> Repository:
-        """Raises `RepositoryMissing`."""
+        """Raises `RepositoryMissingError`."""
         try:
             return open_repository(self.path(project_id))
         except pygit2.GitError as problem:
-            raise RepositoryMissing("The repository does not exist.") from problem
+            raise RepositoryMissingError("The repository does not exist.") from problem
 
     async def create(self, project_id: int, default_branch: str = "main") -> None:
-        """Makes an empty repository; it appears complete or not at all. Raises `RepositoryExists`, `InvalidName`."""
+        """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`."""
         check_branch_name(default_branch)
         await asyncio.to_thread(self._create, project_id, default_branch)
 
@@ -65,16 +65,13 @@ class Repositories:
         return await asyncio.to_thread(_bytes_below, self.path(project_id))
 
     async def housekeep(self, project_id: int) -> None:
-        """Packs objects and refs and drops what has been unreachable for two weeks (`git gc`); run it now and then."""
+        """Packs objects and refs, drops what was unreachable for two weeks (`git gc`); for now and then."""
         await run(["gc", "--quiet"], repository=self.path(project_id), time_limit=HOUSEKEEPING_SECONDS)
 
     def _create(self, project_id: int, default_branch: str) -> None:
         unfinished = self._unfinished()
         flags = RepositoryInitFlag.BARE | RepositoryInitFlag.MKPATH | RepositoryInitFlag.NO_REINIT
-        repository = pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch)
-        # Which push made an update is read back from the branches' reflogs (receive_pack.applied_updates).
-        repository.config["core.logAllRefUpdates"] = True
-        repository.free()
+        pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch).free()
         shutil.rmtree(unfinished / "hooks", ignore_errors=True)
         destination = self.path(project_id)
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +79,7 @@ class Repositories:
             unfinished.rename(destination)
         except OSError as problem:
             shutil.rmtree(unfinished)
-            raise RepositoryExists("The repository exists already.") from problem
+            raise RepositoryExistsError("The repository exists already.") from problem
 
     def _unfinished(self) -> Path:
         """A name on the same disk for what is not yet, or no longer, a repository."""

@@ -1,0 +1,106 @@
+"""Files of a commit: what stands at a path, and its bytes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import pygit2
+from pygit2.enums import FileMode
+
+from api_server.git.errors import NotFoundError
+from api_server.git.processes import start
+from api_server.git.repositories import Repository
+
+#: Files up to this size are read in process and at once, larger ones streamed by a child.
+IN_MEMORY_BYTES = 1024 * 1024
+
+EntryKind = Literal["file", "executable", "symlink", "folder", "submodule"]
+_KINDS: dict[int, EntryKind] = {
+    FileMode.BLOB: "file",
+    FileMode.BLOB_EXECUTABLE: "executable",
+    FileMode.LINK: "symlink",
+    FileMode.TREE: "folder",
+    FileMode.COMMIT: "submodule",
+}
+
+
+@attrs.frozen
+class Entry:
+    """What a tree has at a path. `size` is in bytes, None for folders and submodules."""
+
+    path: str
+    kind: EntryKind
+    mode: int
+    id: str
+    size: int | None
+
+    @property
+    def is_blob(self) -> bool:
+        return self.kind in ("file", "executable", "symlink")
+
+
+def find(repository: Repository, commit: str, path: str) -> Entry | None:
+    """The entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
+    if not path or "\0" in path:  # libgit2 would stop reading at the NUL
+        return None
+    try:
+        found = _tree(repository, commit)[path]
+    except (KeyError, ValueError, pygit2.GitError):
+        return None
+    return _entry(repository, path, found)
+
+
+def listing(repository: Repository, commit: str, path: str = "") -> list[Entry]:
+    """The entries of one folder, in git's order. Raises `NotFoundError` when there is no such folder."""
+    tree: pygit2.Object = _tree(repository, commit)
+    if path:
+        entry = find(repository, commit, path)
+        if entry is None or entry.kind != "folder":
+            raise NotFoundError(f"The folder {path!r} does not exist.")
+        tree = repository[entry.id]
+    prefix = f"{path}/" if path else ""
+    return [_entry(repository, prefix + _name(child), child) for child in tree.peel(pygit2.Tree)]
+
+
+def read(repository: Repository, entry: Entry) -> bytes:
+    """A blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
+    return repository[entry.id].peel(pygit2.Blob).data
+
+
+@asynccontextmanager
+async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
+    """A blob's bytes in chunks, whatever its size: `async with stream(...) as chunks: async for ...`.
+
+    The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
+    """
+    if entry.size is not None and entry.size <= IN_MEMORY_BYTES:
+        yield _once(read(repository, entry))
+        return
+    async with start(["cat-file", "blob", entry.id], repository=Path(repository.path)) as child:
+        yield child.checked_output()
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def _tree(repository: Repository, commit: str) -> pygit2.Tree:
+    try:
+        return repository[commit].peel(pygit2.Tree)
+    except (KeyError, ValueError, pygit2.GitError) as problem:
+        raise NotFoundError(f"The commit {commit} does not exist.") from problem
+
+
+def _name(found: pygit2.Object) -> str:
+    return (found.raw_name or b"").decode(errors="surrogateescape")
+
+
+def _entry(repository: Repository, path: str, found: pygit2.Object) -> Entry:
+    mode = int(found.filemode)
+    kind = _KINDS.get(mode, "file")  # old tools wrote modes such as 100664
+    size = None
+    if kind not in ("folder", "submodule"):
+        _, size = repository.odb.read_header(found.id)
+    return Entry(path, kind, mode, str(found.id), size)

@@ -1,0 +1,174 @@
+"""What a push asks for: the commands at the head of a receive-pack request, and what became of them."""
+
+import re
+import uuid
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import pygit2
+
+from api_server.git.errors import RepositoryError
+from api_server.git.names import BRANCHES, FULL_SHA, INTERNAL, NO_COMMIT, TAGS, is_valid_ref_name
+from api_server.git.repositories import open_repository
+
+#: Room for 100,000 updates; the pack that follows is not limited by it.
+MAX_COMMANDS_BYTES = 16 * 1024 * 1024
+_LENGTH_DIGITS = 4
+_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{4}")
+_SHA = re.compile(rb"[0-9a-f]{40}")
+
+
+class MalformedPushError(RepositoryError):
+    """The request does not begin as gitprotocol-pack(5) says ("Reference Update Request")."""
+
+
+@attrs.frozen
+class RefUpdate:
+    """`ref` is to move from commit `old` to `new`; 40 zeros stand for "does not exist"."""
+
+    old: str
+    new: str
+    ref: str
+
+    @property
+    def kind(self) -> Literal["create", "update", "delete"]:
+        if self.new == NO_COMMIT:
+            return "delete"
+        return "create" if self.old == NO_COMMIT else "update"
+
+
+@attrs.frozen
+class Push:
+    """A push as proposed. `id` marks its updates in the reflogs; `options` are those of `git push -o`."""
+
+    id: str
+    updates: tuple[RefUpdate, ...]
+    options: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Verdict:
+    """What the service thinks of a push: refused with `refusal`, a sentence the user reads, or accepted.
+
+    A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not
+    descend from the present one; a push that tries to is refused as a whole.
+    """
+
+    refusal: str | None = None
+    fast_forward_only: frozenset[str] = frozenset()
+
+
+class PushParser:
+    """Reads commands and push options out of a request body that comes in pieces.
+
+    `feed` until it returns True; `received` then has all bytes so far, which git needs as well. The body of
+    a probe (a lone flush packet) and an empty push give no updates. Certificates and unknown lines are
+    refused, so that nothing reaches git's ears that we did not hear.
+    """
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.updates: list[RefUpdate] = []
+        self.options: list[str] = []
+        self._position = 0
+        self._section: Literal["commands", "options", "done"] = "commands"
+        self._expects_options = False
+
+    def feed(self, data: bytes) -> bool:
+        """Takes the next piece and says whether the head is complete. Raises `MalformedPushError`."""
+        self.received += data
+        while self._section != "done" and self._take_packet():
+            if self._position > MAX_COMMANDS_BYTES:
+                raise MalformedPushError("The push updates too many refs at once; push fewer.")
+        return self._section == "done"
+
+    def push(self) -> Push:
+        return Push(uuid.uuid4().hex, tuple(self.updates), tuple(self.options))
+
+    def _take_packet(self) -> bool:
+        start = self._position
+        digits = bytes(self.received[start : start + _LENGTH_DIGITS])
+        if len(digits) < _LENGTH_DIGITS:
+            return False
+        if not _HEXADECIMAL.fullmatch(digits):
+            raise MalformedPushError("A packet has no length.")
+        length = int(digits, 16)
+        if length == 0:
+            self._position += _LENGTH_DIGITS
+            self._end_section()
+            return True
+        if length <= _LENGTH_DIGITS:
+            raise MalformedPushError("A packet has an impossible length.")
+        if len(self.received) < start + length:
+            return False
+        self._position += length
+        self._take_line(bytes(self.received[start + _LENGTH_DIGITS : start + length]).removesuffix(b"\n"))
+        return True
+
+    def _end_section(self) -> None:
+        more = self._section == "commands" and self._expects_options and self.updates
+        self._section = "options" if more else "done"
+
+    def _take_line(self, line: bytes) -> None:
+        if self._section == "options":
+            self.options.append(line.decode(errors="replace"))
+            return
+        command, _, capabilities = line.partition(b"\0")
+        if b"push-options" in capabilities.split():
+            self._expects_options = True
+        words = command.split(b" ", 2)
+        if len(words) == 2 and words[0] == b"shallow" and _SHA.fullmatch(words[1]):
+            return
+        if len(words) != 3 or not _SHA.fullmatch(words[0]) or not _SHA.fullmatch(words[1]) or not words[2]:
+            raise MalformedPushError("A line is no ref update.")
+        ref = words[2].decode(errors="surrogateescape")
+        self.updates.append(RefUpdate(words[0].decode(), words[1].decode(), ref))
+
+
+def refusal_of(push: Push, verdict: Verdict) -> str | None:
+    """Why the push must not happen, as far as that is known without its objects; None if nothing is."""
+    for update in push.updates:
+        if not is_valid_ref_name(update.ref):  # also what is not UTF-8
+            return f"{update.ref!a} is not a valid name for a branch or tag."
+        if update.ref.startswith(INTERNAL):
+            return f"{update.ref} is kept by the server and cannot be pushed."
+        if update.kind == "create" and FULL_SHA.fullmatch(_short_name(update.ref)):
+            return f"{update.ref} has the form of a commit's SHA, choose another name."
+    if verdict.refusal is not None:
+        return verdict.refusal
+    for update in push.updates:
+        if update.kind == "delete" and update.ref in verdict.fast_forward_only:
+            return f"You are not allowed to delete the protected {update.ref}."
+    return None
+
+
+def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:
+    """Which updates of a push really happened. Right after it, or later from a stored `Push` after a crash.
+
+    A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions,
+    tags and other refs have no reflog: they count when the ref stands where the push wanted it. Blocks:
+    call it in a thread.
+    """
+    opened = open_repository(repository)
+    return [update for update in push.updates if _happened(opened, update, push.id)]
+
+
+def _happened(repository: pygit2.Repository, update: RefUpdate, push_id: str) -> bool:
+    try:
+        reference = repository.lookup_reference(update.ref)
+    except KeyError:
+        return update.kind == "delete"
+    except (pygit2.GitError, ValueError):
+        return False  # not a name that git takes
+    if update.kind == "delete":
+        return False
+    if not update.ref.startswith(BRANCHES):
+        return str(reference.target) == update.new
+    return any(
+        str(entry.oid_new) == update.new and entry.committer.email == push_id for entry in reference.log()
+    )
+
+
+def _short_name(ref: str) -> str:
+    return ref.removeprefix(BRANCHES).removeprefix(TAGS)
