@@ -1,9 +1,11 @@
 """What a mirror run has to do, decided from the refs of both sides; pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import attrs
 import re2
+
+from api_server.git.remotes import Change, Refs
 
 BRANCHES = "refs/heads/"
 TAGS = "refs/tags/"
@@ -12,29 +14,8 @@ REPORTED_DIVERGENT_REFS = 100
 
 #: Says whether a branch, by its short name, takes part in the mirroring.
 BranchSelector = Callable[[str], bool]
-#: `is_ancestor(old, new)`: whether the local repository has both commits and `old` is reachable from `new`.
-IsAncestor = Callable[[str, str], bool]
-
-
-@attrs.frozen
-class Ref:
-    """Where a ref points: `sha` may be an annotated tag; `commit` is what that peels to, else the same."""
-
-    sha: str
-    commit: str
-
-
-#: Full names (`refs/heads/x`, `refs/tags/y`) of what is not a symbolic ref.
-Refs = Mapping[str, Ref]
-
-
-@attrs.frozen
-class Change:
-    """One ref of the target to move from `old` (None: it must not exist) to `new` (None: it goes away)."""
-
-    name: str
-    old: str | None
-    new: str | None
+#: `(old, new)`: whether our repository has the commit `old`, and it is `new` or reachable from `new`.
+Descent = tuple[str, str]
 
 
 @attrs.frozen
@@ -56,29 +37,40 @@ class Plan:
     divergent: tuple[str, ...]
 
 
-def make_plan(local: Refs, remote: Refs, options: Options, is_ancestor: IsAncestor) -> Plan:
-    """Compare the source with the target.
+def open_questions(local: Refs, remote: Refs, options: Options) -> set[Descent]:
+    """What `make_plan` has to know about the descent of commits; `descents_that_hold` answers."""
+    sides = _Sides.of(local, remote, options)
+    if options.keep_divergent_refs:
+        return {sides.step(name) for name in sides.differing}
+    if sides.default is None:
+        return set()
+    return {(sides.remote[name].commit, sides.default) for name in sides.only_remote}
+
+
+def make_plan(local: Refs, remote: Refs, options: Options, descents: Collection[Descent]) -> Plan:
+    """Compare the source with the target, given those of the `open_questions` that hold.
 
     Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on the
     target: delete if its commit is contained in the source's default branch, and never with
     `keep_divergent_refs`. Branches outside the selection are not looked at; tags are always mirrored.
     """
-    default = local.get(options.default_branch or "")
-    local, remote = _mirrored(local, options.selects), _mirrored(remote, options.selects)
-    differing = [name for name in sorted(local.keys() & remote.keys()) if local[name].sha != remote[name].sha]
-    divergent = [
-        name
-        for name in differing
-        if options.keep_divergent_refs and not is_ancestor(remote[name].commit, local[name].commit)
-    ]
+    sides = _Sides.of(local, remote, options)
+    keep = options.keep_divergent_refs
+    divergent = [name for name in sides.differing if keep and sides.step(name) not in descents]
     kept = set(divergent)
-    only_remote = [(name, remote[name]) for name in sorted(remote.keys() - local.keys())]
+    merged = [
+        name
+        for name in sides.only_remote
+        if not keep and sides.default and (sides.remote[name].commit, sides.default) in descents
+    ]
     return Plan(
-        creates=tuple(Change(name, None, local[name].sha) for name in sorted(local.keys() - remote.keys())),
+        creates=tuple(Change(name, None, sides.local[name].sha) for name in sides.only_local),
         updates=tuple(
-            Change(name, remote[name].sha, local[name].sha) for name in differing if name not in kept
+            Change(name, sides.remote[name].sha, sides.local[name].sha)
+            for name in sides.differing
+            if name not in kept
         ),
-        deletions=tuple(_deletions(only_remote, default, options, is_ancestor)),
+        deletions=tuple(Change(name, sides.remote[name].sha, None) for name in merged),
         divergent=tuple(divergent),
     )
 
@@ -134,19 +126,44 @@ def branches_matching(expression: str) -> BranchSelector:
     return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None
 
 
-def _mirrored(refs: Refs, selects: BranchSelector) -> dict[str, Ref]:
-    return {
-        name: ref
-        for name, ref in refs.items()
-        if name.startswith(TAGS) or (name.startswith(BRANCHES) and selects(name.removeprefix(BRANCHES)))
-    }
+@attrs.frozen
+class _Sides:
+    """The refs that take part, in the three cases; `default` is the commit of the source's default branch."""
+
+    local: Refs
+    remote: Refs
+    default: str | None
+    only_local: list[str]
+    differing: list[str]
+    only_remote: list[str]
+
+    @classmethod
+    def of(cls, local: Refs, remote: Refs, options: Options) -> "_Sides":
+        default = local.get(options.default_branch or "")
+        symbolic = {name for side in (local, remote) for name, ref in side.items() if ref.symbolic}
+        local, remote = (
+            {
+                name: ref
+                for name, ref in side.items()
+                if name not in symbolic and _takes_part(name, options.selects)
+            }
+            for side in (local, remote)
+        )
+        return cls(
+            local,
+            remote,
+            default.commit if default else None,
+            sorted(local.keys() - remote.keys()),
+            sorted(name for name in local.keys() & remote.keys() if local[name].sha != remote[name].sha),
+            sorted(remote.keys() - local.keys()),
+        )
+
+    def step(self, name: str) -> Descent:
+        """What has to hold for the ref to move forward only."""
+        return self.remote[name].commit, self.local[name].commit
 
 
-def _deletions(
-    only_remote: Iterable[tuple[str, Ref]], default: Ref | None, options: Options, is_ancestor: IsAncestor
-) -> Iterable[Change]:
-    if default is None or options.keep_divergent_refs:
-        return ()
-    return (
-        Change(name, ref.sha, None) for name, ref in only_remote if is_ancestor(ref.commit, default.commit)
-    )
+def _takes_part(name: str, selects: BranchSelector) -> bool:
+    if name.startswith(BRANCHES):
+        return selects(name.removeprefix(BRANCHES))
+    return name.startswith(TAGS)
