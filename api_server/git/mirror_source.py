@@ -9,7 +9,7 @@ import attrs
 from api_server.git.processes import run
 from api_server.git.remotes import Ref
 
-_FORMAT = "%(objectname) %(HEAD) %(symref)%00%(refname)"
+_FORMAT = "%(objectname)%00%(HEAD)%00%(symref)%00%(refname)"
 
 
 @attrs.frozen
@@ -27,9 +27,7 @@ async def read_source(repository: Path) -> Source:
     refs: dict[str, Ref] = {}
     default_branch = None
     for line in output.stdout.splitlines():
-        facts, _, raw_name = line.partition(b"\0")
-        sha, mark, symbolic_target = facts.decode(errors="replace").split(" ", 2)
-        name = raw_name.decode(errors="surrogateescape")
+        sha, mark, symbolic_target, name = line.decode(errors="surrogateescape").split("\0")
         refs[name] = Ref(sha, sha, bool(symbolic_target))
         default_branch = name if mark == "*" else default_branch
     return Source(refs, default_branch)

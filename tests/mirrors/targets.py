@@ -210,5 +210,7 @@ def process_list() -> list[str]:
     texts = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            texts += [(process / part).read_bytes().decode(errors="replace") for part in ("cmdline", "environ")]
+            texts += [
+                (process / part).read_bytes().decode(errors="replace") for part in ("cmdline", "environ")
+            ]
     return texts
