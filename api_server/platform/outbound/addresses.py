@@ -52,11 +52,10 @@ def _refusal(address: Address, is_own: Callable[[Address], bool]) -> str | None:
 
 
 def _with_embedded(address: Address) -> Iterator[Address]:
+    address = unwrapped(address)
     yield address
     if isinstance(address, ipaddress.IPv4Address):
         return
-    if address.ipv4_mapped:
-        yield address.ipv4_mapped
     if address.sixtofour:
         yield address.sixtofour
     if address.teredo:
