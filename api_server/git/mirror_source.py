@@ -39,6 +39,8 @@ async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, st
     Both may be tags of commits. A pair does not hold when the repository lacks the old commit.
     """
     asked = set(questions)
+    if not asked:
+        return set()
     commits = await _commits(repository, sorted({sha for pair in asked for sha in pair}))
     answerable = {pair for pair in asked if pair[0] in commits and pair[1] in commits}
     ancestors_of: dict[str, set[str]] = defaultdict(set)

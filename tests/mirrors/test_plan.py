@@ -12,9 +12,8 @@ from api_server.areas.mirrors.plan import (
     all_branches,
     batches,
     branches_matching,
+    compare,
     divergence_report,
-    make_plan,
-    open_questions,
     protected_branches,
 )
 from api_server.git.remotes import Ref
@@ -46,8 +45,8 @@ def is_ancestor(old: str, new: str) -> bool:
 
 
 def plan_of(local: Mapping[str, Ref], remote: Mapping[str, Ref], options: Options) -> Plan:
-    questions = open_questions(local, remote, options)
-    return make_plan(local, remote, options, {pair for pair in questions if is_ancestor(*pair)})
+    comparison = compare(local, remote, options)
+    return comparison.plan({pair for pair in comparison.open_questions() if is_ancestor(*pair)})
 
 
 def taking_part(name: str, local: Mapping[str, Ref], remote: Mapping[str, Ref], options: Options) -> bool:

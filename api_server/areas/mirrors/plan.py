@@ -37,41 +37,78 @@ class Plan:
     divergent: tuple[str, ...]
 
 
-def open_questions(local: Refs, remote: Refs, options: Options) -> set[Descent]:
-    """What `make_plan` has to know about the descent of commits; `descents_that_hold` answers."""
-    sides = _Sides.of(local, remote, options)
-    if options.keep_divergent_refs:
-        return {sides.step(name) for name in sides.differing}
-    if sides.default is None:
-        return set()
-    return {(sides.remote[name].commit, sides.default) for name in sides.only_remote}
+@attrs.frozen
+class Comparison:
+    """The refs of both sides that take part, in three cases. Names are in order.
 
-
-def make_plan(local: Refs, remote: Refs, options: Options, descents: Collection[Descent]) -> Plan:
-    """Compare the source with the target, given those of the `open_questions` that hold.
-
-    Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on the
-    target: delete if its commit is contained in the source's default branch, and never with
-    `keep_divergent_refs`. Branches outside the selection are not looked at; tags are always mirrored.
+    Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
     """
-    sides = _Sides.of(local, remote, options)
-    keep = options.keep_divergent_refs
-    divergent = [name for name in sides.differing if keep and sides.step(name) not in descents]
-    kept = set(divergent)
-    merged = [
-        name
-        for name in sides.only_remote
-        if not keep and sides.default and (sides.remote[name].commit, sides.default) in descents
-    ]
-    return Plan(
-        creates=tuple(Change(name, None, sides.local[name].sha) for name in sides.only_local),
-        updates=tuple(
-            Change(name, sides.remote[name].sha, sides.local[name].sha)
-            for name in sides.differing
-            if name not in kept
-        ),
-        deletions=tuple(Change(name, sides.remote[name].sha, None) for name in merged),
-        divergent=tuple(divergent),
+
+    local: Refs
+    remote: Refs
+    only_local: list[str]
+    differing: list[str]
+    only_remote: list[str]
+    keep_divergent_refs: bool
+    default_commit: str | None
+
+    def open_questions(self) -> set[Descent]:
+        """What `plan` has to know about the descent of commits; `descents_that_hold` answers."""
+        if self.keep_divergent_refs:
+            return {self._step(name) for name in self.differing}
+        return {descent for name in self.only_remote if (descent := self._merge(name))}
+
+    def plan(self, descents: Collection[Descent]) -> Plan:
+        """The plan, given those of the open questions that hold.
+
+        Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
+        the target: delete if its commit is contained in the source's default branch, and never with
+        `keep_divergent_refs`.
+        """
+        keep = self.keep_divergent_refs
+        divergent = [name for name in self.differing if keep and self._step(name) not in descents]
+        kept = set(divergent)
+        merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
+        return Plan(
+            creates=tuple(Change(name, None, self.local[name].sha) for name in self.only_local),
+            updates=tuple(
+                Change(name, self.remote[name].sha, self.local[name].sha)
+                for name in self.differing
+                if name not in kept
+            ),
+            deletions=tuple(Change(name, self.remote[name].sha, None) for name in merged),
+            divergent=tuple(divergent),
+        )
+
+    def _step(self, name: str) -> Descent:
+        """What has to hold for a ref to move forward only."""
+        return self.remote[name].commit, self.local[name].commit
+
+    def _merge(self, name: str) -> Descent | None:
+        """What has to hold for a ref of the target to be deleted."""
+        return (self.remote[name].commit, self.default_commit) if self.default_commit else None
+
+
+def compare(local: Refs, remote: Refs, options: Options) -> Comparison:
+    """Compare the source with the target, as far as `options` says."""
+    default = local.get(options.default_branch or "")
+    symbolic = {name for side in (local, remote) for name, ref in side.items() if ref.symbolic}
+    local, remote = (
+        {
+            name: ref
+            for name, ref in side.items()
+            if _takes_part(name, options.selects) and name not in symbolic
+        }
+        for side in (local, remote)
+    )
+    return Comparison(
+        local,
+        remote,
+        sorted(local.keys() - remote.keys()),
+        sorted(name for name in local.keys() & remote.keys() if local[name].sha != remote[name].sha),
+        sorted(remote.keys() - local.keys()),
+        options.keep_divergent_refs,
+        default.commit if default else None,
     )
 
 
@@ -124,43 +161,6 @@ def branches_matching(expression: str) -> BranchSelector:
         raise ValueError(f"is not a valid RE2 expression: {problem.args[0].decode()}") from problem
     # Git's names are bytes: one that is not UTF-8 is compared as it is, and simply does not match `.`.
     return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None
-
-
-@attrs.frozen
-class _Sides:
-    """The refs that take part, in the three cases; `default` is the commit of the source's default branch."""
-
-    local: Refs
-    remote: Refs
-    default: str | None
-    only_local: list[str]
-    differing: list[str]
-    only_remote: list[str]
-
-    @classmethod
-    def of(cls, local: Refs, remote: Refs, options: Options) -> "_Sides":
-        default = local.get(options.default_branch or "")
-        symbolic = {name for side in (local, remote) for name, ref in side.items() if ref.symbolic}
-        local, remote = (
-            {
-                name: ref
-                for name, ref in side.items()
-                if name not in symbolic and _takes_part(name, options.selects)
-            }
-            for side in (local, remote)
-        )
-        return cls(
-            local,
-            remote,
-            default.commit if default else None,
-            sorted(local.keys() - remote.keys()),
-            sorted(name for name in local.keys() & remote.keys() if local[name].sha != remote[name].sha),
-            sorted(remote.keys() - local.keys()),
-        )
-
-    def step(self, name: str) -> Descent:
-        """What has to hold for the ref to move forward only."""
-        return self.remote[name].commit, self.local[name].commit
 
 
 def _takes_part(name: str, selects: BranchSelector) -> bool:

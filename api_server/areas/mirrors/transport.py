@@ -1,5 +1,6 @@
 """One mirror run without the database: check the target, compare the refs, push, say what happened."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,9 +12,8 @@ from api_server.areas.mirrors.plan import (
     Options,
     Plan,
     batches,
+    compare,
     divergence_report,
-    make_plan,
-    open_questions,
 )
 from api_server.git.mirror_source import descents_that_hold, read_source
 from api_server.git.remote_access import Remote
@@ -127,13 +127,16 @@ async def _mirror(connection: Connection, repository: Path, selection: Selection
 
 
 async def _plan(connection: Connection, repository: Path, selection: Selection) -> tuple[Plan, str | None]:
-    # The target first: what is pushed to us meanwhile is then seen, and what changes there a lease refuses.
-    remote_refs = await connection.list_refs()
-    source = await read_source(repository)
+    listing = asyncio.create_task(connection.list_refs())
+    try:
+        source = await read_source(repository)
+        remote_refs = await listing
+    finally:
+        listing.cancel()
     options = Options(selection.selects, selection.keep_divergent_refs, source.default_branch)
-    questions = open_questions(source.refs, remote_refs, options)
-    descents = await descents_that_hold(repository, questions)
-    return make_plan(source.refs, remote_refs, options, descents), source.default_branch
+    comparison = compare(source.refs, remote_refs, options)
+    descents = await descents_that_hold(repository, comparison.open_questions())
+    return comparison.plan(descents), source.default_branch
 
 
 def _refusal(refused: list[Result], messages: str) -> str:
