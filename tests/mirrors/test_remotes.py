@@ -1,11 +1,13 @@
 """Listing and pushing refs against real servers."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from api_server.git import processes
 from api_server.git.remote_access import Remote
 from api_server.git.remote_errors import (
     AuthenticationFailedError,
@@ -14,6 +16,7 @@ from api_server.git.remote_errors import (
     RemoteTimeoutError,
 )
 from api_server.git.remotes import Change, PushReport, Ref, Result, connect, parse_listing
+from api_server.git.secret_files import remove_leftovers, secret_folder, write_secret
 from api_server.git.ssh_keys import KeyPair, make_key_pair, parse_host_keys
 from tests.mirrors.repositories import BareRepository
 from tests.mirrors.targets import PASSWORD, USER, HttpTarget, SshTarget, process_list
@@ -259,6 +262,29 @@ async def test_pushes_by_ssh_with_a_password(
     assert target.refs() == {MAIN: commit}
 
 
+async def test_an_ssh_password_is_in_no_process_list_and_no_trace(
+    target: BareRepository,
+    ssh_by_password: SshTarget,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = tmp_path / "trace"
+    plain_environment = processes.environment
+    monkeypatch.setattr(
+        processes, "environment", lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)}
+    )
+    url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
+    seen: list[str] = []
+    async with connect(Remote(url, ssh_by_password.user, PASSWORD), time_limit=20) as connection:
+        listing = asyncio.create_task(connection.list_refs())
+        while not listing.done():
+            seen += await asyncio.to_thread(process_list)
+        assert await listing == {}
+    assert any("ssh_config" in text for text in seen)
+    assert "ssh_config" in trace.read_text()
+    assert not any(PASSWORD in text for text in [*seen, trace.read_text()])
+
+
 async def test_a_wrong_ssh_password_is_told_without_it(
     target: BareRepository, ssh_by_password: SshTarget
 ) -> None:
@@ -285,3 +311,14 @@ async def test_no_file_is_left_behind(tmp_path: Path, target: BareRepository, ht
         assert used.stat().st_mode & 0o777 == 0o700
         assert {file.stat().st_mode & 0o777 for file in used.iterdir()} == {0o600}
     assert list(folder.iterdir()) == []
+
+
+def test_what_a_killed_process_has_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    for name in ("old", "new", "other"):
+        with secret_folder(tmp_path) as folder:
+            write_secret(folder / "password", "x")
+            folder.rename(tmp_path / (name if name == "other" else f"forgelet-secrets-{name}"))
+    os.utime(tmp_path / "forgelet-secrets-old", (0, 0))
+    os.utime(tmp_path / "other", (0, 0))
+    remove_leftovers(tmp_path, older_than=3600)
+    assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other"}

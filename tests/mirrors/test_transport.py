@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -156,6 +157,20 @@ async def test_an_empty_source_leaves_the_target_alone(
     outcome = await mirror(source, http_target[1])
     assert (outcome.last_error, outcome.changed) == (None, [])
     assert target.refs() == {MAIN: theirs}
+
+
+async def test_a_name_that_is_not_utf8_is_mirrored_and_told(
+    source: BareRepository, target: BareRepository, http_target: Http
+) -> None:
+    name = "refs/heads/" + os.fsdecode(b"\xff")
+    first = source.commit("first")
+    source.git("update-ref", name, first)
+    assert (await mirror(source, http_target[1])).last_error is None
+    assert (target.path / name).read_text().strip() == first
+    source.git("update-ref", name, source.commit("other"))
+    assert (await mirror(source, http_target[1], KEEP)).last_error == (
+        "Some refs have diverged and have not been updated on the remote:\n\nrefs/heads/\ufffd"
+    )
 
 
 async def test_a_merged_branch_makes_room_for_branches_below_its_name(

@@ -143,7 +143,7 @@ def all_branches(_name: str) -> bool:
 def protected_branches(patterns: Iterable[str]) -> BranchSelector:
     """Branches that match one of the protected names, where `*` stands for any text.
 
-    No pattern selects no branch (D6).
+    Without a pattern no branch is selected (GitLab would push all).
     """
     wildcards = [".*".join(re2.escape(part) for part in pattern.split("*")) for pattern in patterns]
     if not wildcards:

@@ -20,10 +20,8 @@ from api_server.git.remote_access import Remote
 from api_server.git.remote_errors import RemoteError
 from api_server.git.remotes import Connection, Result, connect
 from api_server.platform.outbound.checks import check_url
-from api_server.platform.outbound.destinations import MIRROR_SCHEMES, BlockedError
+from api_server.platform.outbound.destinations import DEFAULT_PORTS, MIRROR_SCHEMES, BlockedError
 from api_server.platform.outbound.policy import Policy
-
-DEFAULT_PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 
 
 class RefsRefusedError(RemoteError):
@@ -64,9 +62,10 @@ class Outcome:
     @property
     def last_error(self) -> str | None:
         """The text of the API's field of this name."""
-        if self.failure is not None:
-            return str(self.failure)
-        return divergence_report(self.divergent) if self.divergent else None
+        if self.failure is None and not self.divergent:
+            return None
+        text = divergence_report(self.divergent) if self.failure is None else str(self.failure)
+        return text.encode(errors="surrogateescape").decode(errors="replace")  # names of refs are bytes
 
 
 async def check_target(target: Target, policy: Policy, resolver: AbstractResolver) -> Remote:

@@ -5,8 +5,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
+from api_server.platform.outbound.destinations import DEFAULT_PORTS
+
 _SCP_FORM = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?!//)(?P<path>.+)")
-_DEFAULT_PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 
 
 @attrs.frozen
@@ -44,7 +45,7 @@ def uniqueness_key(url: str) -> str:
     """
     parts = urlsplit(url)
     scheme, host = parts.scheme.lower(), (parts.hostname or "").removesuffix(".")
-    port = "" if parts.port in (None, _DEFAULT_PORTS.get(scheme)) else f":{parts.port}"
+    port = "" if parts.port in (None, DEFAULT_PORTS.get(scheme)) else f":{parts.port}"
     bracketed = f"[{host}]" if ":" in host else host
     query = f"?{parts.query}" if parts.query else ""
     return f"{scheme}://{bracketed}{port}{parts.path.rstrip('/')}{query}"
@@ -64,7 +65,7 @@ def _place(url: str) -> tuple[str, str, int, str]:
         return "ssh", _plain_host(scp["host"]), 22, _plain_path(scp["path"])
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
-    port = parts.port or _DEFAULT_PORTS.get(scheme, 0)
+    port = parts.port or DEFAULT_PORTS.get(scheme, 0)
     if scheme in ("http", "https"):
         scheme, port = "http", 80 if port == 443 else port
     return scheme, _plain_host(parts.hostname or ""), port, _plain_path(parts.path)

@@ -15,7 +15,7 @@ MAX_HOST_LENGTH = 1024
 INVALID_URI = "URI is invalid"
 INVALID_HOST = "Hostname or IP address invalid"
 
-_DEFAULT_PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
+DEFAULT_PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 #: What no URL holds unescaped (RFC 3986 2); urlsplit would silently drop some of these.
 _NEVER_IN_A_URL = re.compile(r'[\x00-\x20\x7f-\x9f\\<>"^`{|}\s]')
 _HOST_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9_-])?\.?")
@@ -45,7 +45,7 @@ def parse_destination(url: str, schemes: Collection[str]) -> Destination:
     user = unquote(parts.username or "")
     if user and not _USER.match(user):
         raise BlockedError("Username needs to start with an alphanumeric character")
-    return Destination(scheme, _host(parts.hostname or ""), port or _DEFAULT_PORTS[scheme])
+    return Destination(scheme, _host(parts.hostname or ""), port or DEFAULT_PORTS[scheme])
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
