@@ -8,6 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import FileMode
 
+from api_server.git.commits import is_ancestor
 from api_server.git.errors import (
     BranchMovedError,
     InvalidActionError,
@@ -74,6 +75,10 @@ async def merge(
     Always makes a commit with two parents. Raises `MergeConflictError`, `NothingToMergeError`,
     `BranchMovedError`.
     """
+    if commit_id(repository, source) is None or commit_id(repository, expected) is None:
+        raise NotFoundError("A commit of the merge does not exist.")
+    if await is_ancestor(repository, source, expected):
+        raise NothingToMergeError("The target branch already contains the source.")
     return await asyncio.to_thread(_merge, repository, source, target_branch, expected, commit)
 
 
@@ -100,10 +105,6 @@ def _commit_files(
 
 
 def _merge(repository: Repository, source: str, target_branch: str, expected: str, commit: NewCommit) -> str:
-    if commit_id(repository, source) is None or commit_id(repository, expected) is None:
-        raise NotFoundError("A commit of the merge does not exist.")
-    if source == expected or repository.descendant_of(expected, source):
-        raise NothingToMergeError("The target branch already contains the source.")
     index = _merged_index(repository, source, expected)
     if paths := _conflicts(index):
         raise MergeConflictError(paths)

@@ -43,7 +43,7 @@ class Entry:
 
 def find(repository: Repository, commit: str, path: str) -> Entry | None:
     """The entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
-    if not path or "\0" in path:  # libgit2 would stop reading at the NUL
+    if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
         return None
     try:
         found = _tree(repository, commit)[path]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import attrs
+
 from common.logs import redact
 
 #: Configuration of every git child. It replaces the system's and the user's, which are never read.
@@ -27,7 +28,7 @@ CHUNK_BYTES = 128 * 1024
 STDERR_BYTES = 16 * 1024
 OUTPUT_BYTES = 64 * 1024 * 1024
 TIME_LIMIT_SECONDS = 60.0
-#: git removes its lock files and quarantined objects on SIGTERM; SIGKILL follows when that takes longer.
+#: git removes its lock files on SIGTERM; SIGKILL follows when that takes longer.
 GRACE_SECONDS = 5.0
 #: How long a body is still read to its end after git has closed its output.
 DRAIN_SECONDS = 30.0
@@ -92,8 +93,9 @@ def environment(
 class Child:
     """A running git. `output()` yields its stdout; `end()` waits for it to end."""
 
-    def __init__(self, command: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, command: str, process: asyncio.subprocess.Process, patience: float) -> None:
         self.command = command
+        self.patience = patience
         self.process = process
         self.pid = process.pid
         self.timed_out = False
@@ -156,27 +158,36 @@ class Child:
         """Ends git if it still runs; afterwards no process and no task of it is left."""
         if self._feed_task is not None:
             self._feed_task.cancel()
-        self.signal_group(signal.SIGTERM)
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), GRACE_SECONDS)
+            if self.patience:
+                await self._ends_within(self.patience)
+            self.signal_group(signal.SIGTERM)
+            await self._ends_within(GRACE_SECONDS)
         finally:  # also when the waiting task is cancelled
             self.signal_group(signal.SIGKILL)
             self._stderr_task.cancel()
             tasks = [task for task in (self._feed_task, self._stderr_task) if task is not None]
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _ends_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), seconds)
+
     async def _pump(self, body: AsyncIterable[bytes]) -> None:
         stdin = cast("asyncio.StreamWriter", self.process.stdin)
+        heard = True
         try:
             async for chunk in body:
-                # A git that has heard enough closes its stdin, but the client listens only once all is sent.
-                with suppress(BrokenPipeError, ConnectionResetError):
+                if not heard:
+                    continue  # git has closed its stdin, but the client listens only once it has sent all
+                try:
                     stdin.write(chunk)
                     await stdin.drain()
-        except BaseException:
-            # The body broke off: git must not take its end for the end of the request.
-            self.signal_group(signal.SIGTERM)
+                except (BrokenPipeError, ConnectionResetError):
+                    heard = False
+        except Exception:
+            if not self.patience:
+                self.signal_group(signal.SIGTERM)
             raise
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -198,13 +209,15 @@ async def start(
     configuration: Sequence[tuple[str, str]] = (),
     with_stdin: bool = False,
     time_limit: float | None = None,
+    patience: float = 0.0,
 ) -> AsyncIterator[Child]:
     """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
 
     `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
     belong into `extra_environment`, never into arguments, which every user of the machine can read.
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
-    Leaving the block ends whatever still runs.
+    Leaving the block ends whatever still runs: at once, or after `patience` seconds in which git can notice
+    the end of its stdin.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     process = await asyncio.create_subprocess_exec(
@@ -219,7 +232,7 @@ async def start(
         start_new_session=True,
         limit=CHUNK_BYTES,
     )
-    child = Child(arguments[0], process)
+    child = Child(arguments[0], process, patience)
     timer = (
         asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
     )

@@ -49,8 +49,9 @@ class Tag:
 
 
 def default_branch(repository: Repository) -> str:
-    """The branch that HEAD names; in an empty repository it does not exist yet."""
-    return str(repository.lookup_reference("HEAD").raw_target).removeprefix(BRANCHES)
+    """The branch that HEAD names; it need not exist, as in an empty repository."""
+    target = repository.lookup_reference("HEAD").raw_target
+    return target.decode(errors="replace").removeprefix(BRANCHES) if isinstance(target, bytes) else ""
 
 
 def set_default_branch(repository: Repository, name: str) -> None:
@@ -127,7 +128,7 @@ def create_branch(repository: Repository, name: str, commit: str) -> Branch:
         raise NotFoundError(f"The commit {commit} does not exist.")
     try:
         repository.references.create(BRANCHES + name, commit)
-    except (pygit2.AlreadyExistsError, pygit2.GitError, OSError) as problem:
+    except (pygit2.GitError, OSError) as problem:
         # libgit2 has no one error for "a is in the way of a/b"
         raise NameTakenError(f"The branch {name!r} cannot stand beside those that exist.") from problem
     return Branch(name, commit)

@@ -1,6 +1,7 @@
 """Where the bare repositories live: one folder for each numeric project id."""
 
 import asyncio
+import errno
 import os
 import shutil
 import uuid
@@ -79,6 +80,8 @@ class Repositories:
             unfinished.rename(destination)
         except OSError as problem:
             shutil.rmtree(unfinished)
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
             raise RepositoryExistsError("The repository exists already.") from problem
 
     def _unfinished(self) -> Path:

@@ -25,6 +25,9 @@ Decide = Callable[[Push], Awaitable[Verdict]]
 
 HOOKS = Path(__file__).with_name("hooks")
 TIME_LIMIT_SECONDS = 6 * 3600.0
+#: When a client goes away, receive-pack sees its input end: it completes what it has wholly received (a pack
+#: has a checksum) or throws it away. Killed by a signal it would leave the quarantined objects on disk.
+PATIENCE_SECONDS = 10.0
 #: Linux passes at most 128 KiB in one environment variable.
 _MAX_VARIABLE_BYTES = 100_000
 _PROTOCOL = re.compile(r"[a-z0-9=:.-]{1,100}")
@@ -130,6 +133,7 @@ async def receive_pack(
         extra_environment=_protocol_environment(protocol) | _hook_environment(push, verdict),
         with_stdin=True,
         time_limit=TIME_LIMIT_SECONDS,
+        patience=PATIENCE_SECONDS,
     ) as child:
         child.feed(_rejoined(bytes(parser.received), pieces))
         yield Receiving(push, _answer(child))

@@ -1,0 +1,138 @@
+"""How git children are started and ended."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from api_server.git.processes import GitError, GitTimeoutError, OutputTooLargeError, environment, run, start
+
+
+async def test_output_and_input_pass_through() -> None:
+    output = await run(["hash-object", "--stdin"], stdin=b"hello\n")
+    assert output.stdout.decode().strip() == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+async def test_a_failure_says_what_git_said_without_secrets() -> None:
+    url = "https://alice:hunter2@localhost:1/x.git"
+    with pytest.raises(GitError) as raised:
+        await run(["ls-remote", url])
+    assert "ls-remote" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+async def test_an_accepted_status_is_no_failure(tmp_path: Path) -> None:
+    assert (await run(["config", "--file", str(tmp_path / "x"), "a.b"], accept=(0, 1))).returncode == 1
+
+
+async def test_no_transport_starts_unless_allowed(tmp_path: Path) -> None:
+    await run(["init", "-q", "--bare", str(tmp_path / "x.git")])
+    with pytest.raises(GitError, match="not allowed"):
+        await run(["ls-remote", str(tmp_path / "x.git")])
+    allowed = [("protocol.file.allow", "always")]
+    assert (await run(["ls-remote", str(tmp_path / "x.git")], configuration=allowed)).stdout == b""
+
+
+async def test_the_time_limit_kills_the_whole_group() -> None:
+    sleeper = Sleeper()
+    started = time.monotonic()
+    with pytest.raises(GitTimeoutError):
+        await run(["sleeper"], configuration=sleeper.configuration, time_limit=0.3)
+    assert time.monotonic() - started < 4
+    assert not sleeper.running()
+
+
+async def test_leaving_the_block_ends_the_whole_group() -> None:
+    sleeper = Sleeper()
+    async with start(["sleeper"], configuration=sleeper.configuration):
+        while sleeper.running() < 2:
+            await asyncio.sleep(0.01)
+    assert not sleeper.running()
+
+
+async def test_a_cancelled_caller_leaves_no_process() -> None:
+    sleeper = Sleeper()
+    task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration))
+    while sleeper.running() < 2:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not sleeper.running()
+
+
+async def test_output_beyond_the_limit_is_not_kept() -> None:
+    with pytest.raises(OutputTooLargeError):
+        await run(["help", "-a"], output_limit=100)
+
+
+async def test_what_git_says_on_stderr_is_bounded() -> None:
+    noisy = (("alias.noisy", "!head -c 3000000 /dev/zero | tr '\\0' x >&2; echo end >&2; exit 3"),)
+    with pytest.raises(GitError) as raised:
+        await run(["noisy"], configuration=noisy)
+    assert len(raised.value.stderr) <= 16 * 1024
+    assert raised.value.stderr.endswith("end\n")
+
+
+async def test_a_body_that_breaks_off_ends_git_and_is_raised() -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"part"
+        raise ConnectionAbortedError
+
+    async with start(["hash-object", "--stdin"], with_stdin=True) as child:
+        child.feed(body())
+        with pytest.raises(ConnectionAbortedError):
+            assert [chunk async for chunk in child.output()] == []
+
+
+def test_the_environment_of_the_server_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/elsewhere")
+    monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
+    made = environment({"GIT_PROTOCOL": "version=2"}, [("a.b", "c")])
+    assert "GIT_DIR" not in made
+    assert "hunter2" not in made.values()
+    last = int(made["GIT_CONFIG_COUNT"]) - 1
+    assert (made[f"GIT_CONFIG_KEY_{last}"], made[f"GIT_CONFIG_VALUE_{last}"]) == ("a.b", "c")
+
+
+@attrs.frozen
+class Sleeper:
+    """A git that starts two long sleeps, told apart from others' by their length."""
+
+    seconds: str = attrs.Factory(lambda: f"987.{os.getpid()}{time.monotonic_ns()}")
+
+    @property
+    def configuration(self) -> list[tuple[str, str]]:
+        return [("alias.sleeper", f"!sleep {self.seconds} & sleep {self.seconds}")]
+
+    def running(self) -> int:
+        wanted = f"sleep\0{self.seconds}\0".encode()
+        return sum(_command(folder) == wanted for folder in Path("/proc").glob("[0-9]*"))
+
+
+def _command(folder: Path) -> bytes:
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended
+
+
+async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None:
+    """A client listens for the answer only once it has sent all."""
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(50):
+            sent += 1
+            yield b"x" * 65536
+
+    async with start(["version"], with_stdin=True) as child:
+        child.feed(body())
+        answer = b"".join([chunk async for chunk in child.output()])
+    assert answer.startswith(b"git version")
+    assert sent == 50
