@@ -7,7 +7,8 @@ import pytest
 
 from api_server.git.ssh_keys import InvalidHostKeysError, make_key_pair, parse_host_keys
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4OVc1gNaZmxSmVaOhaLwuv2c+wAixj/uqmbk4ps7I6"  # with a plus, which forms decode to a space
+# With a plus, which forms decode to a space.
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4OVc1gNaZmxSmVaOhaLwuv2c+wAixj/uqmbk4ps7I6"
 
 
 def test_a_pair_is_ed25519_and_belongs_together(tmp_path: Path) -> None:
