@@ -1,0 +1,1 @@
+"""Remote (push) mirrors, endpoints 19-24."""

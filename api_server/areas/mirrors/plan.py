@@ -1,0 +1,169 @@
+"""What a mirror run has to do, decided from the refs of both sides; pure."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import attrs
+import re2
+
+from api_server.git.remotes import Change, Refs
+
+BRANCHES = "refs/heads/"
+TAGS = "refs/tags/"
+BATCH_SIZE = 10
+REPORTED_DIVERGENT_REFS = 100
+
+#: Says whether a branch, by its short name, takes part in the mirroring.
+BranchSelector = Callable[[str], bool]
+#: `(old, new)`: whether our repository has the commit `old`, and it is `new` or reachable from `new`.
+Descent = tuple[str, str]
+
+
+@attrs.frozen
+class Options:
+    """How a mirror was configured. `default_branch` is the source's, as a full ref name, if it has one."""
+
+    selects: BranchSelector
+    keep_divergent_refs: bool = False
+    default_branch: str | None = None
+
+
+@attrs.frozen
+class Plan:
+    """Disjoint sets of refs, each sorted by name; `divergent` are left alone and reported."""
+
+    creates: tuple[Change, ...]
+    updates: tuple[Change, ...]
+    deletions: tuple[Change, ...]
+    divergent: tuple[str, ...]
+
+
+@attrs.frozen
+class Comparison:
+    """The refs of both sides that take part, in three cases. Names are in order.
+
+    Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
+    """
+
+    local: Refs
+    remote: Refs
+    only_local: list[str]
+    differing: list[str]
+    only_remote: list[str]
+    keep_divergent_refs: bool
+    default_commit: str | None
+
+    def open_questions(self) -> set[Descent]:
+        """What `plan` has to know about the descent of commits; `descents_that_hold` answers."""
+        if self.keep_divergent_refs:
+            return {self._step(name) for name in self.differing}
+        return {descent for name in self.only_remote if (descent := self._merge(name))}
+
+    def plan(self, descents: Collection[Descent]) -> Plan:
+        """The plan, given those of the open questions that hold.
+
+        Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
+        the target: delete if its commit is contained in the source's default branch, and never with
+        `keep_divergent_refs`.
+        """
+        keep = self.keep_divergent_refs
+        divergent = [name for name in self.differing if keep and self._step(name) not in descents]
+        kept = set(divergent)
+        merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
+        return Plan(
+            creates=tuple(Change(name, None, self.local[name].sha) for name in self.only_local),
+            updates=tuple(
+                Change(name, self.remote[name].sha, self.local[name].sha)
+                for name in self.differing
+                if name not in kept
+            ),
+            deletions=tuple(Change(name, self.remote[name].sha, None) for name in merged),
+            divergent=tuple(divergent),
+        )
+
+    def _step(self, name: str) -> Descent:
+        """What has to hold for a ref to move forward only."""
+        return self.remote[name].commit, self.local[name].commit
+
+    def _merge(self, name: str) -> Descent | None:
+        """What has to hold for a ref of the target to be deleted."""
+        return (self.remote[name].commit, self.default_commit) if self.default_commit else None
+
+
+def compare(local: Refs, remote: Refs, options: Options) -> Comparison:
+    """Compare the source with the target, as far as `options` says."""
+    default = local.get(options.default_branch or "")
+    symbolic = {name for side in (local, remote) for name, ref in side.items() if ref.symbolic}
+    local, remote = (
+        {
+            name: ref
+            for name, ref in side.items()
+            if _takes_part(name, options.selects) and name not in symbolic
+        }
+        for side in (local, remote)
+    )
+    return Comparison(
+        local,
+        remote,
+        sorted(local.keys() - remote.keys()),
+        sorted(name for name in local.keys() & remote.keys() if local[name].sha != remote[name].sha),
+        sorted(remote.keys() - local.keys()),
+        options.keep_divergent_refs,
+        default.commit if default else None,
+    )
+
+
+def batches(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
+    """The pushes of a run in order, at most ten refs each, the default branch in the first one.
+
+    Deletions go after the default branch, which contains what they take away, and before everything else, so
+    that a merged `x` has made room for a new `x/y`.
+    """
+    changes = (*plan.creates, *plan.updates)
+    first = [change for change in changes if change.name == default_branch]
+    rest = [change for change in changes if change.name != default_branch]
+    groups: list[Sequence[Change]] = [first, plan.deletions, rest] if plan.deletions else [first + rest]
+    return [
+        tuple(group[start : start + BATCH_SIZE])
+        for group in groups
+        for start in range(0, len(group), BATCH_SIZE)
+    ]
+
+
+def divergence_report(divergent: Sequence[str]) -> str:
+    """`last_error` of a run that left refs alone because they have diverged; names the first hundred."""
+    names = "\n".join(divergent[:REPORTED_DIVERGENT_REFS])
+    return f"Some refs have diverged and have not been updated on the remote:\n\n{names}"
+
+
+def all_branches(_name: str) -> bool:
+    """The selector of a mirror without a filter."""
+    return True
+
+
+def protected_branches(patterns: Iterable[str]) -> BranchSelector:
+    """Branches that match one of the protected names, where `*` stands for any text.
+
+    Without a pattern no branch is selected (GitLab would push all).
+    """
+    wildcards = [".*".join(re2.escape(part) for part in pattern.split("*")) for pattern in patterns]
+    if not wildcards:
+        return lambda _name: False
+    return branches_matching("|".join(wildcards))
+
+
+def branches_matching(expression: str) -> BranchSelector:
+    """Branches whose whole name matches an RE2 expression; raises ValueError when it is not one."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(expression, options)
+    except re2.error as problem:
+        raise ValueError(f"is not a valid RE2 expression: {problem.args[0].decode()}") from problem
+    # Git's names are bytes: one that is not UTF-8 is compared as it is, and simply does not match `.`.
+    return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None
+
+
+def _takes_part(name: str, selects: BranchSelector) -> bool:
+    if name.startswith(BRANCHES):
+        return selects(name.removeprefix(BRANCHES))
+    return name.startswith(TAGS)

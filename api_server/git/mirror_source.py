@@ -1,0 +1,67 @@
+"""Our own side of a mirror run: the repository's refs and how its commits descend from each other."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+
+from api_server.git.processes import run
+from api_server.git.remotes import Ref
+
+_FORMAT = "%(objectname)%00%(HEAD)%00%(symref)%00%(refname)"
+
+
+@attrs.frozen
+class Source:
+    """Branches and tags by full name, and the default branch's full name if it has a commit."""
+
+    refs: dict[str, Ref]
+    default_branch: str | None
+
+
+async def read_source(repository: Path) -> Source:
+    """All branches and tags of a bare repository, with one `git for-each-ref`."""
+    command = ["for-each-ref", f"--format={_FORMAT}", "refs/heads/", "refs/tags/"]
+    output = await run(command, repository=repository)
+    refs: dict[str, Ref] = {}
+    default_branch = None
+    for line in output.stdout.splitlines():
+        sha, mark, symbolic_target, name = line.decode(errors="surrogateescape").split("\0")
+        refs[name] = Ref(sha, sha, bool(symbolic_target))
+        default_branch = name if mark == "*" else default_branch
+    return Source(refs, default_branch)
+
+
+async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of the pairs (old, new) where `new` is `old` or descends from it.
+
+    Both may be tags of commits. A pair does not hold when the repository lacks the old commit.
+    """
+    asked = set(questions)
+    if not asked:
+        return set()
+    commits = await _commits(repository, sorted({sha for pair in asked for sha in pair}))
+    answerable = {pair for pair in asked if pair[0] in commits and pair[1] in commits}
+    ancestors_of: dict[str, set[str]] = defaultdict(set)
+    for old, new in answerable:
+        ancestors_of[commits[new]].add(commits[old])
+    for new, olds in ancestors_of.items():
+        ancestors_of[new] = olds - await _not_contained(repository, olds, new)
+    return {(old, new) for old, new in answerable if commits[old] in ancestors_of[commits[new]]}
+
+
+async def _commits(repository: Path, shas: Iterable[str]) -> dict[str, str]:
+    """The commit that each object is or peels to, without those that are missing or no commits."""
+    names = list(shas)
+    questions = "".join(f"{name}^{{commit}}\n" for name in names)
+    output = await run(["cat-file", "--batch-check"], repository=repository, stdin=questions.encode())
+    answers = (line.split() for line in output.stdout.decode().splitlines())
+    return {name: answer[0] for name, answer in zip(names, answers, strict=True) if answer[1] == "commit"}
+
+
+async def _not_contained(repository: Path, olds: Iterable[str], new: str) -> set[str]:
+    """Commits that are reachable from `olds` but not from `new`, in one walk for any number of them."""
+    revisions = "".join(f"{old}\n" for old in olds) + f"^{new}\n"
+    output = await run(["rev-list", "--stdin"], repository=repository, stdin=revisions.encode())
+    return set(output.stdout.decode().split())
