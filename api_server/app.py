@@ -14,6 +14,7 @@ from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
+from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users import root
 from api_server.platform.users.handlers import routes as users
 from api_server.settings import Settings
@@ -29,7 +30,7 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, groups, projects]
+API = [users, tokens, groups, projects]
 
 
 def create_app(

@@ -24,6 +24,7 @@ class Author:
     id: int
     name: str
     email: str = ""
+    username: str = ""
     ip_address: str | None = None
 
 

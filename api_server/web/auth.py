@@ -1,7 +1,7 @@
 """Who is calling: personal access tokens and job tokens, looked up as GitLab does (decision D1)."""
 
 import datetime
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 from aiohttp import web
@@ -15,7 +15,8 @@ from api_server.web.params import merged
 
 READ_SCOPES = ("api", "read_api")
 WRITE_SCOPES = ("api",)
-ALL_SCOPES = ("api", "read_api", "read_user", "read_repository", "write_repository", "sudo")
+Scope = Literal["api", "read_api", "read_user", "read_repository", "write_repository", "sudo"]
+ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @attrs.frozen

@@ -9,4 +9,6 @@ from api_server.web.routes import caller
 def author(request: web.Request) -> Author:
     """The caller, with the address that the request came from."""
     who = caller(request)
-    return Author(id=who.user_id, name=who.name, email=who.email, ip_address=request.remote)
+    return Author(
+        id=who.user_id, name=who.name, email=who.email, username=who.username, ip_address=request.remote
+    )

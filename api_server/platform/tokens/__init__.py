@@ -1,0 +1,1 @@
+"""Personal access tokens: what a user's programs sign in with."""
