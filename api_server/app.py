@@ -9,12 +9,14 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from api_server.git.repositories import Repositories
-from api_server.platform import edges
+from api_server.platform import edges, refs
+from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.tokens.handlers import routes as tokens
+from api_server.platform.repository.handlers import routes as repository
 from api_server.platform.users import root
 from api_server.platform.users.handlers import routes as users
 from api_server.settings import Settings
@@ -30,7 +32,7 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, tokens, groups, projects]
+API = [users, tokens, groups, projects, repository]
 
 
 def create_app(
@@ -38,21 +40,25 @@ def create_app(
 ) -> web.Application:
     """The API server. The database that `settings` names has to be migrated already."""
     registry = CollectorRegistry()
-    app = web.Application(middlewares=[request_log(registry)], client_max_size=settings.body_limit)
+    app = web.Application(
+        middlewares=[request_log(registry), edges.tell_edges], client_max_size=settings.body_limit
+    )
     app[SETTINGS] = settings
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[QUEUE] = Queue(settings.database_url)
-    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _worker])
+    app[refs.REF_LISTENERS] = []
+    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
+    git_http.add_routes(app)
     _add_tasks(app)
     return app
 
 
 def _api() -> web.Application:
-    api = web.Application(middlewares=[api_errors, entity_tags, edges.tell_edges])
+    api = web.Application(middlewares=[api_errors, entity_tags])
     for routes in API:
         routes.register(api)
     options = aiohttp_cors.ResourceOptions(
@@ -73,6 +79,10 @@ def _add_tasks(app: web.Application) -> None:
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
 
+    async def settle_pushes() -> None:
+        await refs.settle_leftovers(app, app[CLOCK]())
+
+    queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
 
@@ -100,6 +110,11 @@ async def _internal_session(app: web.Application) -> AsyncIterator[None]:
 
 async def _administrator(app: web.Application) -> AsyncIterator[None]:
     await root.ensure_administrator(app[DATABASE], app[VAULT], app[SETTINGS].root_token)
+    yield
+
+
+async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+    await refs.settle_leftovers(app, app[CLOCK]())
     yield
 
 

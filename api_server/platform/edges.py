@@ -64,17 +64,21 @@ async def tell_edges(request: web.Request, handler: Handler) -> web.StreamRespon
     """Tries the purges that the request has queued before it is answered; the queue repeats what fails."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return await handler(request)
-    noted: set[str] = set()
-    token = _changed.set(noted)
+    token = _changed.set(set())
     try:
         return await handler(request)
     finally:
+        await tell_now(request)
         _changed.reset(token)
-        if noted:
-            await _try_purge(request, sorted(noted))
 
 
-async def _try_purge(request: web.Request, keys: list[str]) -> None:
+async def tell_now(request: web.Request) -> None:
+    """What `tell_edges` does, for handlers that stream their answer and are nearly done."""
+    noted = _changed.get()
+    if not noted:
+        return
+    keys = sorted(noted)
+    noted.clear()
     try:
         await request.config_dict[EDGES].purge(keys)
     except (aiohttp.ClientError, OSError, TimeoutError) as problem:

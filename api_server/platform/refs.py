@@ -1,17 +1,153 @@
-"""What follows when refs of a repository have changed: one list of listeners, called in one transaction.
+"""What follows when refs of a repository have moved: recorded once, in one transaction, however they were moved.
 
-Whatever moves refs (a push, a file commit, a merge, a new branch) ends in `settle`.
+A push is written down before git is started and struck out when its consequences are decided, so that a crash in
+between loses nothing: `settle_leftovers` finds it.
 """
 
+import asyncio
+import datetime
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
+import orjson
+import structlog
 from aiohttp import web
 
-from api_server.git.push import RefUpdate
+from api_server.git import references
+from api_server.git.names import BRANCHES
+from api_server.git.push import Push, RefUpdate, applied_updates
+from api_server.platform import edges
+from api_server.platform.keys import REPOSITORIES
 from api_server.state.database import Row, Transaction
+from api_server.web.context import DATABASE, App
+
+log = structlog.get_logger(__name__)
 
 #: `listener(transaction, project, user_id, updates)`: `project` is the projects row, `user_id` who moved the refs.
 #: Runs after git has moved them and before that is acknowledged; it queues what takes time.
 RefListener = Callable[[Transaction, Row, int | None, Sequence[RefUpdate]], Awaitable[None]]
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
+
+#: A push that has moved nothing by now never will.
+_GIVEN_UP_AFTER = datetime.timedelta(hours=7)
+
+PROPOSE = """
+    INSERT INTO pushes (id, project_id, user_id, updates) VALUES (%(id)s, %(project_id)s, %(user_id)s, %(updates)s)
+"""
+
+
+async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
+    """Writes down what is about to be asked of git."""
+    updates = [[update.old, update.new, update.ref] for update in push.updates]
+    async with app[DATABASE].transaction() as transaction:
+        await transaction.row(
+            PROPOSE,
+            id=push.id,
+            project_id=project_id,
+            user_id=user_id,
+            updates=orjson.dumps(updates).decode(),
+        )
+
+
+STRIKE_OUT = """
+    DELETE FROM pushes WHERE id = %(id)s RETURNING project_id, user_id
+"""
+
+
+async def settle_push(app: App, project_id: int, push: Push) -> list[RefUpdate]:
+    """Decides the consequences of what git has really done of a proposed push, once. The updates it did."""
+    updates = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), push)
+    async with app[DATABASE].transaction() as transaction:
+        proposed = await transaction.row(STRIKE_OUT, id=push.id)
+        if proposed is not None and updates:
+            await _follow(app, transaction, project_id, proposed.user_id, updates)
+    return updates
+
+
+async def settle(app: App, project_id: int, user_id: int | None, updates: Sequence[RefUpdate]) -> None:
+    """Decides the consequences of updates that this process has made itself (a file commit, a merge, a branch)."""
+    async with app[DATABASE].transaction() as transaction:
+        await _follow(app, transaction, project_id, user_id, updates)
+
+
+LEFTOVERS = """
+    SELECT pushes.id, pushes.project_id, pushes.updates, pushes.created_at FROM pushes ORDER BY pushes.created_at
+"""
+
+
+async def settle_leftovers(app: App, now: datetime.datetime) -> None:
+    """Settles the pushes of processes that died between git's work and its consequences."""
+    for row in await app[DATABASE].rows(LEFTOVERS):
+        push = Push(row.id, tuple(RefUpdate(*update) for update in orjson.loads(row.updates)))
+        repository = app[REPOSITORIES].path(row.project_id)
+        applied = await asyncio.to_thread(applied_updates, repository, push)
+        if applied or now - row.created_at > _GIVEN_UP_AFTER:
+            log.info("settling a push that was left unsettled", project_id=row.project_id)
+            await settle_push(app, row.project_id, push)
+
+
+async def _follow(
+    app: App, transaction: Transaction, project_id: int, user_id: int | None, updates: Sequence[RefUpdate]
+) -> None:
+    project = await _note_activity(app, transaction, project_id, updates)
+    if project is None:
+        return
+    await edges.changed(transaction, *_surrogate_keys(project_id, updates))
+    for listener in app[REF_LISTENERS]:
+        await listener(transaction, project, user_id, updates)
+
+
+LOCK_PROJECT = """
+    SELECT projects.* FROM projects WHERE projects.id = %(id)s FOR UPDATE
+"""
+
+NOTE_ACTIVITY = """
+    UPDATE projects SET last_activity_at = now(), empty_repo = %(empty)s,
+        default_branch = coalesce(%(default_branch)s, default_branch)
+    WHERE id = %(id)s RETURNING *
+"""
+
+PROTECT = """
+    INSERT INTO protected_branches (project_id, name) VALUES (%(project_id)s, %(name)s)
+    ON CONFLICT (project_id, name) DO NOTHING
+"""
+
+
+async def _note_activity(
+    app: App, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
+) -> Row | None:
+    """The project's row after it: no longer empty, and its default branch chosen and protected on first sight."""
+    project = await transaction.row(LOCK_PROJECT, id=project_id)
+    if project is None:
+        return None
+    repository = app[REPOSITORIES].open(project_id)
+    chosen = None
+    if project.empty_repo:
+        chosen = _first_branch(project.default_branch, updates)
+        if chosen is not None:
+            references.set_default_branch(repository, chosen)
+            await transaction.row(PROTECT, project_id=project_id, name=chosen)
+    return await transaction.row(
+        NOTE_ACTIVITY, id=project_id, empty=references.is_empty(repository), default_branch=chosen
+    )
+
+
+def _first_branch(wanted: str, updates: Sequence[RefUpdate]) -> str | None:
+    """Which of the branches that have just appeared is the default one."""
+    created = [
+        u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES) and u.kind == "create"
+    ]
+    return wanted if wanted in created else next(iter(created), None)
+
+
+def ref_key(project_id: int, name: str) -> str:
+    """The surrogate key of what was read by the name of one branch or tag."""
+    return f"project-{project_id}-ref-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _surrogate_keys(project_id: int, updates: Sequence[RefUpdate]) -> set[str]:
+    """A moved ref concerns what was read by its name; one that comes or goes may change what any name means."""
+    if any(update.kind != "update" for update in updates):
+        return {edges.project_key(project_id)}
+    return {ref_key(project_id, update.ref.split("/", 2)[-1]) for update in updates}

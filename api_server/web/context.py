@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.helpers import ChainMapProxy
 
 from api_server.settings import Settings
 from api_server.state.database import Database
@@ -11,6 +12,9 @@ from api_server.state.secrets import Vault
 
 #: Gives the present moment, in UTC; tests move it.
 Clock = Callable[[], datetime.datetime]
+
+#: The application, or what a request within it sees of it (`request.config_dict`).
+App = web.Application | ChainMapProxy
 
 SETTINGS = web.AppKey("settings", Settings)
 DATABASE = web.AppKey("database", Database)

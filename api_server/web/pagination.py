@@ -36,11 +36,7 @@ def wanted_page(
 ) -> Page:
     """What to read for `parameters`. Raises 400 for numbers out of range and broken cursors, 405 for what cannot be
     ordered or skipped that way."""
-    problems = [
-        f"{name} does not have a valid value"
-        for name in ("page", "per_page")
-        if getattr(parameters, name) <= 0
-    ]
+    problems = _out_of_range(parameters)
     order = parameters.order_by or default_order
     sort = (parameters.sort or default_sort).lower()
     if sort not in ("asc", "desc"):
@@ -65,6 +61,22 @@ def wanted_page(
             },
         )
     return Page(size, (parameters.page - 1) * size, None, order, sort == "desc")
+
+
+def offset_page(parameters: Paginated) -> Page:
+    """What to read of a list that has no other order than its own. Raises 400 for numbers out of range."""
+    if problems := _out_of_range(parameters):
+        raise bad_parameters(*problems)
+    size = min(parameters.per_page, MAX_PER_PAGE)
+    return Page(size, (parameters.page - 1) * size)
+
+
+def _out_of_range(parameters: Paginated) -> list[str]:
+    return [
+        f"{name} does not have a valid value"
+        for name in ("page", "per_page")
+        if getattr(parameters, name) <= 0
+    ]
 
 
 async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:

@@ -36,6 +36,8 @@ class Project:
     builds_access_level: str
     ci_config_path: str | None
     role: int
+    #: The request named it by a path that it has moved from.
+    moved: bool = False
 
     @property
     def entity(self) -> Entity:
@@ -61,6 +63,8 @@ async def find_project(request: web.Request, reference: str) -> Project:
     )
     if found is None:
         raise not_found("Project")
+    if found.moved:
+        moved.redirect(request, reference, found.id)
     if found.role < request[ROUTE].access.role:
         raise forbidden()
     request[CHECKED] = True
@@ -70,7 +74,7 @@ async def find_project(request: web.Request, reference: str) -> Project:
 async def visible_project(
     request: web.Request, reference: str, *, user_id: int | None, admin: bool = False
 ) -> Project | None:
-    """The project, where that user (None: a stranger) can see it. Redirects from paths that it has moved from."""
+    """The project, where that user (None: a stranger) can see it."""
     row = await _row(request, reference, user_id)
     if row is None:
         return None
@@ -81,8 +85,6 @@ async def visible_project(
         or (project.visibility == "internal" and user_id is not None and not row.external)
     ):
         return None
-    if row.moved:
-        moved.redirect(request, reference, row.id)
     return project
 
 

@@ -136,10 +136,10 @@ CREATE UNIQUE INDEX protected_branches_name ON protected_branches (project_id, n
 
 -- Ref updates that git was asked for and whose consequences (pipelines, mirrors, purges) are not yet decided.
 CREATE TABLE pushes (
-    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    id text PRIMARY KEY, -- marks the push in the repository's reflogs
     project_id bigint NOT NULL REFERENCES projects ON DELETE CASCADE,
     user_id bigint REFERENCES users ON DELETE SET NULL,
-    updates jsonb NOT NULL, -- [[ref, old, new], ...]
+    updates jsonb NOT NULL, -- [[old, new, ref], ...]
     created_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX pushes_created ON pushes (created_at);

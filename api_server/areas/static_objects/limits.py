@@ -1,0 +1,35 @@
+"""How often users may ask for static objects themselves; the external storage is not counted."""
+
+from aiohttp import web
+
+from api_server.areas.static_objects.access import Reader
+from api_server.platform.projects.access import Project
+from api_server.settings import Settings
+from api_server.web.rate_limit import RateLimiter
+from common.static_paths import Kind, StaticPath
+
+
+class Limits:
+    """Raw files per project and path (whatever the ref), archives per project and user, or for all strangers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._raw = RateLimiter(settings.raw_rate_limit)
+        self._archives = RateLimiter(settings.archive_rate_limit)
+        self._anonymous_archives = RateLimiter(settings.anonymous_archive_rate_limit)
+
+    def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
+        """Counts the request; raises 429 beyond the limit."""
+        if path.kind is Kind.RAW:
+            wait = self._raw.retry_after((project.id, path.rest.partition("/")[2]))
+        elif reader.id is None:
+            wait = self._anonymous_archives.retry_after("everybody")
+        else:
+            wait = self._archives.retry_after(reader.id)
+        if wait:
+            raise web.HTTPTooManyRequests(
+                text="This endpoint has been requested too many times. Try again later.\n",
+                headers={"Retry-After": str(wait)},
+            )
+
+
+LIMITS = web.AppKey("static_object_limits", Limits)

@@ -1,0 +1,1 @@
+"""Git over HTTP: clone, fetch and push at `/<path>.git` (smart protocol)."""

@@ -1,0 +1,1 @@
+"""Branches, tags and files of a project's repository."""

@@ -1,0 +1,165 @@
+"""Changes of a repository that the API makes: branches and commits, each followed by what moved refs entail."""
+
+import base64
+import binascii
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.git import changes as git_changes
+from api_server.git import references
+from api_server.git.changes import FileAction, NewCommit, Person
+from api_server.git.errors import BranchMovedError, InvalidActionError, InvalidNameError, NameTakenError
+from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.push import RefUpdate
+from api_server.git.references import Branch
+from api_server.git.repositories import Repository
+from api_server.platform import refs
+from api_server.platform.git_http.push_rules import protections_of
+from api_server.platform.keys import repositories
+from api_server.platform.projects.access import Project
+from api_server.web import context
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, not_found
+from api_server.web.routes import caller
+
+Encoding = Literal["text", "base64"]
+
+
+async def opened(request: web.Request, project: Project) -> Repository:
+    """The project's repository, made where it does not exist yet. Raises 403 where the caller may not read it."""
+    if not project.opens(project.repository_access_level):
+        raise forbidden()
+    found = repositories(request)
+    if not found.exists(project.id):
+        await found.create(project.id, project.default_branch)
+    return found.open(project.id)
+
+
+async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> Branch:
+    """Raises 400 as GitLab words it, 403 on protected names."""
+    repository = await opened(request, project)
+    await _check_may_push(request, project, name)
+    source = references.resolve(repository, ref)
+    if source is None:
+        raise invalid(f"Invalid reference name: {ref}")
+    try:
+        created = references.create_branch(repository, name, source.commit)
+    except NameTakenError:
+        raise invalid("Branch already exists") from None
+    except InvalidNameError:
+        raise invalid("Branch name is invalid") from None
+    await _settle(request, project, RefUpdate(NO_COMMIT, created.commit, BRANCHES + name))
+    return created
+
+
+async def delete_branch(request: web.Request, project: Project, name: str) -> None:
+    """Raises 404, 403 on protected branches, 405 on the default branch."""
+    repository = await opened(request, project)
+    found = references.branch(repository, name)
+    if found is None:
+        raise not_found("Branch")
+    if name == project.default_branch:
+        raise ApiError(405, {"message": "Cannot remove HEAD branch"})
+    if await protections_of(context.database(request), project.id, [name]):
+        raise ApiError(405, {"message": "Protected branch cant be removed"})
+    try:
+        references.delete_branch(repository, name, found.commit)
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
+    await _settle(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+
+
+@attrs.frozen(kw_only=True)
+class FileChange:
+    """One file committed to one branch; `start_branch` is where a branch that does not exist yet begins."""
+
+    action: Literal["create", "update", "delete"]
+    path: str
+    branch: str
+    commit_message: str
+    content: str = ""
+    encoding: Encoding = "text"
+    author_name: str | None = None
+    author_email: str | None = None
+    start_branch: str | None = None
+    last_commit_id: str | None = None
+
+
+async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
+    """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
+    repository = await opened(request, project)
+    await _check_may_push(request, project, change.branch)
+    before = references.branch(repository, change.branch)
+    start = before or _start(repository, project, change)
+    if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
+        raise invalid("You are attempting to update a file that has changed since you started editing it.")
+    if before is None and start is not None:
+        references.create_branch(repository, change.branch, start.commit)
+    action = FileAction(change.action, change.path, _content(change))
+    expected = start.commit if start else None
+    try:
+        sha = await git_changes.commit_files(
+            repository, change.branch, [action], _commit(request, change), expected
+        )
+    except (BranchMovedError, InvalidActionError, InvalidNameError) as problem:
+        if before is None and start is not None:
+            references.delete_branch(repository, change.branch, start.commit)
+        raise invalid(_words(change, problem)) from None
+    await _settle(
+        request, project, RefUpdate(before.commit if before else NO_COMMIT, sha, BRANCHES + change.branch)
+    )
+    return sha
+
+
+def _start(repository: Repository, project: Project, change: FileChange) -> Branch | None:
+    if references.is_empty(repository):
+        return None
+    start = references.branch(repository, change.start_branch) if change.start_branch else None
+    if start is None:
+        raise invalid("You can only create or edit files when you are on a branch")
+    return start
+
+
+def _content(change: FileChange) -> bytes | None:
+    if change.action == "delete":
+        return None
+    if change.encoding == "text":
+        return change.content.encode()
+    try:
+        return base64.b64decode(change.content, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request("content is not valid base64") from None
+
+
+def _commit(request: web.Request, change: FileChange) -> NewCommit:
+    now = context.now(request)
+    who = caller(request)
+    committer = _person(who.name, who.email, now)
+    author = _person(change.author_name or who.name, change.author_email or who.email, now)
+    return NewCommit(change.commit_message, author, committer)
+
+
+def _person(name: str, email: str, now: datetime.datetime) -> Person:
+    return Person(name, email, int(now.timestamp()))
+
+
+def _words(change: FileChange, problem: Exception) -> str:
+    if isinstance(problem, InvalidActionError):
+        return {
+            "create": "A file with this name already exists",
+            "update": "A file with this name doesn't exist",
+            "delete": "A file with this name doesn't exist",
+        }[change.action]
+    return str(problem)
+
+
+async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
+    protection = (await protections_of(context.database(request), project.id, [branch])).get(branch)
+    if project.archived or (protection and project.role < protection.push_access_level):
+        raise forbidden("You are not allowed to push into this branch")
+
+
+async def _settle(request: web.Request, project: Project, update: RefUpdate) -> None:
+    await refs.settle(request.config_dict, project.id, caller(request).user_id, [update])

@@ -1,0 +1,101 @@
+"""git as a user runs it, with a home of its own and no configuration of this machine."""
+
+import asyncio
+import os
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import attrs
+
+from tests.support.forge import Forge, Person
+
+
+@attrs.frozen
+class Ran:
+    """How a command ended: both output streams as one text."""
+
+    code: int
+    output: str
+
+
+@attrs.frozen
+class Git:
+    """Runs git in `folder`."""
+
+    folder: Path
+
+    async def __call__(self, *arguments: str, fails: bool = False) -> str:
+        """What git printed. Asserts that it succeeded (or, with `fails`, that it did not)."""
+        ran = await self.run(*arguments)
+        assert bool(ran.code) == fails, ran.output
+        return ran.output
+
+    async def run(self, *arguments: str) -> Ran:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_AUTHOR_NAME": "Alice",
+            "GIT_AUTHOR_EMAIL": "alice@example.org",
+            "GIT_COMMITTER_NAME": "Alice",
+            "GIT_COMMITTER_EMAIL": "alice@example.org",
+        }
+        process = await asyncio.create_subprocess_exec(
+            "git",
+            *arguments,
+            cwd=self.folder,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), 60)
+        return Ran(process.returncode or 0, output.decode(errors="replace").strip())
+
+    async def init(self, branch: str = "main") -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        await self("init", "--quiet", f"--initial-branch={branch}")
+
+    async def commit(self, message: str = "Change", **files: str | bytes) -> str:
+        """Writes `files` (a `/` in a name is written `__`) and commits them; the SHA."""
+        return await self.commit_files(
+            {name.replace("__", "/"): text for name, text in files.items()}, message
+        )
+
+    async def commit_files(self, files: dict[str, str | bytes], message: str = "Change") -> str:
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        await self("add", "--all")
+        await self("commit", "--quiet", "--allow-empty", "--message", message)
+        return await self("rev-parse", "HEAD")
+
+
+def git_url(forge: Forge, path: str, person: Person | None = None, token: str | None = None) -> str:
+    """The URL of a project's repository, with credentials in it."""
+    parts = urlsplit(forge.base)
+    secret = token or (person.token if person else None)
+    host = f"anybody:{quote(secret)}@{parts.netloc}" if secret else parts.netloc
+    return urlunsplit(parts._replace(netloc=host, path=f"/{path}.git"))
+
+
+async def push_files(
+    forge: Forge,
+    folder: Path,
+    project: dict[str, object],
+    person: Person,
+    files: dict[str, str | bytes],
+    branch: str = "main",
+) -> str:
+    """Pushes one commit with `files` to a branch of a project; the SHA."""
+    git = Git(folder)
+    await git.init(branch)
+    sha = await git.commit_files(files)
+    await git(
+        "push",
+        "--quiet",
+        git_url(forge, str(project["path_with_namespace"]), person),
+        f"HEAD:refs/heads/{branch}",
+    )
+    return sha
