@@ -49,6 +49,12 @@ class Cluster:
         self._sockets = directory
         self._server: Child | None = None
 
+    @property
+    def log(self) -> Path:
+        """What the running server writes."""
+        assert self._server is not None
+        return self._server.log
+
     def start(self, log: Path) -> Child:
         """A server that accepts connections, with role and database `forgelet` in it."""
         self._end_leftovers()
