@@ -20,7 +20,7 @@ import psycopg2
 
 from scripts.local import postgres_binaries
 from scripts.local.postgres_binaries import Binaries
-from scripts.local.processes import Account, CannotStart, Child, end_processes_in
+from scripts.local.processes import Account, CannotStart, Child, end_processes_in, make_passable
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
@@ -48,6 +48,12 @@ class Cluster:
         self._binaries = postgres_binaries.runnable_by(self._account, chosen)
         self._sockets = directory
         self._server: Child | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the running server writes."""
+        assert self._server is not None
+        return self._server.log
 
     def start(self, log: Path) -> Child:
         """A server that accepts connections, with role and database `forgelet` in it."""
@@ -184,9 +190,7 @@ def cluster_directory(wanted: Path) -> Path:
         wanted.mkdir(mode=0o700)
         _give(wanted, account)
         return wanted
-    if not ROOTS_CLUSTERS.exists():
-        ROOTS_CLUSTERS.mkdir()
-        ROOTS_CLUSTERS.chmod(0o755)
+    make_passable(ROOTS_CLUSTERS)
     place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
     _give(place, account)
     wanted.unlink(missing_ok=True)

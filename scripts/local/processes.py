@@ -163,6 +163,13 @@ def _processes_in(directory: Path) -> set[int]:
     return found - {os.getpid()}
 
 
+def make_passable(directory: Path) -> None:
+    """Makes `directory` if it is missing, for other accounts to enter whatever our umask is."""
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
+        directory.chmod(0o755)
+
+
 def last_line(log: Path) -> str:
     """The last line with text in the last 8 KiB of `log`, or nothing."""
     with contextlib.suppress(OSError), log.open("rb") as file:

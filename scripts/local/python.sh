@@ -1,7 +1,7 @@
 # Sourced by the commands in scripts/: finds the checkout and a Python, keeps .venv up to date.
 # Sets $checkout and $python. The caller's folder stays the working directory.
 
-checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P) || exit 1
+checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && { [ -f pyproject.toml ] || cd ..; } && pwd -P) || exit 1
 python=$checkout/.venv/bin/python
 
 fail() {

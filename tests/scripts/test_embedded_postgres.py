@@ -168,12 +168,16 @@ def test_programs_that_the_account_cannot_read_are_copied_once(
 ) -> None:
     monkeypatch.setattr(postgres_binaries, "READABLE_COPIES", place / "copies")
     hidden = next(iter(from_wheel()))
+    umask = os.umask(0o077)
     nobody = Account.named("nobody")
     monkeypatch.setattr(
         Account, "may_run", lambda _account, program: place in program.parents and program.exists()
     )
-    copy = postgres_binaries.runnable_by(nobody, hidden)
-    monkeypatch.undo()
+    try:
+        copy = postgres_binaries.runnable_by(nobody, hidden)
+    finally:
+        os.umask(umask)
+        monkeypatch.undo()
     assert nobody.may_run(copy.postgres)
     assert nobody.may_run(copy.initdb)
     with temporary(copy) as cluster:
