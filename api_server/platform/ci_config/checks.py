@@ -141,10 +141,13 @@ def glob(at: str, value: Any) -> Iterator[str]:
 
 
 def script(at: str, value: Any) -> Iterator[str]:
-    """Commands: a string, or strings in lists, nested as anchors and references leave them; none is allowed."""
+    """Commands: a string, or strings in lists, nested as anchors and references leave them, or none."""
     lines = flatten(value)
     if lines is None or not all(isinstance(line, str) for line in lines):
-        yield f"{at} config should be a string or a nested array of strings up to {MAX_LIST_NESTING} levels deep"
+        yield (
+            f"{at} config should be a string or "
+            f"a nested array of strings up to {MAX_LIST_NESTING} levels deep"
+        )
 
 
 def flatten(value: Any, levels: int = MAX_LIST_NESTING + 1) -> list[Any] | None:

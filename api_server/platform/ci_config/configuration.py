@@ -22,8 +22,7 @@ MAX_NAME = 255
 
 @frozen(kw_only=True)
 class Configuration:
-    """`merged` is the whole configuration with includes, references and `extends` carried out (lint's merged YAML)."""
-
+    #: Everything, with includes, references and `extends` carried out (the merged YAML of CI lint).
     merged: dict[str, Any]
     stages: tuple[str, ...]
     #: Visible jobs in the order of the file, defaults applied, `stage` always set.
@@ -33,8 +32,10 @@ class Configuration:
 
 
 def read(text: str, context: Context) -> Configuration:
-    """The checked configuration; ConfigError with all that is wrong with keywords and values, or the first thing
-    that makes it unreadable."""
+    """The checked configuration.
+
+    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable.
+    """
     if not text.strip():
         raise ConfigError("Please provide content of .gitlab-ci.yml")
     budget = Budget()

@@ -32,9 +32,9 @@ class Repository:
 class Context:
     """The pipeline to plan for.
 
-    `predefined` are the `CI_*` variables of `predefined.pipeline_variables`: weaker than the file's own, and the
-    source of everything that rules ask about the pipeline (ref, tag, source, default branch). `given` are the
-    variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
+    `predefined` are the `CI_*` variables of `predefined.pipeline_variables`: weaker than the file's own, and
+    the source of everything that rules ask about the pipeline (ref, tag, source, default branch). `given` are
+    the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
     """
 
     predefined: tuple[Variable, ...] = ()
@@ -43,7 +43,7 @@ class Context:
     _path_sets: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
 
     def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
-        """Values of all variables, those of the file (`layers`, weakest first) included, expanded in each other."""
+        """Values of all variables, expanded in each other; `layers` are those of the file, weakest first."""
         return values(expand_all(overlay(self.predefined, *layers, self.given)))
 
     def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
@@ -51,11 +51,11 @@ class Context:
 
     def paths(self) -> PathSet:
         if "all" not in self._path_sets:
-            self._path_sets["all"] = PathSet(self.repository.paths())
-        return self._path_sets["all"] or PathSet(())
+            self._path_sets["all"] = PathSet(frozenset(self.repository.paths()))
+        return self._path_sets["all"] or PathSet(frozenset())
 
     def changed(self) -> PathSet | None:
         if "changed" not in self._path_sets:
             changed = self.repository.changed
-            self._path_sets["changed"] = None if changed is None else PathSet(changed)
+            self._path_sets["changed"] = None if changed is None else PathSet(frozenset(changed))
         return self._path_sets["changed"]

@@ -75,11 +75,13 @@ def resolve(
 ) -> list[PlannedJob]:
     """The jobs of all families with `needs` and `dependencies` as names of jobs that the pipeline has.
 
-    `families` has, for each job of the file, those the pipeline has of it; `dependencies` its keyword's value.
+    `families` has, for each job of the file, those the pipeline has of it; `dependencies` its keyword's
+    value.
     """
     present = {job.name: [job] for family in families.values() for job in family}
     targets = {**present, **families}
-    jobs, errors = [], []
+    jobs: list[PlannedJob] = []
+    errors: list[str] = []
     for name, family in families.items():
         for job in family:
             needs = None if job.needs is None else _present_needs(job, targets, errors)
@@ -111,7 +113,7 @@ def _present_needs(
 def _downloads(
     needs: tuple[Need, ...] | None, named: Iterable[str] | None, targets: Mapping[str, list[PlannedJob]]
 ) -> tuple[str, ...] | None:
-    """Of the needs that ask for artifacts, or of all earlier stages (None), those that `dependencies` names."""
+    """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
     wanted = None if named is None else [job.name for name in named for job in targets.get(name, ())]
     if needs is None:
         return None if wanted is None else tuple(wanted)

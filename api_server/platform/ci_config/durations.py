@@ -23,7 +23,7 @@ _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]*)(?:(?:,| and\b)* *|$)")
 
 
 def parse(text: str | int) -> int:
-    """Seconds that `text` means; a number without a unit is seconds; NEVER for `never`; ValueError otherwise."""
+    """Seconds that `text` means, NEVER for `never`; a bare number is seconds; ValueError otherwise."""
     words = " ".join(str(text).lower().split())
     if words == "never":
         return NEVER

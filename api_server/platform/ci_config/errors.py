@@ -2,7 +2,7 @@
 
 
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, `errors` of CI lint)."""
+    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint)."""
 
     def __init__(self, *errors: str) -> None:
         super().__init__("\n".join(errors))
@@ -12,8 +12,8 @@ class ConfigError(Exception):
 class Budget:
     """What one pipeline's configuration may still cost, in YAML nodes after expansion.
 
-    Aliases, `!reference` and `extends` let a few hundred bytes of text stand for billions of nodes, so each of
-    them pays for what it expands to, from one purse for the file and all its includes.
+    Aliases, `!reference` and `extends` let a few hundred bytes of text stand for billions of nodes, so each
+    of them pays for what it expands to, from one purse for the file and all its includes.
     """
 
     def __init__(self, nodes: int = 250_000) -> None:

@@ -28,13 +28,13 @@ _TOKEN = re.compile(
 )
 
 
-class _NotARegex(Exception):
+class _NotARegexError(Exception):
     """A variable on the right of `=~` holds no `/regex/`: the whole expression is false, as in GitLab."""
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Condition:
-    """A function from variables to whether the expression holds; ValueError when `text` is not an expression."""
+    """A function from variables to whether the expression holds; ValueError when `text` is none."""
     if len(text) > MAX_LENGTH:
         raise ValueError("invalid expression syntax: too long")
     parser = _Parser(_tokens(text))
@@ -45,7 +45,7 @@ def parse(text: str) -> Condition:
     def holds(known: Values) -> bool:
         try:
             return condition(known)
-        except _NotARegex:
+        except _NotARegexError:
             return False
 
     return holds
@@ -134,7 +134,7 @@ def _match(left: Operand, pattern: Operand, *, wanted: bool) -> Condition:
         try:
             expression = parse_delimited(text)
         except ValueError:
-            raise _NotARegex from None
+            raise _NotARegexError from None
         return (expression.search(left(known) or "") is not None) is wanted
 
     return condition

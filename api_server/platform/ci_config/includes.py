@@ -21,8 +21,9 @@ def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> 
     merged = dict(weak)
     for key, value in strong.items():
         below = merged.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = deep_merge(below, value, budget) if both else value
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = deep_merge(below, value, budget)  # noqa: PLW2901
+        merged[key] = value
     return merged
 
 
@@ -42,7 +43,7 @@ class Reader:
     _bytes: int = 0
 
     def read(self, text: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The merged hash of `text` and its includes; later includes win over earlier ones, the text over all."""
+        """The hash of `text` and its includes: later includes win over earlier ones, the text over all."""
         own = load(text, self.budget)
         wanted = _entries(own.pop("include", None))
         if not wanted:

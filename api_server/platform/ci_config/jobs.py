@@ -38,11 +38,16 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     return tuple(found)
 
 
+def _given(value: Hash) -> dict[str, Any]:
+    """What is really given: a key with null counts as absent."""
+    return {key: inner for key, inner in value.items() if inner is not None}
+
+
 def needs_of(value: Any) -> tuple[Need, ...] | None:
     if value is None:
         return None
     items = value if isinstance(value, list) else [value]
-    return tuple(Need(job=item) if isinstance(item, str) else Need(**item) for item in items)
+    return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
 
 
 def build(name: str, job: Hash, variables: tuple[Variable, ...], context: Context) -> PlannedJob:
@@ -113,7 +118,7 @@ def _coverage(value: str | None) -> str | None:
 def _artifacts(value: Hash | None) -> Artifacts | None:
     if not value:
         return None
-    given = {key: inner for key, inner in value.items() if inner is not None}
+    given = _given(value)
     reports = dict(given.get("reports") or {})
     if covered := reports.pop("coverage_report", None):
         reports[covered["coverage_format"]] = covered["path"]
@@ -128,10 +133,11 @@ def _artifacts(value: Hash | None) -> Artifacts | None:
 
 
 def _cache(value: Hash, context: Context) -> Cache:
-    given = {key: inner for key, inner in value.items() if inner is not None}
-    lists = {key: _texts(given.pop(key)) for key in ("paths", "fallback_keys") if key in given}
+    given = _given(value)
+    for name in ("paths", "fallback_keys"):
+        given[name] = _texts(given.get(name))
     key = given.pop("key", "default")
-    return Cache(**given, **lists, key=_files_key(key, context) if isinstance(key, dict) else str(key))
+    return Cache(**given, key=_files_key(key, context) if isinstance(key, dict) else str(key))
 
 
 def _files_key(key: Hash, context: Context) -> str:
@@ -146,7 +152,7 @@ def _files_key(key: Hash, context: Context) -> str:
 def _image(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"name": value}
-    given = {key: inner for key, inner in value.items() if inner is not None}
+    given = _given(value)
     for key in ("entrypoint", "pull_policy", "command"):
         if key in given:
             given[key] = _texts(given[key])
@@ -161,7 +167,7 @@ def _service(value: Any) -> Service:
 def _environment(value: Any, known: Known) -> Environment | None:
     if value is None:
         return None
-    given = {"name": value} if isinstance(value, str) else value
+    given: Hash = {"name": value} if isinstance(value, str) else value
     return Environment(
         name=expand(given["name"], known),
         url=given.get("url"),
@@ -173,7 +179,7 @@ def _environment(value: Any, known: Known) -> Environment | None:
 def _trigger(value: Any, known: Known) -> Trigger | None:
     if value is None:
         return None
-    given = {"project": value} if isinstance(value, str) else value
+    given: Hash = {"project": value} if isinstance(value, str) else value
     include = given.get("include") or []
     files = include if isinstance(include, list) else [include]
     paths = (file if isinstance(file, str) else file["local"] for file in files)

@@ -1,6 +1,5 @@
 """Regular expressions (`/text/flags`, RE2 syntax) and path globs, both safe on hostile input."""
 
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +17,7 @@ MAX_COMPARISONS = 2_000_000
 
 @lru_cache(maxsize=512)
 def compile_regex(text: str) -> Any:
-    """The compiled RE2 expression of `text`; ValueError when RE2 does not take it (no look-around, no back references)."""
+    """The compiled RE2 expression of `text`; ValueError when RE2 does not take it (look-around, for one)."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -28,7 +27,7 @@ def compile_regex(text: str) -> Any:
 
 
 def parse_delimited(text: str) -> Any:
-    """The compiled expression of `/text/flags` with flags of `i`, `s`, `m`, `U`; ValueError for anything else."""
+    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else."""
     body, slash, flags = text.rpartition("/")
     if not slash or not body.startswith("/") or len(body) < 2 or set(flags) - set(_FLAGS):
         raise ValueError("should be a regular expression between slashes")
@@ -37,7 +36,7 @@ def parse_delimited(text: str) -> Any:
 
 @lru_cache(maxsize=512)
 def compile_glob(glob: str) -> Any:
-    """The whole-path expression of a glob: `*` and `?` stay in a folder, `**/` crosses any number, `{a,b}`, `[a-z]`."""
+    """The whole-path expression of a glob: `*` and `?` stay in a folder, `**` does not; `{a,b}`; `[a-z]`."""
     if len(glob) > MAX_GLOB:
         raise ValueError(f"a path pattern is at most {MAX_GLOB} characters long")
     out, at, braces = [], 0, 0
@@ -80,12 +79,12 @@ def _translate(glob: str, at: int, braces: int) -> tuple[str, int, int]:
 class PathSet:
     """Paths of a commit or a change, asked by globs; a glob asked again costs nothing."""
 
-    paths: Collection[str] = field(converter=frozenset)
+    paths: frozenset[str]
     _found: dict[str, list[str]] = field(factory=dict, init=False)
     _left: int = MAX_COMPARISONS
 
     def matching(self, glob: str) -> list[str]:
-        """The paths that match, sorted; a leading slash is the repository's root; ValueError for a broken glob."""
+        """The paths that match, sorted (a leading slash is the repository's root); ValueError: no glob."""
         glob = glob.lstrip("/")
         if not _MAGIC & set(glob):
             return [glob] if glob in self.paths else []

@@ -26,8 +26,8 @@ FILTERED = "Pipeline filtered out by workflow rules."
 def plan_pipeline(text: str, context: Context) -> Plan:
     """The jobs that the configuration `text` gives a pipeline in `context`; ConfigError when it is refused.
 
-    Pure but for the callbacks of `context.repository`. Takes milliseconds for usual files, and for the largest
-    accepted ones long enough that a server should call it outside its event loop.
+    Pure but for the callbacks of `context.repository`. Takes milliseconds for usual files, and for the
+    largest accepted ones so long that a server should call it outside its event loop.
     """
     return plan(read(text, context), context)
 
@@ -81,7 +81,7 @@ class _Planner:
         self._default_refs = default_refs
 
     def families(self) -> dict[str, list[PlannedJob]]:
-        """For each job of the file the jobs that this pipeline has of it: none, one, or several by `parallel`."""
+        """For each job of the file those that this pipeline has of it: none, one, or more by `parallel`."""
         found: dict[str, list[PlannedJob]] = {}
         count = 0
         for name, job in self._configuration.jobs.items():
@@ -128,7 +128,9 @@ class _Planner:
             if match is None:
                 return None
             rule |= {key: value for key, value in match.items() if value is not None}
-        elif self._default_refs or "only" in job or "except" in job:
-            if not rules.wanted_by_refs(job, known, self._context):
-                return None
+        elif self._by_refs(job) and not rules.wanted_by_refs(job, known, self._context):
+            return None
         return None if rule["when"] == "never" else rule
+
+    def _by_refs(self, job: Mapping[str, Any]) -> bool:
+        return self._default_refs or "only" in job or "except" in job

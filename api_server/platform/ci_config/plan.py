@@ -1,4 +1,4 @@
-"""The plan of a pipeline: frozen values that say which jobs it has and how each of them runs, and their JSON form."""
+"""The plan of a pipeline: frozen values that say which jobs it has and how each runs, and their JSON form."""
 
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class Retry:
 
 @frozen(kw_only=True)
 class Artifacts:
-    """What is uploaded after the script. `expire_in` is in seconds, 0 for never, None for the instance's default."""
+    """What is uploaded after the script; `expire_in` is seconds, 0 never, None the instance's default."""
 
     name: str | None = None
     paths: Texts = ()
@@ -81,7 +81,7 @@ class Environment:
 
 @frozen(kw_only=True)
 class Trigger:
-    """The pipeline that a bridge starts: of another project, or a child from files of this one (`include`)."""
+    """The pipeline that a bridge starts: another project's, or a child from files of this one (`include`)."""
 
     project: str | None = None
     branch: str | None = None

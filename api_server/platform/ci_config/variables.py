@@ -14,7 +14,7 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_
 
 @frozen
 class Variable:
-    """One variable in the runner's vocabulary; `raw` values are never expanded, `file` ones become a file's path."""
+    """One variable in the runner's words; `raw` values are never expanded, `file` ones become a path."""
 
     key: str
     value: str
@@ -28,7 +28,7 @@ class Variable:
 
 
 def overlay(*layers: Iterable[Variable]) -> list[Variable]:
-    """All layers as one list, weakest layer first; of variables with one key the last stands, in the first's place."""
+    """All layers, weakest first, as one list; of one key the last stands, in the first's place."""
     merged: dict[str, Variable] = {}
     for layer in layers:
         merged.update((variable.key, variable) for variable in layer)
@@ -57,8 +57,8 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     """The same variables with references between them replaced, as far as a server does it for a runner.
 
-    Left to the runner: unknown names, `$$`, references to raw and file variables. Variables that refer to each
-    other in a circle stay as they were written.
+    Left to the runner: unknown names, `$$`, references to raw and file variables. Variables that refer to
+    each other in a circle stay as they were written.
     """
     known = {variable.key: variable for variable in variables}
     done: dict[str, str] = {}

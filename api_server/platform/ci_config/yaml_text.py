@@ -1,4 +1,4 @@
-"""YAML text to plain values (dict, list, str, int, bool, None, Reference), with every bound that hostile text needs.
+"""YAML text to plain values (dict, list, str, int, bool, None, Reference), bounded against hostile text.
 
 What differs from a plain safe loader: numbers with a fraction and dates stay the text that the author wrote
 (`1.10` is a version, not 1.1), keys are always text, duplicate keys and foreign tags are refused.
@@ -10,7 +10,7 @@ import yaml
 from attrs import frozen
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
-from yaml.cyaml import CParser
+from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
 from yaml.resolver import Resolver
 
 from api_server.platform.ci_config.errors import Budget, ConfigError
@@ -62,7 +62,7 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(Composer, SafeConstructor, Resolver, CParser):
-    """libyaml reads, but nodes are composed here, since its own composer can be neither bounded nor overridden."""
+    """libyaml reads, but nodes are composed here: its own composer can be neither bounded nor overridden."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _LEFT_AS_TEXT]
@@ -79,9 +79,9 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         self._sizes: dict[str, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            return self._compose_alias(event.anchor, parent, index)
+            return self._compose_alias(str(event.anchor), parent, index)
         # YAML lets a later anchor take over a name; the composer would refuse it.
         self.anchors.pop(event.anchor, None)
         self._sizes.pop(event.anchor, None)
@@ -117,14 +117,14 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
             seen.add(key.value)
         return node
 
-    def _map(self, node: yaml.MappingNode) -> dict[str, Any]:
+    def _map(self, node: Any) -> dict[str, Any]:
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
-    def _seq(self, node: yaml.SequenceNode) -> list[Any]:
+    def _seq(self, node: Any) -> list[Any]:
         return self.construct_sequence(node, deep=True)
 
-    def _int(self, node: yaml.ScalarNode) -> int | str:
+    def _int(self, node: Any) -> int | str:
         number = self.construct_yaml_int(node)
         return number if abs(number) < 2**63 else str(node.value)
 
@@ -135,7 +135,10 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         return Reference(tuple(path))
 
 
-_Loader.add_constructor(_PREFIX + "map", _Loader._map)
-_Loader.add_constructor(_PREFIX + "seq", _Loader._seq)
-_Loader.add_constructor(_PREFIX + "int", _Loader._int)
-_Loader.add_constructor("!reference", _Loader._reference)
+_Loader.yaml_constructors = {
+    **SafeConstructor.yaml_constructors,
+    _PREFIX + "map": _Loader._map,
+    _PREFIX + "seq": _Loader._seq,
+    _PREFIX + "int": _Loader._int,
+    "!reference": _Loader._reference,
+}
