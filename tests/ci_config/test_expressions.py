@@ -54,8 +54,26 @@ def test_expressions_mean_what_gitlab_says(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "$", "$A ==", "== $A", "$A = 'x'", "$A == x", "$A && ", "($A", "$A)", "()", '"open', "/x/ =~ $A"]
-    + ["$A =~ /(/", "$A =~ /(?<=x)y/", "$A $B", "(" * 60 + "$A" + ")" * 60, "$A == '" + "x" * 20_000 + "'"],
+    [
+        "",
+        " ",
+        "$",
+        "$A ==",
+        "== $A",
+        "$A = 'x'",
+        "$A == x",
+        "$A && ",
+        "($A",
+        "$A)",
+        "()",
+        '"open',
+        "/x/ =~ $A",
+        "$A =~ /(/",
+        "$A =~ /(?<=x)y/",
+        "$A $B",
+        "(" * 60 + "$A" + ")" * 60,
+        "$A == '" + "x" * 20000 + "'",
+    ],
 )
 def test_what_is_no_expression_is_a_value_error(text):
     with pytest.raises(ValueError, match="inv"):
@@ -63,14 +81,19 @@ def test_what_is_no_expression_is_a_value_error(text):
 
 
 operands = st.sampled_from(["$A", "$B", "$C", "null", '"x"', "'y'", '""'])
-comparisons = st.builds(lambda l, op, r: f"{l} {op} {r}", operands, st.sampled_from(["==", "!="]), operands)
+comparisons = st.builds("{} {} {}".format, operands, st.sampled_from(["==", "!="]), operands)
 matches = st.builds(
-    lambda l, op, r: f"{l} {op} {r}", operands, st.sampled_from(["=~", "!~"]), st.sampled_from(["/x/", "/^$/"])
+    "{} {} {}".format,
+    operands,
+    st.sampled_from(["=~", "!~"]),
+    st.sampled_from(["/x/", "/^$/"]),
 )
 expressions = st.recursive(
     operands | comparisons | matches,
-    lambda inner: st.builds(lambda l, op, r: f"{l} {op} {r}", inner, st.sampled_from(["&&", "||"]), inner)
-    | inner.map(lambda text: f"({text})"),
+    lambda inner: (
+        st.builds("{} {} {}".format, inner, st.sampled_from(["&&", "||"]), inner)
+        | inner.map(lambda text: f"({text})")
+    ),
     max_leaves=8,
 )
 

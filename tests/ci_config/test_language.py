@@ -21,7 +21,10 @@ SCRIPT = "script: make"
         ("test: {trigger: a/b, script: x}", "jobs:test config contains unknown keys: script"),
         ("test: {trigger: a/b, tags: [x]}", "jobs:test config contains unknown keys: tags"),
         ("default: {script: x}\ntest: {script: x}", "default config contains unknown keys: script"),
-        ("workflow: {auto_cancel: {}}\ntest: {script: x}", "workflow config contains unknown keys: auto_cancel"),
+        (
+            "workflow: {auto_cancel: {}}\ntest: {script: x}",
+            "workflow config contains unknown keys: auto_cancel",
+        ),
         (
             "test: {script: x, artifacts: {expose_as: x}}",
             "jobs:test:artifacts config contains unknown keys: expose_as",
@@ -34,7 +37,10 @@ SCRIPT = "script: make"
             "test: {script: x, rules: [{if: $A, foo: 1}]}",
             "jobs:test:rules:rule config contains unknown keys: foo",
         ),
-        ("test: {script: x, needs: [{pipeline: a/b}]}", "jobs:test:needs config contains unknown keys: pipeline"),
+        (
+            "test: {script: x, needs: [{pipeline: a/b}]}",
+            "jobs:test:needs config contains unknown keys: pipeline",
+        ),
         (
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
             "jobs:test:trigger:include config contains unknown keys: artifact, job",
@@ -42,15 +48,27 @@ SCRIPT = "script: make"
         ("include: {remote: 'https://example.org/a.yml'}", "include config contains unknown keys: remote"),
         ("include: [{template: a.yml}]", "include config contains unknown keys: template"),
         ("include: ['https://example.org/a.yml']", "include `https://example.org/a.yml` is not supported"),
-        ("test: {script: [{echo: x}]}", "jobs:test:script config should be a string or a nested array of strings"),
+        (
+            "test: {script: [{echo: x}]}",
+            "jobs:test:script config should be a string or a nested array of strings",
+        ),
         ("test: {script: [true]}", "jobs:test:script config should be a string or a nested array of strings"),
         ("test: {script: []}", "jobs:test script can't be blank"),
         ("test: {script: x, stage: 1}", "jobs:test:stage config should be a string"),
-        ("test: {script: x, stage: nope}", "test job: chosen stage nope does not exist; available stages are .pre,"),
-        ("test: {script: x, when: sometimes}", "jobs:test:when should be one of: on_success, on_failure, always,"),
+        (
+            "test: {script: x, stage: nope}",
+            "test job: chosen stage nope does not exist; available stages are .pre,",
+        ),
+        (
+            "test: {script: x, when: sometimes}",
+            "jobs:test:when should be one of: on_success, on_failure, always,",
+        ),
         ("test: {script: x, when: delayed}", "jobs:test start_in should be given with when: delayed"),
         ("test: {script: x, start_in: 1 day}", "jobs:test start_in should be given with when: delayed"),
-        ("test: {script: x, when: delayed, start_in: 2 weeks}", "start_in config should not exceed the limit of 1 week"),
+        (
+            "test: {script: x, when: delayed, start_in: 2 weeks}",
+            "start_in config should not exceed the limit of 1 week",
+        ),
         ("test: {script: x, timeout: soon}", "jobs:test:timeout config should be a duration"),
         ("test: {script: x, timeout: never}", "jobs:test:timeout config should be a duration"),
         ("test: {script: x, retry: 3}", "jobs:test:retry config should be an integer between 0 and 2"),
@@ -59,17 +77,44 @@ SCRIPT = "script: make"
         ("test: {script: x, coverage: TOTAL}", "jobs:test:coverage config must be a regular expression"),
         ("test: {script: x, coverage: '/(/'}", "jobs:test:coverage config must be a regular expression"),
         ("test: {script: x, rules: [{if: '$A =='}]}", "jobs:test:rules:rule:if invalid expression syntax"),
-        ("test: {script: x, rules: [], only: [main]}", "jobs:test config key may not be used with `rules`: only"),
-        ("test: {script: x, only: {kubernetes: active}}", "jobs:test:only config contains unknown keys: kubernetes"),
-        ("test: {script: x, variables: {A: true}}", "jobs:test:variables:A config should be a string or an integer"),
-        ("test: {script: x, variables: {A: {expand: true}}}", "jobs:test:variables:A config missing required keys: value"),
-        ("variables: {A: {value: x, options: [y]}}\ntest: {script: x}", "variables:A config value should be one of"),
+        (
+            "test: {script: x, rules: [], only: [main]}",
+            "jobs:test config key may not be used with `rules`: only",
+        ),
+        (
+            "test: {script: x, only: {kubernetes: active}}",
+            "jobs:test:only config contains unknown keys: kubernetes",
+        ),
+        (
+            "test: {script: x, variables: {A: true}}",
+            "jobs:test:variables:A config should be a string or an integer",
+        ),
+        (
+            "test: {script: x, variables: {A: {expand: true}}}",
+            "jobs:test:variables:A config missing required keys: value",
+        ),
+        (
+            "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
+            "variables:A config value should be one of",
+        ),
         ("test: {script: x, image: {entrypoint: [a]}}", "jobs:test:image config missing required keys: name"),
-        ("test: {script: x, cache: [{}, {}, {}, {}, {}]}", "jobs:test:cache config should have at most 4 items"),
-        ("test: {script: x, parallel: 500}", "jobs:test:parallel config should be an integer between 1 and 200"),
-        ("test: {trigger: {branch: x}}", "jobs:test trigger config should contain either a project: or an include:"),
+        (
+            "test: {script: x, cache: [{}, {}, {}, {}, {}]}",
+            "jobs:test:cache config should have at most 4 items",
+        ),
+        (
+            "test: {script: x, parallel: 500}",
+            "jobs:test:parallel config should be an integer between 1 and 200",
+        ),
+        (
+            "test: {trigger: {branch: x}}",
+            "jobs:test trigger config should contain either a project: or an include:",
+        ),
         ("test: {trigger: a/b, when: delayed}", "jobs:test:when should be one of"),
-        ("image: a\ndefault: {image: b}\ntest: {script: x}", "image is defined in top-level and `default:` entry"),
+        (
+            "image: a\ndefault: {image: b}\ntest: {script: x}",
+            "image is defined in top-level and `default:` entry",
+        ),
         ("x" * 300 + ": {script: x}", "name should be between 1 and 255 characters long"),
         # needs and dependencies
         ("test: {script: x, needs: [gone]}", "test job: undefined need: gone"),
@@ -94,11 +139,17 @@ SCRIPT = "script: make"
         ("a: {script: x, needs: [a]}", "The pipeline has circular dependencies: a -> a"),
         # extends and references
         ("test: {extends: .gone, script: x}", "test: unknown keys in `extends` (.gone)"),
-        (".a: {extends: .b}\n.b: {extends: .a}\nt: {extends: .a, script: x}", "circular dependency detected in `extends`"),
+        (
+            ".a: {extends: .b}\n.b: {extends: .a}\nt: {extends: .a, script: x}",
+            "circular dependency detected in `extends`",
+        ),
         ("stages: [a]\nt: {extends: stages, script: x}", "t: invalid base hash in `extends` (stages)"),
         ("t: {extends: 1, script: x}", "jobs:t:extends config should be an array of strings or a string"),
         ("t: {script: !reference [.gone, script]}", '!reference [".gone", "script"] could not be found'),
-        (".a: {script: !reference [.a, script]}\nt: {script: x}", '!reference [".a", "script"] is part of a circular'),
+        (
+            ".a: {script: !reference [.a, script]}\nt: {script: x}",
+            '!reference [".a", "script"] is part of a circular',
+        ),
     ],
 )
 def test_every_refusal_names_the_job_and_the_key(text, expected):
@@ -146,8 +197,9 @@ def test_references_reach_into_any_key_and_are_flattened_into_scripts():
 
 def test_a_bomb_of_references_is_refused():
     lines = [".r0: {script: [x, x, x, x, x, x, x, x, x, x]}"]
-    for n in range(1, 9):
-        lines.append(f".r{n}: {{script: [{', '.join([f'!reference [.r{n - 1}, script]'] * 10)}]}}")
+    lines += [
+        f".r{n}: {{script: [{', '.join([f'!reference [.r{n - 1}, script]'] * 10)}]}}" for n in range(1, 9)
+    ]
     assert errors("\n".join(lines) + "\ntest: {script: x}") == ("The parsed YAML is too big",)
 
 
@@ -163,7 +215,10 @@ def test_defaults_reach_jobs_that_do_not_set_the_keyword_or_keep_it_out():
         e: {trigger: a/b}
         """
     )
-    assert [(one.image and one.image.name, one.tags, one.before_script, one.after_script) for one in found.values()] == [
+    assert [
+        (one.image and one.image.name, one.tags, one.before_script, one.after_script)
+        for one in found.values()
+    ] == [
         ("d", ("d",), ("d",), ("top",)),
         ("b", ("d",), (), ("top",)),
         (None, (), (), ()),

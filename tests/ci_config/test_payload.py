@@ -256,7 +256,9 @@ def test_a_branch_pipelines_variables():
         "GITLAB_USER_LOGIN": "alice",
     }
     assert {key: found.get(key) for key in expected} == expected
-    assert not [key for key in found if key.startswith(("CI_REGISTRY", "CI_DEPENDENCY_PROXY", "CI_COMMIT_TAG"))]
+    assert not [
+        key for key in found if key.startswith(("CI_REGISTRY", "CI_DEPENDENCY_PROXY", "CI_COMMIT_TAG"))
+    ]
 
 
 def test_a_tag_has_a_tag_and_no_branch_and_a_merge_request_has_neither():

@@ -328,8 +328,12 @@ def test_a_cache_key_of_files_changes_with_them():
     assert job(text).cache[0].key == "p-default"
 
 
-rules = st.sampled_from(["", ", rules: [{if: $A}]", ", rules: [{when: manual}]", ", when: always", ", only: [tags]"])
-needs = st.lists(st.sampled_from(["{job: j0, optional: true}", "{job: j1, optional: true}", "j2"]), max_size=2)
+rules = st.sampled_from(
+    ["", ", rules: [{if: $A}]", ", rules: [{when: manual}]", ", when: always", ", only: [tags]"]
+)
+needs = st.lists(
+    st.sampled_from(["{job: j0, optional: true}", "{job: j1, optional: true}", "j2"]), max_size=2
+)
 
 
 @given(

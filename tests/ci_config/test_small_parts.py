@@ -1,13 +1,22 @@
 """Durations, variables, path patterns, names."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.platform.ci_config import durations, names
 from api_server.platform.ci_config.errors import ConfigError
-from api_server.platform.ci_config.patterns import MAX_COMPARISONS, PathSet, compile_glob
-from api_server.platform.ci_config.variables import MAX_EXPANDED, Variable, expand, expand_all, overlay, values
+from api_server.platform.ci_config.patterns import PathSet, compile_glob
+from api_server.platform.ci_config.variables import (
+    MAX_EXPANDED,
+    Variable,
+    expand,
+    expand_all,
+    overlay,
+    values,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +53,21 @@ def test_a_spelled_duration_reads_back_as_the_same_seconds(seconds):
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_duration_or_a_value_error(text):
-    try:
+    with contextlib.suppress(ValueError):
         assert durations.parse(text) >= 0
-    except ValueError:
-        pass
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("$A-${B}", "1-2"), ("$$A", "$A"), ("$MISSING.", "."), ("a$", "a$"), ("${A", "${A"), ("$A_", ""), ("%A%", "%A%")],
+    [
+        ("$A-${B}", "1-2"),
+        ("$$A", "$A"),
+        ("$MISSING.", "."),
+        ("a$", "a$"),
+        ("${A", "${A"),
+        ("$A_", ""),
+        ("%A%", "%A%"),
+    ],
 )
 def test_expansion_replaces_known_names_once(text, expected):
     assert expand(text, {"A": "1", "B": "2"}) == expected
@@ -130,20 +145,17 @@ def test_path_patterns_match_whole_paths(glob, path, expected):
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_any_text_is_a_pattern_or_a_value_error(glob, path):
-    try:
-        PathSet(frozenset([path])).matching(glob)
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        assert set(PathSet(frozenset([path])).matching(glob)) <= {path}
 
 
 def test_comparing_patterns_with_paths_is_bounded():
     paths = PathSet(frozenset(map(str, range(10))))
-    paths._left = 15
+    paths._left = 30
     assert paths.matching("1*") == ["1"]
     assert paths.matching("1*") == ["1"]
     with pytest.raises(ConfigError, match="too many path patterns"):
         paths.matching("2*")
-    assert MAX_COMPARISONS > 1_000_000
 
 
 @pytest.mark.parametrize(

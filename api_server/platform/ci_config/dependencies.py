@@ -11,6 +11,9 @@ from api_server.platform.ci_config.jobs import needs_of
 from api_server.platform.ci_config.parallel import instances
 from api_server.platform.ci_config.plan import Need, PlannedJob
 
+#: Jobs that one job may wait for, each instance of a parallel job counted.
+MAX_NEEDS = 50
+
 Hashes = Mapping[str, Mapping[str, Any]]
 
 
@@ -107,6 +110,8 @@ def _present_needs(
             if other.stage_index > job.stage_index:
                 errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
             found[other.name] = evolve(need, job=other.name)
+            if len(found) > MAX_NEEDS:
+                raise ConfigError(f"{job.name} job: one job can only need {MAX_NEEDS} others")
     return tuple(found.values())
 
 

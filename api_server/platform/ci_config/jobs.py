@@ -50,9 +50,13 @@ def needs_of(value: Any) -> tuple[Need, ...] | None:
     return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
 
 
-def build(name: str, job: Hash, variables: tuple[Variable, ...], context: Context) -> PlannedJob:
-    """The job, but for what its rules and the other jobs decide (stage index, when, needs, dependencies)."""
-    known = context.known_in_job(name, job["stage"], variables)
+def build(
+    name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
+) -> PlannedJob:
+    """The job, but for what its rules and the other jobs decide (stage index, when, needs, dependencies).
+
+    `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
+    """
     planned = PlannedJob(
         name=name,
         stage=job["stage"],

@@ -11,8 +11,8 @@ from api_server.platform.ci_config.errors import ConfigError
 _FLAGS = "ismU"
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
-#: Paths that one configuration may have compared with its globs, all in all (about a second's work).
-MAX_COMPARISONS = 2_000_000
+#: Bytes of paths that one configuration may have compared with its globs, all in all (a second or two of work).
+MAX_SCANNED = 500_000_000
 
 
 @lru_cache(maxsize=512)
@@ -36,7 +36,7 @@ def parse_delimited(text: str) -> Any:
 
 @lru_cache(maxsize=512)
 def compile_glob(glob: str) -> Any:
-    """The whole-path expression of a glob: `*` and `?` stay in a folder, `**` does not; `{a,b}`; `[a-z]`."""
+    """The expression for a glob, matching whole lines: `*` and `?` stay in a folder, `**` does not; `{a,b}`; `[a-z]`."""
     if len(glob) > MAX_GLOB:
         raise ValueError(f"a path pattern is at most {MAX_GLOB} characters long")
     out, at, braces = [], 0, 0
@@ -45,20 +45,20 @@ def compile_glob(glob: str) -> Any:
         out.append(piece)
     if braces:
         raise ValueError(f"the path pattern {glob} leaves a brace open")
-    return compile_regex("(?s)^" + "".join(out) + "$")
+    return compile_regex("(?m)^" + "".join(out) + "$")
 
 
 def _translate(glob: str, at: int, braces: int) -> tuple[str, int, int]:
     """One piece of the glob: its expression, where the next one starts, how many braces are open then."""
     if glob.startswith("**/", at) and (at == 0 or glob[at - 1] == "/"):
-        return "(?:[^/]+/)*", at + 3, braces
+        return r"(?:[^/\n]+/)*", at + 3, braces
     if glob.startswith("**", at):
         return ".*", at + 2, braces
     match glob[at]:
         case "*":
-            return "[^/]*", at + 1, braces
+            return r"[^/\n]*", at + 1, braces
         case "?":
-            return "[^/]", at + 1, braces
+            return r"[^/\n]", at + 1, braces
         case "{":
             return "(?:", at + 1, braces + 1
         case "}" if braces:
@@ -70,7 +70,7 @@ def _translate(glob: str, at: int, braces: int) -> tuple[str, int, int]:
         case "[" if (end := glob.find("]", at + 2)) > 0:
             negated = glob[at + 1] in "!^"
             inside = glob[at + 1 + negated : end].replace("\\", "\\\\").replace("[", "\\[")
-            return f"[{'^' if negated else ''}{inside}]", end + 1, braces
+            return f"[^/\\n{inside}]" if negated else f"[{inside}]", end + 1, braces
         case other:
             return re2.escape(other), at + 1, braces
 
@@ -81,7 +81,9 @@ class PathSet:
 
     paths: frozenset[str]
     _found: dict[str, list[str]] = field(factory=dict, init=False)
-    _left: int = MAX_COMPARISONS
+    _left: int = MAX_SCANNED
+    #: All paths, one a line, so that one pass of RE2 compares them all; None until a glob asks.
+    _lines: bytes | None = field(default=None, init=False)
 
     def matching(self, glob: str) -> list[str]:
         """The paths that match, sorted (a leading slash is the repository's root); ValueError: no glob."""
@@ -89,9 +91,19 @@ class PathSet:
         if not _MAGIC & set(glob):
             return [glob] if glob in self.paths else []
         if glob not in self._found:
-            expression = compile_glob(glob)
-            self._left -= len(self.paths)
-            if self._left < 0:
-                raise ConfigError("The configuration compares too many path patterns with too many files")
-            self._found[glob] = sorted(path for path in self.paths if expression.search(path))
+            self._found[glob] = self._scan(compile_glob(glob))
         return self._found[glob]
+
+    def _scan(self, expression: Any) -> list[str]:
+        if self._lines is None:
+            self._lines = "\n".join(sorted(path for path in self.paths if "\n" not in path)).encode(
+                errors="surrogateescape"
+            )
+        self._left -= len(self._lines)
+        if self._left < 0:
+            raise ConfigError("The configuration compares too many path patterns with too many files")
+        return [
+            match[0].decode(errors="surrogateescape")
+            for match in expression.finditer(self._lines)
+            if match[0]
+        ]

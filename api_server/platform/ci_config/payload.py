@@ -29,7 +29,7 @@ def describe(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
 def variables(
     job: PlannedJob, *, predefined: Iterable[Variable], given: Iterable[Variable] = ()
 ) -> list[Shape]:
-    """The key `variables`: `predefined` below the file's below `given` (project, pipeline, play), expanded."""
+    """`variables`: `predefined` below the file's below `given` (project, pipeline, play), expanded."""
     return [one.for_runner() for one in expand_all(overlay(predefined, job.variables, given))]
 
 

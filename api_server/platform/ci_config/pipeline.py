@@ -18,6 +18,8 @@ from api_server.platform.ci_config.plan import Plan, PlannedJob
 from api_server.platform.ci_config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
+#: Variables of all jobs together, each job's own counted.
+MAX_VARIABLES = 50_000
 MAX_NAME = 255
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
@@ -77,6 +79,7 @@ class _Planner:
         self._configuration = configuration
         self._context = context
         self._variables = variables
+        self._variables_left = MAX_VARIABLES
         #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
         self._default_refs = default_refs
 
@@ -102,12 +105,17 @@ class _Planner:
                 instance.variables,
             )
         )
+        self._variables_left -= len(variables)
+        if self._variables_left < 0:
+            raise ConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
         known = self._context.known_in_job(instance.name, job["stage"], variables)
         rule = self._rule(job, known)
         if rule is None:
             return None
-        variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
-        planned = build(instance.name, job, variables, self._context)
+        if rule.get("variables"):
+            variables = tuple(overlay(variables, variables_of(rule["variables"])))
+            known = self._context.known_in_job(instance.name, job["stage"], variables)
+        planned = build(instance.name, job, variables, known, self._context)
         return evolve(
             planned,
             stage_index=self._configuration.stages.index(job["stage"]),

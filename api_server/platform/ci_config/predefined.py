@@ -1,7 +1,7 @@
 """The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are.
 
-Absent on purpose: `CI_REGISTRY*`, `CI_DEPENDENCY_PROXY*`, `CI_PAGES*`, since there is nothing behind them. What
-only a runner knows (`CI_PROJECT_DIR`, `CI_BUILDS_DIR`, `CI_JOB_STATUS`, ...) is set by the runner.
+Absent on purpose: `CI_REGISTRY*`, `CI_DEPENDENCY_PROXY*`, `CI_PAGES*`, since there is nothing behind them.
+What only a runner knows (`CI_PROJECT_DIR`, `CI_BUILDS_DIR`, `CI_JOB_STATUS`, ...) is set by the runner.
 """
 
 from datetime import datetime

@@ -61,15 +61,20 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     each other in a circle stay as they were written.
     """
     known = {variable.key: variable for variable in variables}
-    done: dict[str, str] = {}
+    templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
+    if not templates:
+        return list(known.values())
+    done = {key: one.value for key, one in known.items() if key not in templates}
     left = MAX_EXPANDED
-    for key in _dependencies_first(known):
-        value = known[key].value
-        done[key] = value
-        if not known[key].raw and "$" in value and (size := _size(value, done)) <= left:
-            left -= size
-            done[key] = _expand_known(value, known, done)
-    return [evolve(variable, value=done.get(key, variable.value)) for key, variable in known.items()]
+    for key in _dependencies_first(templates):
+        value = templates[key].value
+        size = _size(value, done)
+        done[key] = value if size > left else _expand_known(value, known, done)
+        left -= min(size, left)
+    return [
+        evolve(one, value=done[key]) if key in templates and key in done else one
+        for key, one in known.items()
+    ]
 
 
 def _size(text: str, known: Mapping[str, str]) -> int:
@@ -92,11 +97,10 @@ def _expand_known(text: str, known: Mapping[str, Variable], done: Mapping[str, s
     return _REFERENCE.sub(replace, text)
 
 
-def _dependencies_first(known: Mapping[str, Variable]) -> Iterator[str]:
+def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
     """Keys in an order in which each comes after those it refers to; members of circles are left out."""
     waiting = {
-        key: {name for name in references(variable.value) if name in known} if not variable.raw else set()
-        for key, variable in known.items()
+        key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
     }
     users: dict[str, list[str]] = {}
     for key, names in waiting.items():
