@@ -160,10 +160,10 @@ def test_with_workflow_rules_jobs_are_for_every_kind_of_pipeline():
 
 def test_variables_of_the_pipeline_are_stronger_than_the_files_and_predefined_ones_weaker():
     text = """
-        variables: {X: global, Y: global, CI_PIPELINE_SOURCE: mine, RAW: {value: $X, expand: false}, EMPTY: , N: 0}
+        variables:
+          {X: global, Y: global, CI_PIPELINE_SOURCE: mine, RAW: {value: $X, expand: false}, EMPTY: '', N: 0}
         a: {script: x, variables: {X: job}, rules: [{if: '$X == "given" && $CI_PIPELINE_SOURCE == "mine"'}]}
         """
-    text = text.replace("EMPTY: ,", "EMPTY: '',")
     assert jobs(text) == {}
     found = job(text, given={"X": "given"})
     assert {one.key: (one.value, one.raw) for one in found.variables} == {

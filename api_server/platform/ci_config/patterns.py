@@ -11,7 +11,7 @@ from api_server.platform.ci_config.errors import ConfigError
 _FLAGS = "ismU"
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
-#: Bytes of paths that one configuration may have compared with its globs, all in all (a second or two of work).
+#: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
 MAX_SCANNED = 500_000_000
 
 
@@ -36,7 +36,7 @@ def parse_delimited(text: str) -> Any:
 
 @lru_cache(maxsize=512)
 def compile_glob(glob: str) -> Any:
-    """The expression for a glob, matching whole lines: `*` and `?` stay in a folder, `**` does not; `{a,b}`; `[a-z]`."""
+    """The whole-line expression of a glob: `*` and `?` stay in a folder, `**` does not; `{a,b}`, `[a-z]`."""
     if len(glob) > MAX_GLOB:
         raise ValueError(f"a path pattern is at most {MAX_GLOB} characters long")
     out, at, braces = [], 0, 0
