@@ -1,7 +1,7 @@
 """Which jobs a pipeline gets, in which order, and how they wait for each other."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_server.platform.ci_config.pipeline import FILTERED, NO_JOBS, child_configuration
@@ -336,6 +336,7 @@ needs = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["build", "test", "deploy"]), rules, needs), min_size=1, max_size=5),
     st.booleans(),
