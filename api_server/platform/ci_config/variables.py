@@ -1,0 +1,116 @@
+"""CI variables: one value class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import asdict, evolve, frozen
+
+#: Characters that expanding all variables of a job may produce; beyond it values stay as they were written.
+MAX_EXPANDED = 1024 * 1024
+
+_REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]\w*)\}", re.ASCII)
+
+
+@frozen
+class Variable:
+    """One variable in the runner's words; `raw` values are never expanded, `file` ones become a path."""
+
+    key: str
+    value: str
+    public: bool = True
+    masked: bool = False
+    file: bool = False
+    raw: bool = False
+
+    def for_runner(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def overlay(*layers: Iterable[Variable]) -> list[Variable]:
+    """All layers, weakest first, as one list; of one key the last stands, in the first's place."""
+    merged: dict[str, Variable] = {}
+    for layer in layers:
+        merged.update((variable.key, variable) for variable in layer)
+    return list(merged.values())
+
+
+def values(variables: Iterable[Variable]) -> dict[str, str]:
+    return {variable.key: variable.value for variable in variables}
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    """`text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, `$$` by one dollar sign.
+
+    Text that would grow beyond MAX_EXPANDED stays as it is.
+    """
+    if _size(text, known) > MAX_EXPANDED:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["plain"] or match["braced"]
+        return known.get(name, "") if name else "$"
+
+    return _REFERENCE.sub(replace, text)
+
+
+def expand_all(variables: Iterable[Variable]) -> list[Variable]:
+    """The same variables with references between them replaced, as far as a server does it for a runner.
+
+    Left to the runner: unknown names, `$$`, references to raw and file variables. Variables that refer to
+    each other in a circle stay as they were written.
+    """
+    known = {variable.key: variable for variable in variables}
+    templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
+    if not templates:
+        return list(known.values())
+    done = {key: one.value for key, one in known.items() if key not in templates}
+    left = MAX_EXPANDED
+    for key in _dependencies_first(templates):
+        value = templates[key].value
+        size = _size(value, done)
+        done[key] = value if size > left else _expand_known(value, known, done)
+        left -= min(size, left)
+    return [
+        evolve(one, value=done[key]) if key in templates and key in done else one
+        for key, one in known.items()
+    ]
+
+
+def _size(text: str, known: Mapping[str, str]) -> int:
+    return len(text) + sum(len(known.get(name, "")) for name in references(text))
+
+
+def references(text: str) -> Iterator[str]:
+    for match in _REFERENCE.finditer(text):
+        if name := match["plain"] or match["braced"]:
+            yield name
+
+
+def _expand_known(text: str, known: Mapping[str, Variable], done: Mapping[str, str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        target = known.get(match["plain"] or match["braced"] or "")
+        if target is None or target.raw or target.file:
+            return match[0]
+        return done.get(target.key, match[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
+    """Keys in an order in which each comes after those it refers to; members of circles are left out."""
+    waiting = {
+        key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
+    }
+    users: dict[str, list[str]] = {}
+    for key, names in waiting.items():
+        for name in names:
+            users.setdefault(name, []).append(key)
+    ready = [key for key, names in waiting.items() if not names]
+    while ready:
+        key = ready.pop()
+        yield key
+        for user in users.get(key, ()):
+            waiting[user].discard(key)
+            if not waiting[user]:
+                ready.append(user)
