@@ -15,8 +15,8 @@ from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
-from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.repository.handlers import routes as repository
+from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users import root
 from api_server.platform.users.handlers import routes as users
 from api_server.settings import Settings

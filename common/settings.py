@@ -22,7 +22,13 @@ def command(
     """
 
     @click.command(name=section, context_settings={"show_default": True, "max_content_width": 110})
-    @typed_settings.click_options(settings_class, loaders(section, env_prefix), show_envvars_in_help=True)
+    @typed_settings.click_options(
+        settings_class,
+        loaders(section, env_prefix),
+        # Lists in variables are `a,b`: the library's own separator, `:`, is part of URLs.
+        converter=typed_settings.converters.TSConverter(strlist_sep=","),
+        show_envvars_in_help=True,
+    )
     def process(settings: SettingsT) -> None:
         run(settings)
 

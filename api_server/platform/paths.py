@@ -9,16 +9,47 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _BAD_ENDINGS = (".git", ".atom", ".", "-")
 #: Names that lead elsewhere at the top level.
 _RESERVED_ROOTS = frozenset(
-    "- admin api assets dashboard explore groups health_check help users projects".split()
+    [
+        "-",
+        "admin",
+        "api",
+        "assets",
+        "dashboard",
+        "explore",
+        "groups",
+        "health_check",
+        "help",
+        "users",
+        "projects",
+    ]
 )
 #: Names that mean a page of a project.
-_RESERVED_WITHIN = frozenset("- blob builds commits edit files info new raw refs tree update wikis".split())
+_RESERVED_WITHIN = frozenset(
+    [
+        "-",
+        "blob",
+        "builds",
+        "commits",
+        "edit",
+        "files",
+        "info",
+        "new",
+        "raw",
+        "refs",
+        "tree",
+        "update",
+        "wikis",
+    ]
+)
 
 
 def problem_with(path: str, *, within: str | None = None) -> str | None:
     """Why `path` cannot be the path of something (in the namespace `within`), or None."""
     if not _PATH.fullmatch(path) or path.lower().endswith(_BAD_ENDINGS):
-        return "can contain only letters, digits, '_', '-' and '.'. Cannot start with '-', end in '.git' or end in '.atom'"
+        return (
+            "can contain only letters, digits, '_', '-' and '.'. "
+            "Cannot start with '-', end in '.git' or end in '.atom'"
+        )
     if len(path) > MAX_LENGTH:
         return f"is too long (maximum is {MAX_LENGTH} characters)"
     if path.lower() in (_RESERVED_ROOTS if within is None else _RESERVED_WITHIN):

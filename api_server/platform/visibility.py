@@ -8,9 +8,9 @@ LEVELS: tuple[Visibility, ...] = get_args(Visibility)
 
 def exceeds(visibility: str, limit: str) -> bool:
     """Whether `visibility` shows more than `limit` allows."""
-    return LEVELS.index(visibility) > LEVELS.index(limit)  # type: ignore[arg-type]
+    return LEVELS.index(visibility) > LEVELS.index(limit)
 
 
 def number(visibility: str) -> int:
     """As payloads of deliveries count it: 0, 10, 20."""
-    return 10 * LEVELS.index(visibility)  # type: ignore[arg-type]
+    return 10 * LEVELS.index(visibility)

@@ -233,7 +233,7 @@ async def _command(connection: aiopg.Connection, sql: str) -> None:
 async def _roll_back(connection: aiopg.Connection) -> None:
     try:
         await _command(connection, "ROLLBACK")
-    except (psycopg2.Error, asyncio.TimeoutError):
+    except (TimeoutError, psycopg2.Error):
         connection.close()
 
 

@@ -1,4 +1,4 @@
-"""Background work, queued in the transaction of what caused it and run by workers (procrastinate, in our PostgreSQL)."""
+"""Background work: queued in the transaction of what caused it, run by workers (procrastinate in our PostgreSQL)."""
 
 import asyncio
 import datetime
@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import structlog
 from procrastinate import App, RetryStrategy
-from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.app import WorkerOptions
+from procrastinate.contrib.aiopg import AiopgConnector
 
 from api_server.state.database import Transaction
 

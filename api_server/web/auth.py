@@ -70,9 +70,9 @@ async def authenticate(
 ) -> Caller | None:
     """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
     sent: dict[str, Any] = await merged(request) if reads_body else dict(request.query)
-    if token := _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN") or None:
-        if not token.startswith(JOB_TOKEN):
-            return await caller_of_personal_access_token(request, token)
+    token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
+    if token and not token.startswith(JOB_TOKEN):
+        return await caller_of_personal_access_token(request, token)
     bearer = _bearer(request)
     if bearer and not (takes_job_token and bearer.startswith(JOB_TOKEN)):
         return await caller_of_personal_access_token(request, bearer)

@@ -1,8 +1,8 @@
 """Parameters, parsed once: path, query, form and JSON body merged, then an attrs class filled strictly.
 
 A parameter class is a keyword-only attrs class; its annotations say what is accepted:
-`int` (64 bits), `float`, `bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`, `dict[str, str]`,
-another attrs class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset`
+`int` (64 bits), `float`, `bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`,
+`dict[str, str]`, another attrs class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset`
 with default `UNSET` tells "not sent" from null. The texts of refusals are GitLab's (facts of decision D2).
 """
 
@@ -77,7 +77,7 @@ def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> Paramet
     """An instance of `parameters` from untyped values. Raises the 400 of `merged` values that do not fit."""
     values: dict[str, Any] = {}
     problems: list[str] = []
-    for field in attrs.fields(typing.cast(Any, parameters)):
+    for field in attrs.fields(typing.cast("Any", parameters)):
         name = field.metadata.get("name", field.name)
         try:
             if name in sent:
@@ -95,17 +95,22 @@ def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> Paramet
 
 
 def _field_value(value: Any, field: "attrs.Attribute[Any]") -> Any:
-    wanted, nullable = _wanted(field.type)
+    wanted, nullable = _wanted(typing.cast("Any", field.type))
     if value is None or (value == "" and wanted is not str and not _takes_empty(wanted)):
         if nullable:
             return None
         if field.default is attrs.NOTHING:
             raise Refused("is empty")
-        return field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
+        return _default(field)
     checked = _CONVERTER.structure(value, wanted)
     if field.metadata.get("present") and not str(checked).strip():
         raise Refused("is empty")
     return checked
+
+
+def _default(field: "attrs.Attribute[Any]") -> Any:
+    default: Any = field.default
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
 def _takes_empty(wanted: Any) -> bool:
@@ -328,6 +333,10 @@ def _object(value: Any, wanted: Any) -> Any:
         raise Refused(problem, f"[{name}]{bracket}{rest}") from None
 
 
+def _origin(wanted: Any) -> Any:
+    return typing.get_origin(wanted)
+
+
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=False)
     converter.register_structure_hook(int, _integer)
@@ -337,8 +346,8 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(datetime.date, _date)
     converter.register_structure_hook(datetime.datetime, _moment)
     converter.register_structure_hook_func(_is_choice, _choice)
-    converter.register_structure_hook_func(lambda t: typing.get_origin(t) in (list, CommaList), _list)
-    converter.register_structure_hook_func(lambda t: typing.get_origin(t) is dict, _mapping)
+    converter.register_structure_hook_func(lambda wanted: _origin(wanted) in (list, CommaList), _list)
+    converter.register_structure_hook_func(lambda wanted: _origin(wanted) is dict, _mapping)
     converter.register_structure_hook_func(attrs.has, _object)
     return converter
 

@@ -22,7 +22,10 @@ class Part:
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = {hdrs.ACCEPT_RANGES: "bytes", hdrs.CONTENT_LENGTH: str(self.end - self.start)}
+        headers: dict[str, str] = {
+            hdrs.ACCEPT_RANGES: "bytes",
+            hdrs.CONTENT_LENGTH: str(self.end - self.start),
+        }
         if self.status == 206:
             headers[hdrs.CONTENT_RANGE] = f"bytes {self.start}-{self.end - 1}/{self.size}"
         return headers

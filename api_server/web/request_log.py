@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -15,7 +16,7 @@ _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 log = structlog.get_logger("access")
 
 
-def request_log(registry: CollectorRegistry) -> Handler:
+def request_log(registry: CollectorRegistry) -> Middleware:
     """The outermost middleware: `X-Request-Id` (a client's own is kept), the access log and the request metrics."""
     requests = Counter("http_requests", "Requests answered", ["method", "status"], registry=registry)
     seconds = Histogram("http_request_seconds", "Time to answer", registry=registry)
@@ -49,4 +50,4 @@ def request_log(registry: CollectorRegistry) -> Handler:
                     ms=round(took * 1000, 1),
                 )
 
-    return middleware  # type: ignore[return-value]
+    return middleware

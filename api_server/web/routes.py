@@ -1,4 +1,4 @@
-"""Routes with their declarations: who may call, with which scopes, in which tier. A route without a rule cannot be made."""
+"""Routes with their declarations: who may call, with which scopes, in which tier. None can be made without a rule."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -129,7 +129,7 @@ async def update(
 
 async def _check_visibility(transaction: Transaction, group: Group, wanted: str) -> None:
     below = await queries.most_visible_below(transaction, group.id)
-    if below > levels.LEVELS.index(wanted):  # type: ignore[arg-type]
+    if below > levels.LEVELS.index(wanted):
         problem = f"{wanted} is not allowed since there are projects or sub-groups with higher visibility."
         raise invalid({"visibility_level": [problem]})
 

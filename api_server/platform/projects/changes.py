@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import attrs
-
 from api_server.platform import edges, paths, visibility
 from api_server.platform.members import queries as members
 from api_server.platform.projects import queries
@@ -13,8 +11,8 @@ from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import enqueue
 from api_server.web.access import Role
-from api_server.web.errors import forbidden, invalid, not_found
 from api_server.web.auth import Caller
+from api_server.web.errors import forbidden, invalid, not_found
 
 #: GitLab's event names for settings that it audits.
 _AUDITED = {

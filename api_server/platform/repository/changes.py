@@ -92,7 +92,7 @@ async def commit_file(request: web.Request, project: Project, change: FileChange
     repository = await opened(request, project)
     await _check_may_push(request, project, change.branch)
     before = references.branch(repository, change.branch)
-    start = before or _start(repository, project, change)
+    start = before or _start(repository, change)
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     if before is None and start is not None:
@@ -113,7 +113,7 @@ async def commit_file(request: web.Request, project: Project, change: FileChange
     return sha
 
 
-def _start(repository: Repository, project: Project, change: FileChange) -> Branch | None:
+def _start(repository: Repository, change: FileChange) -> Branch | None:
     if references.is_empty(repository):
         return None
     start = references.branch(repository, change.start_branch) if change.start_branch else None

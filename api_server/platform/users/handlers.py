@@ -1,5 +1,7 @@
 """`/user` and `/users` (supporting resources)."""
 
+from typing import Any
+
 import attrs
 from aiohttp import web
 
@@ -184,7 +186,7 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
     return json_value({"token": token}, status=201)
 
 
-def _profile(wanted: Profile) -> dict[str, object]:
+def _profile(wanted: Profile) -> dict[str, Any]:
     values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
     if password is not None and len(password) < 8:

@@ -49,7 +49,8 @@ async def show_user(database: Executor, user_id: int, *, with_private_fields: bo
 
 
 FIND_USER = """
-    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users WHERE users.id = %(id)s
+    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users
+    WHERE users.id = %(id)s
 """
 
 
