@@ -139,7 +139,7 @@ async def delete_project(transaction: Transaction, project_id: int) -> None:
 
 
 FIND_NAMESPACE = """
-    SELECT namespaces.id, namespaces.kind, namespaces.full_path, namespaces.visibility,
+    SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
         namespace_role(namespaces, %(user_id)s) AS role
     FROM namespaces
     WHERE CASE WHEN %(id)s::bigint IS NULL THEN namespaces.owner_id = %(user_id)s ELSE namespaces.id = %(id)s END
@@ -147,7 +147,7 @@ FIND_NAMESPACE = """
 
 
 async def find_namespace(database: Executor, namespace_id: int | None, user_id: int) -> Row | None:
-    """id, kind, full_path, visibility and the user's role; without an id, the user's own namespace."""
+    """id, kind, owner_id, full_path, visibility and the user's role; without an id, the user's own namespace."""
     return await database.row(FIND_NAMESPACE, id=namespace_id, user_id=user_id)
 
 
