@@ -1,5 +1,6 @@
 """Statements about projects."""
 
+import re
 from typing import Any
 
 from api_server.state.database import Executor, Row, Statement, Transaction
@@ -115,8 +116,11 @@ UPDATE_PROJECT = """
 
 
 async def update_project(transaction: Transaction, project_id: int, **values: Any) -> None:
-    """Changes what is not None."""
-    await transaction.row(UPDATE_PROJECT, id=project_id, **values)
+    """Changes what is given and not None."""
+    await transaction.row(UPDATE_PROJECT, **dict.fromkeys(_CHANGEABLE) | values, id=project_id)
+
+
+_CHANGEABLE = frozenset(re.findall(r"%\((\w+)\)s", UPDATE_PROJECT)) - {"id"}
 
 
 LEAVE_PATH = """
