@@ -28,6 +28,10 @@ class Author:
     ip_address: str | None = None
 
 
+#: The author of what the service does by itself.
+SYSTEM = Author(id=-1, name="(System)")
+
+
 @attrs.frozen(kw_only=True)
 class Entity:
     """What the event belongs to: a project, group, user, or the instance (id 1)."""

@@ -102,7 +102,7 @@ def _field_value(value: Any, field: "attrs.Attribute[Any]") -> Any:
         if field.default is attrs.NOTHING:
             raise Refused("is empty")
         return _default(field)
-    checked = _CONVERTER.structure(value, wanted)
+    checked = _structured(value, wanted)
     if field.metadata.get("present") and not str(checked).strip():
         raise Refused("is empty")
     return checked
@@ -222,6 +222,11 @@ def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:
 # --- what is accepted ------------------------------------------------------------------------------------------------
 
 
+def _structured(value: Any, wanted: Any) -> Any:
+    # Choices first: cattrs would take an IntEnum for an int, and let every number pass.
+    return _choice(value, wanted) if _is_choice(wanted) else _CONVERTER.structure(value, wanted)
+
+
 def _integer(value: Any, _type: Any) -> int:
     if isinstance(value, str) and (
         value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30
@@ -310,7 +315,7 @@ def _list(value: Any, wanted: Any) -> list[Any]:
 
 def _item(element: Any, wanted: Any, index: int) -> Any:
     try:
-        return _CONVERTER.structure(element, wanted)
+        return _structured(element, wanted)
     except Refused as refused:
         where = f"[{index}]{refused.where}" if attrs.has(wanted) else ""
         raise Refused(refused.problem, where) from None
@@ -345,7 +350,6 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(str, _string)
     converter.register_structure_hook(datetime.date, _date)
     converter.register_structure_hook(datetime.datetime, _moment)
-    converter.register_structure_hook_func(_is_choice, _choice)
     converter.register_structure_hook_func(lambda wanted: _origin(wanted) in (list, CommaList), _list)
     converter.register_structure_hook_func(lambda wanted: _origin(wanted) is dict, _mapping)
     converter.register_structure_hook_func(attrs.has, _object)

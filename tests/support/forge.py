@@ -16,7 +16,9 @@ from aiohttp.test_utils import TestServer, unused_port
 
 from api_server.app import create_app
 from api_server.settings import Settings
+from api_server.state.database import Database
 from api_server.web.access import Role
+from api_server.web.context import DATABASE
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
 _numbers = itertools.count(1)
@@ -97,6 +99,11 @@ class Forge:
     @property
     def base(self) -> str:
         return self.settings.base_url
+
+    @property
+    def database(self) -> Database:
+        """The server's own, for what no API shows."""
+        return self.server.app[DATABASE]
 
     @property
     def root(self) -> Client:

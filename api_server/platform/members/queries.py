@@ -1,12 +1,108 @@
-"""Statements about members."""
+"""Statements about members.
+
+Where a member belongs is given as `namespace_id` (a group) or `project_id`, one of them None. `lineage` are the ids of
+the namespaces whose members have their role there too.
+"""
 
 import datetime
 
-from api_server.state.database import Executor, Transaction
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_MEMBER = read_sql("api_server.platform.members")["member"]
+
+_MATCHING = """
+    (%(query)s::text IS NULL OR EXISTS (
+        SELECT FROM users WHERE users.id = members.user_id AND (
+            strpos(lower(users.name), lower(%(query)s)) > 0 OR strpos(lower(users.username), lower(%(query)s)) > 0
+            OR lower(users.email) = lower(%(query)s))))
+    AND (%(user_ids)s::bigint[] IS NULL OR members.user_id = ANY (%(user_ids)s::bigint[]))
+    AND (members.expires_at IS NULL OR members.expires_at > current_date)
+"""
+_DIRECT = {
+    kind: f"SELECT members.* FROM members WHERE members.{kind}_id = %({kind}_id)s AND {_MATCHING}"
+    for kind in ("namespace", "project")
+}
+#: The membership with the greatest role of each user, here and in what is above; the nearest one where two are equal.
+_ALL = f"""
+    SELECT DISTINCT ON (members.user_id) members.* FROM members
+    WHERE (members.project_id = %(project_id)s OR members.namespace_id = ANY (%(lineage)s::bigint[]))
+        AND {_MATCHING}
+    ORDER BY members.user_id, members.access_level DESC, (members.project_id IS NULL),
+        array_position(%(lineage)s::bigint[], members.namespace_id) DESC
+"""
+LISTING = Listing(_MEMBER, _ALL)
+_LISTS = {kind: Listing(_MEMBER, rows) for kind, rows in _DIRECT.items()}
+
+
+async def list_members(
+    database: Executor,
+    page: Page,
+    *,
+    namespace_id: int | None,
+    project_id: int | None,
+    lineage: list[int] | None,
+    query: str | None,
+    user_ids: list[int] | None,
+) -> Listed:
+    """Direct members; with `lineage`, those who inherit their role from there as well."""
+    filters = {"query": query, "user_ids": user_ids}
+    if lineage is not None:
+        return await LISTING.read(database, page, project_id=project_id, lineage=lineage, **filters)
+    if project_id is not None:
+        return await _LISTS["project"].read(database, page, project_id=project_id, **filters)
+    return await _LISTS["namespace"].read(database, page, namespace_id=namespace_id, **filters)
+
+
+SHOW_MEMBER = one(_MEMBER, "SELECT members.* FROM members WHERE members.id = %(id)s")
+
+
+async def show_member(database: Executor, member_id: int) -> str:
+    row = await database.row(SHOW_MEMBER, id=member_id)
+    return str(row and row.entity)
+
+
+FIND_MEMBER = Statement("""
+    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        users.username, users.name
+    FROM members JOIN users ON users.id = members.user_id
+    WHERE members.user_id = %(user_id)s
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+""")
+
+
+async def find_member(
+    database: Executor, user_id: int, *, namespace_id: int | None, project_id: int | None
+) -> Row | None:
+    """The direct membership with its user: id, user_id, access_level, expires_at, member_role_id, username, name."""
+    return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
+
+
+FIND_GREATEST = Statement("""
+    SELECT members.id, members.access_level, namespaces.name AS group_name
+    FROM members LEFT JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(lineage)s::bigint[]))
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    ORDER BY members.access_level DESC, (members.project_id IS NULL),
+        array_position(%(lineage)s::bigint[], members.namespace_id) DESC
+    LIMIT 1
+""")
+
+
+async def find_greatest(
+    database: Executor, user_id: int, *, project_id: int | None, lineage: list[int]
+) -> Row | None:
+    """The user's membership with the greatest role in the project and the namespaces of `lineage`:
+    id, access_level, group_name (None for one of the project)."""
+    return await database.row(FIND_GREATEST, user_id=user_id, project_id=project_id, lineage=lineage)
+
 
 ADD_MEMBER = """
     INSERT INTO members (user_id, namespace_id, project_id, access_level, expires_at, created_by_id)
     VALUES (%(user_id)s, %(namespace_id)s, %(project_id)s, %(access_level)s, %(expires_at)s, %(created_by_id)s)
+    ON CONFLICT DO NOTHING
     RETURNING id
 """
 
@@ -20,19 +116,127 @@ async def add(
     namespace_id: int | None = None,
     project_id: int | None = None,
     expires_at: datetime.date | None = None,
-) -> int:
-    """The new membership's id. Raises Conflict on `members_namespace` or `members_project`."""
-    return int(
-        await transaction.value(
-            ADD_MEMBER,
-            user_id=user_id,
-            namespace_id=namespace_id,
-            project_id=project_id,
-            access_level=int(access_level),
-            expires_at=expires_at,
-            created_by_id=created_by_id,
-        )
+) -> int | None:
+    """The new membership's id; None where the user has one there already."""
+    row = await transaction.row(
+        ADD_MEMBER,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        access_level=int(access_level),
+        expires_at=expires_at,
+        created_by_id=created_by_id,
     )
+    return row and int(row.id)
+
+
+UPDATE_MEMBER = """
+    UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s WHERE id = %(id)s
+"""
+
+
+async def update(
+    transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
+) -> None:
+    await transaction.row(UPDATE_MEMBER, id=member_id, access_level=int(access_level), expires_at=expires_at)
+
+
+REMOVE_MEMBER = """
+    DELETE FROM members WHERE id = %(id)s
+"""
+
+
+async def remove(transaction: Transaction, member_id: int) -> None:
+    await transaction.row(REMOVE_MEMBER, id=member_id)
+
+
+#: What ended memberships were, with their user's name and the full path of their place.
+_ENDED = """
+    RETURNING members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        members.namespace_id, members.project_id, users.name,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = members.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
+"""
+
+REMOVE_BELOW = f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
+        members.namespace_id IN (SELECT namespaces.id FROM namespaces
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[] AND namespaces.id <> %(group_id)s)
+        OR members.project_id IN (SELECT projects.id FROM projects
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
+    {_ENDED}
+"""
+
+
+async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Row]:
+    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
+    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
+
+
+REMOVE_EXPIRED = f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.expires_at <= current_date
+        AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
+            AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
+    {_ENDED}
+"""
+
+
+async def remove_expired(
+    transaction: Transaction,
+    user_id: int | None = None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+) -> list[Row]:
+    """Ends memberships that have expired, and gives them: one user's at one place, or without arguments all."""
+    return await transaction.rows(
+        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
+    )
+
+
+LINEAGE = Statement("""
+    SELECT namespaces.lineage FROM namespaces WHERE namespaces.id = %(id)s
+""")
+
+
+async def lineage_of(database: Executor, namespace_id: int) -> list[int]:
+    """Ids of the namespace and of those above it, from the root down."""
+    return list(await database.value(LINEAGE, id=namespace_id) or [])
+
+
+LOCK_GROUP = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_group(transaction: Transaction, group_id: int) -> None:
+    """Until the transaction ends nobody else changes who owns the group."""
+    await transaction.row(LOCK_GROUP, id=group_id)
+
+
+OTHER_OWNER = """
+    SELECT members.id FROM members
+    WHERE members.namespace_id = ANY (%(lineage)s::bigint[]) AND members.access_level = 50 AND members.id <> %(id)s
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    LIMIT 1
+"""
+
+
+async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
+    """Whether a membership other than this one makes somebody an Owner in a group with that `lineage`."""
+    return await transaction.row(OTHER_OWNER, lineage=lineage, id=member_id) is not None
+
+
+OWNS_NAMESPACE = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s AND namespaces.owner_id = %(user_id)s
+"""
+
+
+async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
+    """Whether it is the user's own namespace, the one that holds her personal projects."""
+    return await database.row(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None
 
 
 MAY_CREATE_GROUP = """

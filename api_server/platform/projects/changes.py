@@ -65,14 +65,7 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
                 "path": ["has already been taken"],
             }
         )
-    if namespace.role < Role.MAINTAINER:
-        await members.add(
-            transaction,
-            user_id=who.user_id,
-            project_id=project_id,
-            access_level=Role.MAINTAINER,
-            created_by_id=who.user_id,
-        )
+    await _add_first_member(transaction, namespace, who, project_id)
     await audit_trail.record(
         transaction,
         "project_created",
@@ -85,6 +78,19 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
         add="project",
     )
     return project_id
+
+
+async def _add_first_member(transaction: Transaction, namespace: Row, who: Caller, project_id: int) -> None:
+    """A personal project's owner is its first member; in a group a Developer maintains what she made."""
+    if namespace.kind == "user":
+        user_id, role = namespace.owner_id, Role.OWNER
+    elif Role.DEVELOPER <= namespace.role < Role.MAINTAINER:
+        user_id, role = who.user_id, Role.MAINTAINER
+    else:
+        return
+    await members.add(
+        transaction, user_id=user_id, project_id=project_id, access_level=role, created_by_id=who.user_id
+    )
 
 
 async def update(

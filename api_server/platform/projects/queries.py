@@ -1,5 +1,6 @@
 """Statements about projects."""
 
+import re
 from typing import Any
 
 from api_server.state.database import Executor, Row, Statement, Transaction
@@ -115,8 +116,11 @@ UPDATE_PROJECT = """
 
 
 async def update_project(transaction: Transaction, project_id: int, **values: Any) -> None:
-    """Changes what is not None."""
-    await transaction.row(UPDATE_PROJECT, id=project_id, **values)
+    """Changes what is given and not None."""
+    await transaction.row(UPDATE_PROJECT, **dict.fromkeys(_CHANGEABLE) | values, id=project_id)
+
+
+_CHANGEABLE = frozenset(re.findall(r"%\((\w+)\)s", UPDATE_PROJECT)) - {"id"}
 
 
 LEAVE_PATH = """
@@ -139,7 +143,7 @@ async def delete_project(transaction: Transaction, project_id: int) -> None:
 
 
 FIND_NAMESPACE = """
-    SELECT namespaces.id, namespaces.kind, namespaces.full_path, namespaces.visibility,
+    SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
         namespace_role(namespaces, %(user_id)s) AS role
     FROM namespaces
     WHERE CASE WHEN %(id)s::bigint IS NULL THEN namespaces.owner_id = %(user_id)s ELSE namespaces.id = %(id)s END
@@ -147,7 +151,7 @@ FIND_NAMESPACE = """
 
 
 async def find_namespace(database: Executor, namespace_id: int | None, user_id: int) -> Row | None:
-    """id, kind, full_path, visibility and the user's role; without an id, the user's own namespace."""
+    """id, kind, owner_id, full_path, visibility and the user's role; without an id, the user's own namespace."""
     return await database.row(FIND_NAMESPACE, id=namespace_id, user_id=user_id)
 
 

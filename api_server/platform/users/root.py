@@ -2,12 +2,10 @@
 
 from api_server.platform.users import accounts, queries
 from api_server.state import audit_trail, secrets
-from api_server.state.audit_trail import Author, Entity
+from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database
 from api_server.state.secrets import Vault
 from api_server.web.auth import ALL_SCOPES
-
-_SYSTEM = Author(id=-1, name="(System)")
 
 #: One starting process at a time.
 LOCK = """
@@ -35,7 +33,7 @@ async def ensure_administrator(database: Database, vault: Vault, token: str) -> 
             new = accounts.NewUser(
                 username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
             )
-            user_id = await accounts.create(transaction, vault, new, _SYSTEM)
+            user_id = await accounts.create(transaction, vault, new, SYSTEM)
         else:
             user_id = user.id
         if not token:
@@ -47,7 +45,7 @@ async def ensure_administrator(database: Database, vault: Vault, token: str) -> 
             await audit_trail.record(
                 transaction,
                 "personal_access_token_created",
-                author=_SYSTEM,
+                author=SYSTEM,
                 entity=Entity(type="User", id=user_id, path="root"),
                 target_type="PersonalAccessToken",
                 target_id=changed,
