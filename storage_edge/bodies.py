@@ -182,8 +182,8 @@ class Spool:
             self._path = None
 
     def open(self) -> "SpoolReader":
-        """Starts a reading that follows the writer; raises `BodyGoneError` after it was closed."""
-        if self._memory is None and self._file is None:
+        """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off."""
+        if self.truncated or (self._memory is None and self._file is None):
             raise BodyGoneError
         self._readers += 1
         return SpoolReader(self)

@@ -91,7 +91,7 @@ class Cache:
     async def answer(self, request: EdgeRequest) -> Answer:
         """The answer to one request; raises `OriginError` when there is none."""
         self._store.catch_up()
-        stored = self._store.find_in_memory(request.target, request.forwarded)
+        stored = self._arriving(request) or self._store.find_in_memory(request.target, request.forwarded)
         if stored is None:
             stored = await self._store.find(request.target, request.forwarded)
         if stored is not None and not _may_select(stored, request):
@@ -103,6 +103,14 @@ class Cache:
                 await self._store.remove(stored)
             return await self._ask_alone(request, None)
 
+    def _arriving(self, request: EdgeRequest) -> Stored | None:
+        """What a flight has landed with is newer than what is stored."""
+        flight = self._flights.get(request.target)
+        if flight is None or not flight.landing.done():
+            return None
+        landing = flight.landing.result()
+        return landing.stored if isinstance(landing, Kept) and _may_join(landing.stored, request) else None
+
     async def _answer(self, request: EdgeRequest, stored: Stored | None) -> Answer:
         if stored is None:
             return await self._fetch(request, None)
@@ -110,13 +118,17 @@ class Cache:
             return await self._validate_for_user(request, stored)
         match reuse.decide(stored.policy, stored.age(self._clock()), request.directives):
             case Reuse.USE:
-                fresh = stored.age(self._clock()) < stored.policy.lifetime
-                return _from_store(stored, Outcome.HIT if fresh else Outcome.STALE)
+                return _from_store(stored, self._hit(stored))
             case Reuse.USE_AND_VALIDATE:
                 if self._flights.get(request.target) is None:
                     self._start(attrs.evolve(request, method="GET"), stored).abandon()
                 return _from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
+
+    def _hit(self, stored: Stored) -> Outcome:
+        if isinstance(stored.body, Spool) and not stored.body.finished:
+            return Outcome.COLLAPSED
+        return Outcome.HIT if stored.age(self._clock()) < stored.policy.lifetime else Outcome.STALE
 
     async def _fetch(self, request: EdgeRequest, stale: Stored | None) -> Answer:
         """Leads a flight to the origin or joins the one under way."""
@@ -125,7 +137,7 @@ class Cache:
         if request.method == "HEAD":
             return await self._head(request, stale)
         flight = self._flights.get(request.target)
-        if flight is None:
+        if flight is None or flight.landing.done():
             return await self._lead(request, self._start(request, stale), stale)
         landing = await flight.landed()
         if isinstance(landing, Failed):
@@ -318,7 +330,7 @@ class Cache:
             headers=headers,
             times=freshness.times(response.headers, requested, received),
             policy=policy,
-            private=stored.private or policy.private,
+            private=policy.private,
             epoch=epoch,
             stale=False,
         )

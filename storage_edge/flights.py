@@ -80,9 +80,9 @@ class Flights:
         return self._joinable.get(target)
 
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
-        """Runs `work` to its end, whoever waits; others may join until then, if no other is under way."""
+        """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""
         if joinable:
-            self._joinable.setdefault(flight.target, flight)
+            self._joinable[flight.target] = flight
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(flight, done))

@@ -125,7 +125,8 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new.target, new.surrogate_keys):
             return
-        if any(kept is old for kept in self._memory.get(old.target, ())):
+        kept = self._memory.get(old.target, ())
+        if any(s.times == old.times and s.selected == old.selected for s in kept):
             self._replace(new)
             await self._in_worker(self._disk.update, new)
 

@@ -131,7 +131,7 @@ StartEdge = Callable[..., Awaitable[Edge]]
 async def _serve(app: web.Application) -> tuple[web.AppRunner, int]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await site.start()
     return runner, runner.addresses[0][1]
 
