@@ -197,8 +197,9 @@ class Spool:
                 raise TruncatedBodyError
             await asyncio.shield(self._progress)
         end = min(offset + min(size, BLOCK), self.size)
-        if self._memory is not None:
-            return bytes(self._memory[offset:end])
+        memory = self._memory  # the thread that moves it to a file may do so meanwhile
+        if memory is not None:
+            return bytes(memory[offset:end])
         return self._shared_block(offset, end)
 
     def _shared_block(self, offset: int, end: int) -> bytes:

@@ -84,6 +84,10 @@ class Cache:
         )
         store.on_purge(self._obey)
 
+    async def settled(self) -> None:
+        """Waits until everything that is being stored is stored."""
+        await self._flights.settled()
+
     async def close(self) -> None:
         """Ends what is under way."""
         await self._flights.close()
@@ -120,7 +124,7 @@ class Cache:
             case Reuse.USE:
                 return _from_store(stored, self._hit(stored))
             case Reuse.USE_AND_VALIDATE:
-                if self._flights.get(request.target) is None:
+                if not self._flights.is_asking(request.target):
                     self._start(attrs.evolve(request, method="GET"), stored).abandon()
                 return _from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
@@ -137,7 +141,7 @@ class Cache:
         if request.method == "HEAD":
             return await self._head(request, stale)
         flight = self._flights.get(request.target)
-        if flight is None or flight.landing.done():
+        if flight is None or not self._flights.is_asking(request.target):
             return await self._lead(request, self._start(request, stale), stale)
         landing = await flight.landed()
         if isinstance(landing, Failed):

@@ -79,6 +79,11 @@ class Flights:
         """The flight under way for a target."""
         return self._joinable.get(target)
 
+    def is_asking(self, target: str) -> bool:
+        """Whether the origin has been asked for a target and has not answered yet."""
+        flight = self._joinable.get(target)
+        return flight is not None and not flight.landing.done()
+
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
         """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""
         if joinable:
@@ -97,6 +102,11 @@ class Flights:
         for flight in list(self._joinable.values()):
             if not flight.landing.done() or _is_concerned(flight, purge):
                 self.close_to_joiners(flight)
+
+    async def settled(self) -> None:
+        """Waits until what is under way has landed and is stored."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
         """Ends all flights."""

@@ -65,7 +65,7 @@ def decide(policy: Policy, age: float, asked: RequestDirectives = NOTHING_ASKED)
         return Reuse.VALIDATE
     if asked.max_stale is not None and stale_by <= asked.max_stale:
         return Reuse.USE
-    if 0 <= stale_by <= policy.stale_while_revalidate and asked.max_age is None:
+    if 0 <= stale_by < policy.stale_while_revalidate and asked.max_age is None:
         return Reuse.USE_AND_VALIDATE
     return Reuse.VALIDATE
 

@@ -15,6 +15,7 @@ from typed_settings import SecretStr
 from yarl import URL
 
 from storage_edge.app import create_app
+from storage_edge.handlers import CACHE
 from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"
@@ -92,6 +93,10 @@ class Edge:
         url = URL(self.url + target, encoded=True)
         async with self.session.request(method, url, headers=fields, allow_redirects=False) as response:
             return Answer(response.status, response.headers, await response.read())
+
+    async def settled(self) -> None:
+        """Waits until everything that is being stored is stored."""
+        await self.app[CACHE].settled()
 
     async def purge(self, token: str = PURGE_TOKEN, **document: object) -> int:
         async with self.session.post(

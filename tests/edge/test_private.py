@@ -31,7 +31,8 @@ class Project:
         token = request.headers.get(f"{prefix}-Static-Object-Token")
         if not self.public and token not in self.readers:
             if self.gitlab:
-                return web.Response(status=302, headers={"Location": "/users/sign_in", "Date": self.origin.date()})
+                sign_in = {"Location": "/users/sign_in", "Date": self.origin.date()}
+                return web.Response(status=302, headers=sign_in)
             return web.Response(status=404, headers={"Date": self.origin.date()})
         tag = f'"v{self.version}"'
         visibility = "public" if self.public else "private"
@@ -76,7 +77,12 @@ async def test_a_stored_private_object_is_not_given_to_others(
     secret_edge: Edge, project: Project, query: str, method: str
 ) -> None:
     await secret_edge.get(f"{RAW}?token=alice")
-    for fields in ({}, {"Range": "bytes=0-2"}, {"If_None_Match": '"v1"'}, {"Cache_Control": "only-if-cached"}):
+    for fields in (
+        {},
+        {"Range": "bytes=0-2"},
+        {"If_None_Match": '"v1"'},
+        {"Cache_Control": "only-if-cached"},
+    ):
         answer = await secret_edge.get(RAW + query, method, **fields)
         assert answer.status in {302, 404, 504}
         assert project.body[:3] not in answer.body
@@ -108,14 +114,18 @@ async def test_waiting_together_is_no_way_around_access(secret_edge: Edge, proje
             assert answer.status in {302, 404}
 
 
-async def test_readers_who_wait_for_a_cold_object_share_its_bytes(secret_edge: Edge, project: Project) -> None:
+async def test_readers_who_wait_for_a_cold_object_share_its_bytes(
+    secret_edge: Edge, project: Project
+) -> None:
     project.body = b"p" * 700_000
     answers = await asyncio.gather(*(secret_edge.get(f"{RAW}?token=alice") for _ in range(20)))
     assert all(answer.body == project.body for answer in answers)
     assert project.sent == 1
 
 
-async def test_a_private_object_is_never_served_stale(secret_edge: Edge, project: Project, origin: Origin) -> None:
+async def test_a_private_object_is_never_served_stale(
+    secret_edge: Edge, project: Project, origin: Origin
+) -> None:
     await secret_edge.get(f"{RAW}?token=alice")
 
     async def handler(request: web.Request) -> web.Response:
@@ -125,14 +135,16 @@ async def test_a_private_object_is_never_served_stale(secret_edge: Edge, project
     assert (await secret_edge.get(f"{RAW}?token=alice")).status == 503
 
 
-async def test_an_anonymous_404_is_not_given_to_a_user_with_access(secret_edge: Edge, project: Project) -> None:
+async def test_an_anonymous_404_is_not_given_to_a_user_with_access(
+    secret_edge: Edge, project: Project
+) -> None:
     assert (await secret_edge.get(RAW)).status in {302, 404}
     assert (await secret_edge.get(f"{RAW}?token=alice")).status == 200
 
 
 async def test_a_project_made_public_is_shared_again(secret_edge: Edge, project: Project) -> None:
     await secret_edge.get(f"{RAW}?token=alice")
-    await asyncio.sleep(0.1)
+    await secret_edge.settled()
     project.public = True
     assert (await secret_edge.get(RAW)).body == project.body
     before = len(project.origin.requests)
@@ -146,6 +158,7 @@ async def test_private_objects_survive_a_restart_and_are_still_validated(
     project = Project(origin, readers={"alice"})
     first = await start_edge()
     await first.get(f"{RAW}?token=alice")
+    await first.settled()
     second = await start_edge()
     assert (await second.get(f"{RAW}?token=alice")).body == project.body
     assert (await second.get(f"{RAW}?token=mallory")).status == 404
