@@ -30,6 +30,7 @@ ARCHIVE_FORMATS: Final = {
 }
 
 _BOOLEANS = frozenset({"true", "false"})
+_UNESCAPED = re.compile(r"/[!-~]*")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNSAFE_ESCAPE = re.compile(r"%(?:2f|5c|00)", re.IGNORECASE)
 #: What can be copied into a header field.
@@ -121,8 +122,8 @@ def parse(target: str) -> StaticPath:
 
 
 def _segments(path: str) -> list[str]:
-    if not path.startswith("/") or not path.isascii():
-        raise StaticPathError("the path does not start with a slash or holds unescaped characters")
+    if not _UNESCAPED.fullmatch(path):
+        raise StaticPathError("the path does not start with a slash or holds characters that need escapes")
     if "\\" in path or "#" in path or _UNSAFE_ESCAPE.search(path) or _BAD_ESCAPE.search(path):
         raise StaticPathError("the path holds an escape or a character with more than one meaning")
     segments = [_decoded(segment) for segment in path[1:].split("/")]

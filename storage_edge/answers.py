@@ -14,7 +14,7 @@ from storage_edge.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
 from storage_edge.cache import Answer, FromOrigin, FromStore
 from storage_edge.origin import OriginError, OriginResponse
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
-from storage_edge.rules import cache_status, ranges, storing, validation
+from storage_edge.rules import cache_status, ranges, storing, targeted, validation
 from storage_edge.rules.cache_status import Outcome
 
 #: On every answer, errors too: any site may read public files, none may be harmed by what users put into
@@ -86,8 +86,7 @@ class Sender:
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
     ) -> web.StreamResponse:
         headers = storing.end_to_end(origin.headers)
-        for name in storing.FOR_THE_EDGE:
-            headers.popall(name, None)
+        headers.popall(storing.SURROGATE_KEY, None)
         _decorate(headers, request)
         headers.setdefault(hdrs.AGE, "0")
         headers["Cache-Status"] = cache_status.value(outcome)
@@ -208,6 +207,7 @@ def _decorate(headers: CIMultiDict[str], request: EdgeRequest) -> None:
     if request.token is not None:
         # The URL holds a token: no cache behind the edge may keep it for others.
         headers[hdrs.CACHE_CONTROL] = "private, no-cache"
+        headers.popall(targeted.FIELD, None)
 
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:

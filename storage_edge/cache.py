@@ -98,6 +98,7 @@ class Cache:
         stored = self._arriving(request) or self._store.find_in_memory(request.target, request.forwarded)
         if stored is None:
             stored = await self._store.find(request.target, request.forwarded)
+            stored = self._arriving(request) or stored
         if stored is not None and not _may_select(stored, request):
             stored = None
         try:
@@ -189,6 +190,7 @@ class Cache:
         allowance = self._options.stale_when_unreachable
         if (
             stale is not None
+            and stale.status < 500
             and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowance)
             and not self._store.ledger.is_concerned(epoch, stale.target, stale.surrogate_keys)
         ):

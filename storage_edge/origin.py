@@ -119,7 +119,7 @@ class Origin:
             log.warning("origin did not answer in time", target=target)
             raise OriginError(504, "The origin did not answer in time.") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            log.warning("origin could not be reached", target=target, reason=str(error))
+            log.warning("origin could not be reached", target=target, reason=type(error).__name__)
             raise OriginError(502, "The origin could not be reached.") from error
         return OriginResponse(response)
 

@@ -37,7 +37,7 @@ class Stored:
 
     @public_headers.default
     def _public_headers(self) -> CIMultiDict[str]:
-        hidden = storing.FOR_THE_EDGE | {"age", "content-length"}
+        hidden = {storing.SURROGATE_KEY.lower(), "age", "content-length"}
         return CIMultiDict((n, v) for n, v in self.headers.items() if n.lower() not in hidden)
 
     @property

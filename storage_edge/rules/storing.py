@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.rules import fields, targeted
+from storage_edge.rules import fields
 from storage_edge.rules.freshness import Policy
 
 Headers = CIMultiDictProxy[str]
@@ -26,10 +26,8 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-COOKIES: Final = frozenset({"set-cookie", "set-cookie2"})
 #: What the service tells the edge alone; kept, never passed on.
 SURROGATE_KEY: Final = "Surrogate-Key"
-FOR_THE_EDGE: Final = frozenset({SURROGATE_KEY.lower(), targeted.FIELD.lower()})
 #: Stored fields that a 304 or a HEAD does not replace: they describe the stored bytes (section 3.2).
 DESCRIBES_THE_BYTES: Final = frozenset(
     {"content-encoding", "content-length", "content-range", "content-type", "etag"}
@@ -81,8 +79,8 @@ def storage(request: RequestFacts, status: int, headers: Headers, policy: Policy
         return Storage.NONE
     if request.has_credentials and not policy.shared_with_credentials:
         return Storage.NONE
-    reusable = policy.lifetime > 0 or "ETag" in headers or "Last-Modified" in headers
-    return Storage.SHARED if reusable else Storage.NONE
+    can_be_validated = status < 500 and ("ETag" in headers or "Last-Modified" in headers)
+    return Storage.SHARED if policy.lifetime > 0 or can_be_validated else Storage.NONE
 
 
 def has_strong_validator(headers: Headers) -> bool:
@@ -94,7 +92,7 @@ def has_strong_validator(headers: Headers) -> bool:
 def end_to_end(headers: Headers) -> CIMultiDict[str]:
     """The fields of a response that may be stored, without cookies (RFC 9110 7.6.1, RFC 9111 3.1)."""
     listed = fields.members(headers.getall("Connection", []))
-    dropped = HOP_BY_HOP | COOKIES | {name.lower() for name in listed}
+    dropped = HOP_BY_HOP | {"set-cookie"} | {name.lower() for name in listed}
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
 
 

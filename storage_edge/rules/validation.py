@@ -30,8 +30,8 @@ def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
 
 
 def _any_tag_matches(wanted: str, current: str | None) -> bool:
-    """Weak comparison (RFC 9110 section 8.8.3.2); an unquoted tag is compared as it stands."""
-    if wanted.strip() == "*":
+    """Weak comparison (RFC 9110 section 8.8.3.2); what is no entity tag is compared as it stands."""
+    if wanted.strip() in {"*", current}:
         return True
     if current is None:
         return False
