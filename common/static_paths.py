@@ -1,0 +1,191 @@
+"""Which paths and parameters are static objects, and the headers the service and the edge exchange about
+them.
+
+Both processes read a request through this module, so that they can never disagree about what a URL names.
+"""
+
+import enum
+import re
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
+
+import attrs
+
+EXTERNAL_STORAGE_TOKEN_HEADER: Final = "X-Service-External-Storage-Token"  # noqa: S105 - a name, not a secret
+STATIC_OBJECT_TOKEN_HEADER: Final = "X-Service-Static-Object-Token"  # noqa: S105 - a name, not a secret
+#: The query parameter with the user's static object token.
+TOKEN_PARAMETER: Final = "token"  # noqa: S105 - a name, not a secret
+
+#: Longest request target that is looked at, in characters.
+MAX_TARGET_LENGTH: Final = 8000
+
+#: File name ending -> canonical archive format; longer endings stand first.
+ARCHIVE_FORMATS: Final = {
+    ".tar.gz": "tar.gz",
+    ".tar.bz2": "tar.bz2",
+    ".tbz2": "tar.bz2",
+    ".tgz": "tar.gz",
+    ".tar": "tar",
+    ".zip": "zip",
+}
+
+_BOOLEANS = frozenset({"true", "false"})
+_UNESCAPED = re.compile(r"/[!-~]*")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_UNSAFE_ESCAPE = re.compile(r"%(?:2f|5c|00)", re.IGNORECASE)
+#: What can be copied into a header field.
+_TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
+#: What a path segment may hold unescaped (RFC 3986 section 3.3: pchar).
+_SEGMENT_SAFE = "!$&'()*+,;=:@-._~"
+
+
+class StaticPathError(ValueError):
+    """The request target does not name a static object, or names it in a way that two readers could
+    understand
+    differently. Its text says why and holds nothing of the request.
+    """
+
+
+class Kind(enum.Enum):
+    """What is asked for: one file (`/raw/`) or a packed tree (`/-/archive/`)."""
+
+    RAW = "raw"
+    ARCHIVE = "archive"
+
+
+@attrs.frozen
+class Archive:
+    """`rest` of an archive path, split at its last slash: `ref`, file `name` without its ending, `format`."""
+
+    ref: str
+    name: str
+    format: str
+
+
+@attrs.frozen
+class StaticPath:
+    """A request for a static object, decoded.
+
+    `project` is the full path of the project; `rest` is what follows the marker (`<ref>/<path>` or
+    `<ref>/<name>.<format>`; only the refs of the repository can tell where a ref ends). `dashed` says whether
+    the path was written with `/-/`. `query` holds the parameters that count, in canonical order and spelling;
+    `token` is the user's static object token.
+    """
+
+    kind: Kind
+    project: str
+    rest: str
+    dashed: bool
+    query: tuple[tuple[str, str], ...] = ()
+    token: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def target(self) -> str:
+        """The one canonical spelling of this object's request target, without the token."""
+        marker = f"/-/{self.kind.value}/" if self.dashed else f"/{self.kind.value}/"
+        path = quote(f"/{self.project}{marker}{self.rest}", safe="/" + _SEGMENT_SAFE)
+        return f"{path}?{urlencode(self.query)}" if self.query else path
+
+    @property
+    def archive(self) -> Archive | None:
+        """Ref, name and format of an archive path; None for an ending not in `ARCHIVE_FORMATS`."""
+        ref, slash, file_name = self.rest.rpartition("/")
+        for ending, format_ in ARCHIVE_FORMATS.items():
+            name = file_name.removesuffix(ending)
+            if slash and name and name != file_name:
+                return Archive(ref=ref, name=name, format=format_)
+        return None
+
+
+def parse(target: str) -> StaticPath:
+    """Reads a request target as it stands on the request line (`/group/app/-/raw/main/README?inline=false`).
+
+    The first marker in path order decides the kind. Raises `StaticPathError` for anything that is not a
+    static object, and for spellings that another reader could resolve to another object: dot segments, empty
+    segments, escaped slashes, backslashes, NUL, broken escapes, bytes that are not UTF-8, over-long targets.
+    """
+    if len(target) > MAX_TARGET_LENGTH:
+        raise StaticPathError("the request target is too long")
+    path, _, query = target.partition("?")
+    segments = _segments(path)
+    marker = _first_marker(segments)
+    dashed = segments[marker - 1] == "-"
+    project = segments[: marker - 1] if dashed else segments[:marker]
+    rest = segments[marker + 1 :]
+    if not project or not rest:
+        raise StaticPathError("the path names no project or nothing in it")
+    kind = Kind(segments[marker])
+    counted, token = _parameters(kind, query)
+    return StaticPath(
+        kind=kind, project="/".join(project), rest="/".join(rest), dashed=dashed, query=counted, token=token
+    )
+
+
+def _segments(path: str) -> list[str]:
+    if not _UNESCAPED.fullmatch(path):
+        raise StaticPathError("the path does not start with a slash or holds characters that need escapes")
+    if "\\" in path or "#" in path or _UNSAFE_ESCAPE.search(path) or _BAD_ESCAPE.search(path):
+        raise StaticPathError("the path holds an escape or a character with more than one meaning")
+    segments = [_decoded(segment) for segment in path[1:].split("/")]
+    if any(segment in {"", ".", ".."} for segment in segments):
+        raise StaticPathError("the path holds empty or dot segments")
+    return segments
+
+
+def _decoded(text: str) -> str:
+    if "%" not in text:
+        return text
+    try:
+        return unquote_to_bytes(text).decode("utf-8")
+    except UnicodeDecodeError:
+        raise StaticPathError("the request target is not UTF-8") from None
+
+
+def _first_marker(segments: list[str]) -> int:
+    for index, segment in enumerate(segments):
+        if segment == "raw":
+            return index
+        if segment == "-":
+            following = segments[index + 1 : index + 2]
+            if following in (["raw"], ["archive"]):
+                return index + 1
+            raise StaticPathError("the path names something else than a file or an archive")
+    raise StaticPathError("the path has neither /raw/ nor /-/archive/")
+
+
+def _parameters(kind: Kind, query: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """The parameters that count (`inline`; `append_sha`, `path`), first one wins, and the token."""
+    if not query:
+        return (), None
+    given = _query_values(query)
+    names = ("inline",) if kind is Kind.RAW else ("append_sha", "path")
+    counted = []
+    for name in names:
+        value = _directory(given[name]) if name == "path" and name in given else given.get(name, "")
+        if value and (name == "path" or value in _BOOLEANS):
+            counted.append((name, value))
+    token = given.get(TOKEN_PARAMETER) or None
+    if token and not _TOKEN.fullmatch(token):
+        raise StaticPathError("the token is not one")
+    return tuple(counted), token
+
+
+def _query_values(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise StaticPathError("the query is not UTF-8 or has too many parameters") from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        values.setdefault(name, value)
+    return values
+
+
+def _directory(path: str) -> str:
+    """`path` of an archive without the slashes that do not count (`/docs//` is `docs`)."""
+    if "\0" in path or "\\" in path:
+        raise StaticPathError("the parameter path holds a character with more than one meaning")
+    segments = [segment for segment in path.split("/") if segment]
+    if any(segment in {".", ".."} for segment in segments):
+        raise StaticPathError("the parameter path holds dot segments")
+    return "/".join(segments)

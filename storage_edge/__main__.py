@@ -1,0 +1,78 @@
+"""`python -m storage_edge`: runs one edge process from its settings."""
+
+import asyncio
+import logging
+import signal
+import ssl
+import sys
+
+import structlog
+import uvloop
+from aiohttp import web
+
+from common import logs
+from common.settings import command
+from storage_edge.app import create_app
+from storage_edge.handlers import AccessLog
+from storage_edge.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
+    logs.configure(settings.log_format, settings.log_level)
+    try:
+        context = _tls(settings)
+        app = create_app(settings)
+        uvloop.run(_serve(app, settings, context))
+    except (ValueError, OSError) as error:
+        sys.exit(f"The storage edge cannot start: {error}")
+
+
+async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = web.AppRunner(
+        app,
+        access_log_class=AccessLog,
+        access_log=None if not settings.access_log else logging.getLogger("storage_edge.access"),
+        keepalive_timeout=settings.keepalive_timeout,
+        max_line_size=settings.max_header_bytes,
+        max_field_size=settings.max_header_bytes,
+        max_headers=settings.max_headers,
+        shutdown_timeout=settings.shutdown_timeout,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(
+            runner,
+            settings.host,
+            settings.port,
+            ssl_context=context,
+            reuse_port=settings.reuse_port or None,
+            backlog=1024,
+        )
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        log.info("ready", host=host, port=port, origin=str(settings.origin_url))
+        await stop.wait()
+        log.info("stopping")
+    finally:
+        await runner.cleanup()
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    return context
+
+
+main = command(Settings, section="edge", env_prefix="FORGELET_EDGE_", run=run)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+from aiohttp import hdrs, web
+from multidict import CIMultiDict
+
+from storage_edge.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
+from storage_edge.cache import Answer, FromOrigin, FromStore
+from storage_edge.origin import OriginError, OriginResponse
+from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
+from storage_edge.rules import cache_status, ranges, storing, targeted, validation
+from storage_edge.rules.cache_status import Outcome
+
+#: On every answer, errors too: any site may read public files, none may be harmed by what users put into
+#: them.
+ALWAYS: Final = {
+    hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: "*",
+    hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: (
+        "Accept-Ranges, Age, Cache-Status, Content-Disposition, Content-Length, "
+        "Content-Range, ETag, Last-Modified"
+    ),
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+#: Users' files never run as part of a site, unless the origin itself says what they may do.
+CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+SERVER: Final = "forgelet-edge"
+#: Statuses without a body (RFC 9110 section 6.4.1).
+_BODILESS = frozenset({204, 304})
+
+
+@attrs.frozen
+class Sender:
+    """Sends answers. `clock` gives seconds since 1970; `send_timeout` is for one piece of a body."""
+
+    clock: Callable[[], float]
+    send_timeout: float
+
+    async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
+        """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
+        breaks
+        the connection and raises ConnectionError.
+        """
+        match answer:
+            case FromStore():
+                try:
+                    return await self._stored(http, request, answer)
+                finally:
+                    answer.reader.close()
+            case FromOrigin():
+                try:
+                    return await self._passed(http, request, answer.response, answer.outcome)
+                finally:
+                    answer.response.close()
+        return empty(HTTPStatus.GATEWAY_TIMEOUT, answer.outcome)
+
+    async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
+        stored = answer.stored
+        headers = self._fields(request, answer)
+        if stored.status == 200:
+            if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
+                return _not_modified(headers)
+            if request.method == "GET" and hdrs.RANGE in http.headers:
+                partial = await self._partial(http, answer, headers)
+                if partial is not None:
+                    return partial
+            headers[hdrs.ACCEPT_RANGES] = "bytes"
+        body = stored.body
+        if isinstance(body, MemoryBody) and request.method == "GET" and stored.status not in _BODILESS:
+            return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
+        if body.length is not None and stored.status not in _BODILESS:
+            headers[hdrs.CONTENT_LENGTH] = str(body.length)
+        response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
+        if request.method == "HEAD" or stored.status in _BODILESS:
+            return await _finished(http, response)
+        return await self._stream(http, response, _pieces(answer.reader, 0, body.length))
+
+    async def _passed(
+        self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
+    ) -> web.StreamResponse:
+        headers = storing.end_to_end(origin.headers)
+        headers.popall(storing.SURROGATE_KEY, None)
+        _decorate(headers, request)
+        headers.setdefault(hdrs.AGE, "0")
+        headers["Cache-Status"] = cache_status.value(outcome)
+        if origin.status == 200 and validation.is_not_modified(http.headers, origin.headers, self.clock()):
+            return _not_modified(headers)
+        response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=headers)
+        if request.method == "HEAD" or origin.status in _BODILESS:
+            return await _finished(http, response)
+        return await self._stream(http, response, origin.chunks())
+
+    def _fields(self, request: EdgeRequest, answer: FromStore) -> CIMultiDict[str]:
+        stored = answer.stored
+        headers = stored.public_headers.copy()
+        if stored.policy.hidden_fields and not answer.is_new:
+            for name in stored.policy.hidden_fields:
+                headers.popall(name, None)
+        _decorate(headers, request)
+        age = stored.age(self.clock())
+        headers[hdrs.AGE] = str(int(age))
+        headers["Cache-Status"] = cache_status.value(
+            answer.outcome,
+            stored=answer.is_new,
+            ttl=None if answer.is_new or stored.private else stored.policy.lifetime - age,
+        )
+        return headers
+
+    async def _partial(
+        self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
+    ) -> web.StreamResponse | None:
+        """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
+        stored, length = answer.stored, answer.stored.body.length
+        asked = ranges.parse(http.headers[hdrs.RANGE])
+        if asked is None or length is None:
+            return None
+        if not validation.range_applies(
+            http.headers.get(hdrs.IF_RANGE), stored.headers, stored.times.received
+        ):
+            return None
+        try:
+            spans = ranges.resolve(asked, length)
+        except ranges.UnsatisfiableError:
+            headers[hdrs.CONTENT_RANGE] = f"bytes */{length}"
+            headers.popall(hdrs.CONTENT_TYPE, None)
+            return web.Response(status=416, headers=headers)
+        if len(spans) == 1:
+            headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
+            headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
+            pieces = _pieces(answer.reader, spans[0].first, spans[0].length)
+        else:
+            pieces = _multipart(answer.reader, spans, length, headers)
+        return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
+
+    async def _stream(
+        self, http: web.Request, response: web.StreamResponse, pieces: AsyncIterator[bytes | memoryview]
+    ) -> web.StreamResponse:
+        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
+        sent, so that
+        a body that breaks at once becomes an error rather than a broken answer.
+        """
+        piece = await anext(pieces, None)
+        await response.prepare(http)
+        try:
+            while piece is not None:
+                async with asyncio.timeout(self.send_timeout):
+                    await response.write(piece)
+                piece = await anext(pieces, None)
+        except (OriginError, TruncatedBodyError, TimeoutError) as error:
+            _break_off(http)
+            raise ConnectionAbortedError(type(error).__name__) from error
+        except asyncio.CancelledError:
+            _break_off(http)
+            raise
+        await response.write_eof()
+        return response
+
+
+def _break_off(http: web.Request) -> None:
+    """Resets the connection, so that no client takes a part for the whole."""
+    if http.transport is not None:
+        http.transport.abort()
+
+
+def empty(
+    status: HTTPStatus, outcome: Outcome = Outcome.REFUSED, headers: dict[str, str] | None = None
+) -> web.Response:
+    """An answer of the edge itself, without a body."""
+    fields = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(outcome), **(headers or {})}
+    return web.Response(status=status, headers=fields)
+
+
+def failure(status: int, sentence: str) -> web.Response:
+    """Static objects with external storage: an internal failure has the error's status, or 500."""
+    headers = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(Outcome.FAILED)}
+    headers[hdrs.CACHE_CONTROL] = "no-store"
+    return web.Response(status=status, headers=headers, text=f"{sentence}\n")
+
+
+def options(preflight: bool) -> web.Response:
+    """A CORS preflight gets what it asks about, any other OPTIONS the methods."""
+    if not preflight:
+        return empty(HTTPStatus.OK, headers={hdrs.ALLOW: ALLOWED_METHODS})
+    return empty(
+        HTTPStatus.OK,
+        headers={
+            hdrs.ACCESS_CONTROL_ALLOW_METHODS: ALLOWED_METHODS,
+            hdrs.ACCESS_CONTROL_ALLOW_HEADERS: (
+                "If-Modified-Since, If-None-Match, If-Range, Range, X-Csrf-Token, X-Requested-With"
+            ),
+            hdrs.ACCESS_CONTROL_MAX_AGE: "86400",
+        },
+    )
+
+
+def _decorate(headers: CIMultiDict[str], request: EdgeRequest) -> None:
+    headers.update(ALWAYS)
+    headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+    headers.setdefault(hdrs.SERVER, SERVER)
+    if request.token is not None:
+        # The URL holds a token: no cache behind the edge may keep it for others.
+        headers[hdrs.CACHE_CONTROL] = "private, no-cache"
+        headers.popall(targeted.FIELD, None)
+
+
+def _not_modified(headers: CIMultiDict[str]) -> web.Response:
+    """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
+    for name in (hdrs.CONTENT_LENGTH, hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.CONTENT_RANGE):
+        headers.popall(name, None)
+    return web.Response(status=304, headers=headers)
+
+
+async def _finished(http: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    await response.prepare(http)
+    await response.write_eof()
+    return response
+
+
+async def _pieces(reader: Reader, first: int, length: int | None) -> AsyncIterator[bytes | memoryview]:
+    """`length` bytes from `first`, or all of them."""
+    sent = 0
+    while length is None or sent < length:
+        piece = await reader.read(first + sent, BLOCK if length is None else min(BLOCK, length - sent))
+        if not piece:
+            if length is None:
+                return
+            raise TruncatedBodyError
+        sent += len(piece)
+        yield piece
+
+
+def _multipart(
+    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
+) -> AsyncIterator[bytes | memoryview]:
+    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
+    boundary = secrets.token_hex(16)
+    type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
+    heads = [
+        f"--{boundary}\r\nContent-Type: {type_}\r\n"
+        f"Content-Range: {ranges.content_range(span, length)}\r\n\r\n"
+        for span in spans
+    ]
+    end = f"--{boundary}--\r\n"
+    total = sum(span.length + len(head) + 2 for span, head in zip(spans, heads, strict=True)) + len(end)
+    headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
+    headers[hdrs.CONTENT_LENGTH] = str(total)
+
+    async def pieces() -> AsyncIterator[bytes | memoryview]:
+        for span, head in zip(spans, heads, strict=True):
+            yield head.encode()
+            async for piece in _pieces(reader, span.first, span.length):
+                yield piece
+            yield b"\r\n"
+        yield end.encode()
+
+    return pieces()

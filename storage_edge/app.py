@@ -1,0 +1,118 @@
+"""The one place where the edge's parts are joined."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+from aiohttp import web
+
+from common import operations
+from storage_edge import handlers
+from storage_edge.answers import Sender
+from storage_edge.cache import Cache, CacheOptions
+from storage_edge.metrics import Metrics
+from storage_edge.origin import Origin
+from storage_edge.request_rules import Rules
+from storage_edge.settings import Settings
+from storage_edge.store import Store
+
+ORIGIN = web.AppKey("origin", Origin)
+#: Seconds between two reports of used responses to the disk tier.
+USE_INTERVAL = 10.0
+#: Largest body of a purge.
+MAX_PURGE_BYTES = 4 * 1024 * 1024
+
+
+def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> web.Application:
+    """The edge as an application; `clock` gives seconds since 1970."""
+    app = web.Application(client_max_size=MAX_PURGE_BYTES)
+    app[handlers.RULES] = Rules(
+        forward_all=settings.forward_all_headers, client_directives=settings.client_directives
+    )
+    app[handlers.METRICS] = Metrics()
+    app[handlers.SENDER] = Sender(clock, settings.send_timeout)
+
+    async def parts(app: web.Application) -> AsyncIterator[None]:
+        async with _origin(settings) as origin:
+            with _directory(settings) as directory:
+                store = _store(settings, directory)
+                cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS])
+                app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+                _watch(app[handlers.METRICS], store)
+                reporter = asyncio.create_task(_report_uses(store))
+                yield
+                reporter.cancel()
+                await cache.close()
+                await store.close()
+
+    async def origin_answers() -> None:
+        await app[ORIGIN].check()
+
+    app.cleanup_ctx.append(parts)
+    app.add_routes(operations.routes(app[handlers.METRICS].registry, {"origin": origin_answers}))
+    purge_token = settings.read_purge_token()
+    if purge_token:
+        app[handlers.PURGE_TOKEN] = purge_token
+        app.router.add_post("/-/purge", handlers.purge)
+    app.router.add_route("*", "/-/{path:.*}", _not_found)
+    app.router.add_route("*", "/{path:.*}", handlers.static_object)
+    return app
+
+
+async def _not_found(_request: web.Request) -> web.Response:
+    return web.json_response({"error": "404 Not Found"}, status=404)
+
+
+def _origin(settings: Settings) -> Origin:
+    return Origin(
+        settings.origin_url,
+        storage_token=settings.read_storage_token(),
+        token_headers=settings.token_headers,
+        connections=settings.origin_connections,
+        timeout=settings.origin_timeout,
+    )
+
+
+def _store(settings: Settings, directory: Path) -> Store:
+    return Store(
+        directory,
+        memory_bytes=settings.memory_bytes,
+        memory_object_bytes=settings.memory_object_bytes,
+        disk_bytes=settings.disk_bytes,
+    )
+
+
+def _options(settings: Settings) -> CacheOptions:
+    return CacheOptions(
+        private_grace=settings.private_grace,
+        negative_seconds=settings.negative_seconds,
+        stale_when_unreachable=settings.stale_when_unreachable,
+    )
+
+
+@contextlib.contextmanager
+def _directory(settings: Settings) -> Iterator[Path]:
+    if settings.data_dir is not None:
+        yield settings.data_dir
+        return
+    directory = Path(tempfile.mkdtemp(prefix="storage-edge-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _watch(metrics: Metrics, store: Store) -> None:
+    metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
+    metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
+    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: store.evicted)
+
+
+async def _report_uses(store: Store) -> None:
+    while True:
+        await asyncio.sleep(USE_INTERVAL)
+        await store.flush_uses()

@@ -1,0 +1,357 @@
+"""The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine
+share.
+
+All methods block; `Store` calls them from one worker thread.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import sqlite3
+import struct
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import attrs
+import structlog
+
+from storage_edge.bodies import FileBody, Spool
+from storage_edge.purges import Purge
+from storage_edge.stored import Stored, selection_from_key, selection_key
+
+log = structlog.get_logger(__name__)
+
+#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for
+#: it.
+LARGE_PART: Final = 1 / 16
+_SCHEMA_VERSION: Final = "1"
+_EPOCH = struct.Struct("=Q")
+
+
+class DiskTier:
+    """Files below `directory`, at most `budget` bytes of them."""
+
+    def __init__(self, directory: Path, budget: int) -> None:
+        self._root = directory / f"v{_SCHEMA_VERSION}"
+        self._budget = budget
+        self._verified: set[str] = set()
+        #: Bodies that this process has evicted, and bytes of all bodies when it last looked.
+        self.evicted = self.size = 0
+        try:
+            for part in ("objects", "incoming"):
+                (self._root / part).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SystemExit(f"The data directory {directory} cannot be written: {error.strerror}.") from None
+        self._index = _open_index(self._root / "index.sqlite3")
+        self._lock, self.incoming = _own_incoming(self._root / "incoming")
+        self._epoch_file = _open_epoch(self._root / "epoch")
+        with self._transaction() as index:
+            _EPOCH.pack_into(self._epoch_file, 0, _last_epoch(index))
+        self._sweep()
+
+    def close(self) -> None:
+        """Closes the index; what arrives still is lost."""
+        self._index.close()
+        self._epoch_file.close()
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        os.close(self._lock)
+
+    @property
+    def epoch(self) -> int:
+        """Purges that the processes of this directory have seen; cheap enough to ask at every request."""
+        return int(_EPOCH.unpack_from(self._epoch_file, 0)[0])
+
+    def find(self, target: str) -> list[Stored]:
+        """All responses stored under a target, their files there, complete and checked once per process."""
+        rows = self._index.execute(
+            "SELECT selected, digest, size, epoch, stale, response FROM responses JOIN bodies USING (digest)"
+            " WHERE target = ?",
+            (target,),
+        ).fetchall()
+        found = []
+        for selected, digest, size, epoch, stale, response in rows:
+            if not self._is_intact(digest, size):
+                self._forget_body(digest)
+                continue
+            found.append(
+                Stored.from_json(
+                    response,
+                    target=target,
+                    selected=selection_from_key(selected),
+                    epoch=epoch,
+                    body=FileBody(self._path(digest), size),
+                    stale=bool(stale),
+                )
+            )
+        return found
+
+    def save(self, stored: Stored, spool: Spool, *, wanted_again: bool) -> FileBody | None:
+        """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
+
+        `wanted_again` says that the object has been asked for before, which lets a large one displace others.
+        """
+        size, digest = spool.size, spool.digest
+        if size > self._budget:
+            return None
+        with self._transaction() as index:
+            if _is_purged(index, stored):
+                return None
+            if not _has_body(index, digest):
+                if not self._make_room(
+                    index, size, displace=wanted_again or size <= self._budget * LARGE_PART
+                ):
+                    return None
+                self._path(digest).parent.mkdir(exist_ok=True)
+                spool.move_to(self._path(digest))
+                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, time.time()))
+            self._verified.add(digest)
+            _put(index, stored, digest)
+        return FileBody(self._path(digest), size)
+
+    def update(self, stored: Stored) -> None:
+        """Replaces the fields of a response whose bytes stay the same (304, HEAD)."""
+        with self._transaction() as index:
+            row = index.execute(
+                "SELECT digest FROM responses WHERE target = ? AND selected = ?",
+                (stored.target, selection_key(stored.selected)),
+            ).fetchone()
+            if row is not None and not _is_purged(index, stored):
+                _put(index, stored, row[0])
+
+    def remove(self, stored: Stored) -> None:
+        """Drops one response."""
+        with self._transaction() as index:
+            index.execute(
+                "DELETE FROM responses WHERE target = ? AND selected = ?",
+                (stored.target, selection_key(stored.selected)),
+            )
+
+    def touch(self, targets: Iterable[str]) -> None:
+        """Notes the use of responses, for eviction."""
+        now = time.time()
+        with self._transaction() as index:
+            index.executemany(
+                "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
+                [(now, target) for target in targets],
+            )
+
+    def purge(self, purge: Purge) -> tuple[int, int]:
+        """Carries out a purge for all processes of this directory; its epoch and the number of responses hit.
+
+        When it returns, the purge survives a crash of the machine.
+        """
+        self._index.execute("PRAGMA synchronous = FULL")
+        try:
+            with self._transaction() as index:
+                cursor = index.execute("INSERT INTO purges (purge) VALUES (?)", (_purge_to_json(purge),))
+                epoch = int(cursor.lastrowid or 0)
+                ids = _concerned(index, purge)
+                statement = (
+                    "UPDATE responses SET stale = 1 WHERE id = ?"
+                    if purge.soft
+                    else "DELETE FROM responses WHERE id = ?"
+                )
+                index.executemany(statement, [(id_,) for id_ in ids])
+                index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - 4 * 4096,))
+            _EPOCH.pack_into(self._epoch_file, 0, epoch)
+        finally:
+            self._index.execute("PRAGMA synchronous = NORMAL")
+        return epoch, len(ids)
+
+    def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
+        """Purges of any process after `epoch`."""
+        with contextlib.closing(_connect(self._root / "index.sqlite3")) as reader:
+            rows = reader.execute(
+                "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
+            ).fetchall()
+        return [(number, _purge_from_json(text)) for number, text in rows]
+
+    def _path(self, digest: str) -> Path:
+        return self._root / "objects" / digest[:2] / digest[2:]
+
+    def _is_intact(self, digest: str, size: int) -> bool:
+        path = self._path(digest)
+        try:
+            if path.stat().st_size != size:
+                return False
+            if digest not in self._verified:
+                with path.open("rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                        return False
+                self._verified.add(digest)
+        except OSError:
+            return False
+        return True
+
+    def _forget_body(self, digest: str) -> None:
+        self._verified.discard(digest)
+        with self._transaction() as index:
+            index.execute("DELETE FROM bodies WHERE digest = ?", (digest,))
+
+    def _make_room(self, index: sqlite3.Connection, size: int, *, displace: bool) -> bool:
+        used = int(index.execute("SELECT bytes FROM totals").fetchone()[0])
+        if used + size > self._budget and not displace:
+            return False
+        while used + size > self._budget:
+            oldest = index.execute("SELECT digest, size FROM bodies ORDER BY used LIMIT 1").fetchone()
+            if oldest is None:
+                return False
+            index.execute("DELETE FROM bodies WHERE digest = ?", (oldest[0],))
+            used -= oldest[1]
+            self.evicted += 1
+        return True
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process
+        can
+        bring such a body back in between.
+        """
+        self._index.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._index
+            for (digest,) in self._index.execute("DELETE FROM garbage RETURNING digest").fetchall():
+                if not _has_body(self._index, digest):
+                    self._path(digest).unlink(missing_ok=True)
+            self.size = int(self._index.execute("SELECT bytes FROM totals").fetchone()[0])
+        except BaseException:
+            self._index.execute("ROLLBACK")
+            raise
+        self._index.execute("COMMIT")
+
+    def _sweep(self) -> None:
+        """Deletes files that a killed process left without a row."""
+        for directory in (self._root / "objects").iterdir():
+            with self._transaction() as index:
+                for path in directory.iterdir():
+                    if not _has_body(index, directory.name + path.name):
+                        path.unlink(missing_ok=True)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    index.execute("PRAGMA foreign_keys = ON")
+    index.execute("PRAGMA synchronous = NORMAL")
+    return index
+
+
+def _open_index(path: Path) -> sqlite3.Connection:
+    schema = resources.files("storage_edge").joinpath("index.sql").read_text(encoding="utf-8")
+    try:
+        index = _connect(path)
+        index.execute("PRAGMA journal_mode = WAL")
+        index.executescript(schema)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        log.warning("The cache index cannot be read; starting with an empty cache.")
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        return _open_index(path)
+    return index
+
+
+def _own_incoming(directory: Path) -> tuple[int, Path]:
+    """A directory for bodies that arrive at this process, and the lock that says that it lives.
+
+    Directories of processes that live no more are removed.
+    """
+    for other in directory.iterdir():
+        descriptor = os.open(other, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(other, ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+    own = Path(tempfile.mkdtemp(dir=directory))
+    lock = os.open(own, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock, own
+
+
+def _open_epoch(path: Path) -> mmap.mmap:
+    with path.open("a+b") as file:
+        if file.tell() < _EPOCH.size:
+            file.truncate(_EPOCH.size)
+        return mmap.mmap(file.fileno(), _EPOCH.size)
+
+
+def _last_epoch(index: sqlite3.Connection) -> int:
+    row = index.execute("SELECT seq FROM sqlite_sequence WHERE name = 'purges'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _has_body(index: sqlite3.Connection, digest: str) -> bool:
+    return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
+
+
+def _put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
+    ((id_,),) = index.execute(
+        "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (target, selected) DO UPDATE SET digest = excluded.digest, epoch = excluded.epoch,"
+        " stale = excluded.stale, response = excluded.response RETURNING id",
+        (
+            stored.target,
+            selection_key(stored.selected),
+            digest,
+            stored.epoch,
+            stored.stale,
+            stored.to_json(),
+        ),
+    ).fetchall()
+    index.execute("DELETE FROM response_keys WHERE response = ?", (id_,))
+    index.executemany(
+        "INSERT INTO response_keys VALUES (?, ?)", [(key, id_) for key in sorted(stored.surrogate_keys)]
+    )
+
+
+def _is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
+    """Whether any purge, of any process, since the response's origin request concerns it."""
+    rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
+    return any(
+        _purge_from_json(text).matches(stored.target, stored.surrogate_keys) for (text,) in rows.fetchall()
+    )
+
+
+def _concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
+    ids: set[int] = set()
+    for key in purge.keys:
+        ids.update(
+            row[0] for row in index.execute("SELECT response FROM response_keys WHERE key = ?", (key,))
+        )
+    for url in purge.urls:
+        ids.update(row[0] for row in index.execute("SELECT id FROM responses WHERE target = ?", (url,)))
+    for prefix in purge.prefixes:
+        ids.update(
+            row[0]
+            for row in index.execute(
+                "SELECT id FROM responses WHERE target >= :prefix"
+                " AND substr(target, 1, length(:prefix)) = :prefix",
+                {"prefix": prefix},
+            )
+        )
+    return ids
+
+
+def _purge_to_json(purge: Purge) -> str:
+    return json.dumps({**attrs.asdict(purge), "keys": sorted(purge.keys), "urls": sorted(purge.urls)})
+
+
+def _purge_from_json(text: str) -> Purge:
+    kept = json.loads(text)
+    return Purge(
+        keys=frozenset(kept["keys"]),
+        urls=frozenset(kept["urls"]),
+        prefixes=tuple(kept["prefixes"]),
+        soft=kept["soft"],
+    )

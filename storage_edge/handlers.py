@@ -1,0 +1,99 @@
+"""The edge's routes: static objects on every path, and purges."""
+
+import asyncio
+import hmac
+
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
+
+from common.logs import redact
+from storage_edge import answers, purges, request_rules
+from storage_edge.answers import Sender
+from storage_edge.bodies import TruncatedBodyError
+from storage_edge.cache import Cache
+from storage_edge.metrics import Metrics
+from storage_edge.origin import OriginError
+from storage_edge.request_rules import Refusal, Rules
+from storage_edge.store import Store
+
+log = structlog.get_logger(__name__)
+
+RULES = web.AppKey("rules", Rules)
+CACHE = web.AppKey("cache", Cache)
+STORE = web.AppKey("store", Store)
+SENDER = web.AppKey("sender", Sender)
+METRICS = web.AppKey("metrics", Metrics)
+PURGE_TOKEN = web.AppKey("purge_token", str)
+
+
+async def static_object(http: web.Request) -> web.StreamResponse:
+    """Static objects with external storage: GET and HEAD from the cache or the origin, OPTIONS by the edge
+    itself.
+
+    A failure has the error's status, or 500.
+    """
+    if http.method == "OPTIONS":
+        return answers.options(preflight=request_rules.is_preflight(http.headers))
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    metrics = http.app[METRICS]
+    if isinstance(request, Refusal):
+        metrics.refused(request.status)
+        allow = {"Allow": request_rules.ALLOWED_METHODS} if request.status == 405 else None
+        return answers.empty(request.status, headers=allow)
+    try:
+        answer = await http.app[CACHE].answer(request)
+        metrics.answered(request.kind, answer.outcome)
+        return await http.app[SENDER].send(http, request, answer)
+    except OriginError as error:
+        status, sentence = error.status, str(error)
+    except TruncatedBodyError:
+        status, sentence = 502, "The origin stopped before the end of its answer."
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception:
+        log.exception("request failed", target=request.target)
+        status, sentence = 500, "The edge failed."
+    metrics.failed(status)
+    return answers.failure(status, sentence)
+
+
+async def purge(http: web.Request) -> web.Response:
+    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged":
+    n}`.
+
+    401 without the purge token, 400 for a body that is not such a document. When it has answered, nothing
+    that was stored before is served any more.
+    """
+    scheme, _, given = http.headers.get("Authorization", "").partition(" ")
+    right = hmac.compare_digest(given.strip().encode(errors="replace"), http.app[PURGE_TOKEN].encode())
+    if scheme.lower() != "bearer" or not right:
+        return web.json_response({"message": "401 Unauthorized"}, status=401)
+    try:
+        wanted = purges.parse(orjson.loads(await http.read()))
+    except orjson.JSONDecodeError:
+        return web.json_response({"error": "The body is not JSON."}, status=400)
+    except purges.PurgeRequestError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    count = await http.app[STORE].purge(wanted)
+    http.app[METRICS].purged.inc(count)
+    log.info("purged", responses=count, soft=wanted.soft)
+    return web.json_response({"purged": count})
+
+
+class AccessLog(AbstractAccessLogger):
+    """One line for one request, without tokens."""
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        """`time` is seconds since the request came in."""
+        log.info(
+            "request",
+            method=request.method,
+            target=redact(request.raw_path),
+            status=response.status,
+            cache=response.headers.get("Cache-Status"),
+            bytes=response.body_length,
+            seconds=round(time, 6),
+            remote=request.remote,
+        )

@@ -1,0 +1,52 @@
+-- The disk tier's index. Processes that share a data directory share this file.
+CREATE TABLE IF NOT EXISTS bodies (
+    digest    TEXT PRIMARY KEY,           -- SHA-256 of the bytes; names the file
+    size      INTEGER NOT NULL,
+    used      REAL NOT NULL               -- last use, seconds since 1970; the oldest is evicted first
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS bodies_by_use ON bodies (used);
+
+CREATE TABLE IF NOT EXISTS responses (
+    id        INTEGER PRIMARY KEY,
+    target    TEXT NOT NULL,              -- canonical request target without the token
+    selected  TEXT NOT NULL,              -- what of the request selects this response (Vary)
+    digest    TEXT NOT NULL REFERENCES bodies ON DELETE CASCADE,
+    epoch     INTEGER NOT NULL,           -- purges that had happened when its origin request began
+    stale     INTEGER NOT NULL DEFAULT 0, -- set by a soft purge
+    response  TEXT NOT NULL,              -- JSON: status, fields, times, policy
+    UNIQUE (target, selected)
+);
+CREATE INDEX IF NOT EXISTS responses_by_digest ON responses (digest);
+
+CREATE TABLE IF NOT EXISTS response_keys (
+    key       TEXT NOT NULL,              -- surrogate key
+    response  INTEGER NOT NULL REFERENCES responses ON DELETE CASCADE,
+    PRIMARY KEY (key, response)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS response_keys_by_response ON response_keys (response);
+
+CREATE TABLE IF NOT EXISTS purges (
+    epoch     INTEGER PRIMARY KEY AUTOINCREMENT,
+    purge     TEXT NOT NULL               -- JSON, as it came in
+);
+
+-- Bodies whose files are to be deleted before the transaction ends.
+CREATE TABLE IF NOT EXISTS garbage (digest TEXT PRIMARY KEY) WITHOUT ROWID;
+
+-- Bytes of all bodies, so that the budget is checked without reading them all.
+CREATE TABLE IF NOT EXISTS totals (bytes INTEGER NOT NULL);
+INSERT INTO totals SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
+CREATE TRIGGER IF NOT EXISTS body_added AFTER INSERT ON bodies
+BEGIN UPDATE totals SET bytes = bytes + NEW.size; END;
+CREATE TRIGGER IF NOT EXISTS body_removed AFTER DELETE ON bodies
+BEGIN
+    UPDATE totals SET bytes = bytes - OLD.size;
+    INSERT OR IGNORE INTO garbage VALUES (OLD.digest);
+END;
+-- A body without a response is of no use to anybody.
+CREATE TRIGGER IF NOT EXISTS response_removed AFTER DELETE ON responses
+WHEN NOT EXISTS (SELECT 1 FROM responses WHERE digest = OLD.digest)
+BEGIN DELETE FROM bodies WHERE digest = OLD.digest; END;
+CREATE TRIGGER IF NOT EXISTS response_moved AFTER UPDATE OF digest ON responses
+WHEN OLD.digest <> NEW.digest AND NOT EXISTS (SELECT 1 FROM responses WHERE digest = OLD.digest)
+BEGIN DELETE FROM bodies WHERE digest = OLD.digest; END;

@@ -1,0 +1,146 @@
+"""The one client session: requests to the service in whose name the edge answers."""
+
+import ssl
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+import structlog
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from storage_edge.settings import TokenHeaders
+
+log = structlog.get_logger(__name__)
+
+VIA: Final = "1.1 forgelet-edge"
+#: Idle connections are given up before common servers do so, because a request that meets a closing
+#: connection is lost: the edge never sends a request twice.
+IDLE_SECONDS: Final = 4.0
+
+
+class OriginError(Exception):
+    """The origin did not answer; `status` is what the client gets."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class OriginResponse:
+    """A response whose body has not been read yet. It has to be read to its end or closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.reason = response.reason or ""
+        self.headers = _readable(response.headers)
+
+    @property
+    def length(self) -> int | None:
+        """The Content-Length, where there is one."""
+        return self._response.content_length
+
+    @property
+    def has_known_end(self) -> bool:
+        """Whether a body that stops too early can be told from a whole one (RFC 9112 section 8)."""
+        chunked = "chunked" in self._response.headers.get("Transfer-Encoding", "").lower()
+        return chunked or self.length is not None or self.status == 204
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises `OriginError` when it ends too early."""
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise OriginError(502, "The origin stopped before the end of its answer.") from error
+        finally:
+            self._response.release()
+
+    def close(self) -> None:
+        """Gives up the rest of the body, and the connection with it if there is a rest."""
+        self._response.release()
+
+
+class Origin:
+    """Asks the service for objects, with the storage's token and the user's."""
+
+    def __init__(
+        self,
+        url: URL,
+        *,
+        storage_token: str,
+        token_headers: TokenHeaders,
+        connections: int,
+        timeout: float,
+    ) -> None:
+        self._base = str(url).rstrip("/")
+        self._token_headers = token_headers
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=connections,
+                keepalive_timeout=IDLE_SECONDS,
+                ssl=ssl.create_default_context() if url.scheme == "https" else True,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=timeout, sock_connect=timeout, sock_read=timeout
+            ),
+            auto_decompress=False,
+            skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
+            headers={token_headers.storage: storage_token, "Via": VIA} if storage_token else {"Via": VIA},
+            read_bufsize=2**18,
+            max_line_size=32_768,
+            max_field_size=32_768,
+        )
+        # aiohttp repeats a request whose connection died before the answer; a cache in front of the
+        # origin must not, and there is no public switch.
+        self._session._retry_connection = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def ask(
+        self, method: str, target: str, *, token: str | None, headers: dict[str, str]
+    ) -> OriginResponse:
+        """One request, never repeated and no redirect followed; raises `OriginError` when no answer comes."""
+        if token is not None:
+            headers = {**headers, self._token_headers.user: token}
+        url = URL(self._base + target, encoded=True)
+        try:
+            response = await self._session.request(method, url, headers=headers, allow_redirects=False)
+        except TimeoutError as error:
+            log.warning("origin did not answer in time", target=target)
+            raise OriginError(504, "The origin did not answer in time.") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.warning("origin could not be reached", target=target, reason=type(error).__name__)
+            raise OriginError(502, "The origin could not be reached.") from error
+        return OriginResponse(response)
+
+    async def check(self) -> None:
+        """Raises `OriginError` unless the origin says that it is alive."""
+        response = await self.ask("GET", "/-/liveness", token=None, headers={})
+        response.close()
+        if response.status != 200:
+            raise OriginError(502, f"The origin's liveness is {response.status}.")
+
+
+def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Field values that can be sent on: what is not UTF-8 is read as ISO 8859-1 (RFC 9110 section 5.5)."""
+    if all(value.isascii() for value in headers.values()):
+        return headers
+    return CIMultiDictProxy(CIMultiDict((name, _latin(value)) for name, value in headers.items()))
+
+
+def _latin(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogateescape").decode("latin-1")
+    return value

@@ -1,0 +1,130 @@
+"""Purges: what must not be served any more, and the order of purges and stores."""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Final
+
+import attrs
+import cattrs
+
+from common import static_paths
+
+#: Purges that are remembered; what began before the oldest of them is not stored.
+REMEMBERED: Final = 4096
+
+
+class PurgeRequestError(ValueError):
+    """The body of a purge is not what it should be; the text says what is wrong."""
+
+
+@attrs.frozen
+class Purge:
+    """What one purge concerns: surrogate keys, exact targets, and targets that start with a prefix.
+
+    A soft one makes responses stale instead of dropping them.
+    """
+
+    keys: frozenset[str] = frozenset()
+    urls: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    soft: bool = False
+
+    def matches(self, target: str, surrogate_keys: Collection[str]) -> bool:
+        """Whether a response stored under this target and with these surrogate keys is concerned."""
+        return (
+            target in self.urls
+            or (bool(self.prefixes) and target.startswith(self.prefixes))
+            or not self.keys.isdisjoint(surrogate_keys)
+        )
+
+
+@attrs.frozen
+class _PurgeBody:
+    keys: list[str] = attrs.field(factory=list)
+    urls: list[str] = attrs.field(factory=list)
+    prefixes: list[str] = attrs.field(factory=list)
+    soft: bool = False
+
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+@_converter.register_structure_hook
+def _strict_str(value: object, _type: type[str]) -> str:
+    if not isinstance(value, str) or not value or "\0" in value or not value.isprintable():
+        raise ValueError
+    return value
+
+
+@_converter.register_structure_hook
+def _strict_bool(value: object, _type: type[bool]) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def parse(document: object) -> Purge:
+    """Reads the JSON document of `POST /-/purge`; raises `PurgeRequestError`.
+
+    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a
+    slash.
+    """
+    if not isinstance(document, dict) or any(
+        not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")
+    ):
+        raise PurgeRequestError(
+            "The body is a JSON object with lists keys, urls, prefixes and a boolean soft."
+        )
+    try:
+        body = _converter.structure(document, _PurgeBody)
+    except Exception as error:
+        raise PurgeRequestError(
+            "The body is a JSON object with lists of strings keys, urls, prefixes and a boolean soft."
+        ) from error
+    if any(not prefix.startswith("/") for prefix in body.prefixes):
+        raise PurgeRequestError("A prefix is a path that begins with a slash.")
+    return Purge(
+        keys=frozenset(body.keys),
+        urls=frozenset(_target(url) for url in body.urls),
+        prefixes=tuple(body.prefixes),
+        soft=body.soft,
+    )
+
+
+def _target(url: str) -> str:
+    _, scheme, rest = url.partition("://")
+    path = f"/{rest.partition('/')[2]}" if scheme else url
+    try:
+        return static_paths.parse(path).target
+    except static_paths.StaticPathError as error:
+        raise PurgeRequestError(f"A URL cannot be purged: {error}.") from None
+
+
+class Ledger:
+    """The purges of this edge in their order; `epoch` counts them.
+
+    A response carries the epoch at which its origin request began; it may be stored or joined only if no
+    purge since then concerns it.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
+        self._recent: deque[tuple[int, Purge]] = deque(maxlen=REMEMBERED)
+
+    def record(self, epoch: int, purge: Purge) -> None:
+        """Adds the purge that made `epoch`."""
+        self.epoch = epoch
+        self._recent.append((epoch, purge))
+
+    def since(self, epoch: int) -> list[Purge] | None:
+        """The purges after `epoch`; None when some of them are not remembered."""
+        if epoch >= self.epoch:
+            return []
+        if not self._recent or self._recent[0][0] > epoch + 1:
+            return None
+        return [purge for number, purge in self._recent if number > epoch]
+
+    def is_concerned(self, epoch: int, target: str, surrogate_keys: Collection[str]) -> bool:
+        """Whether a purge since `epoch` concerns a response, or might."""
+        purges = self.since(epoch)
+        return purges is None or any(purge.matches(target, surrogate_keys) for purge in purges)

@@ -1,0 +1,118 @@
+"""What the edge makes of an incoming request: the origin request and its place in the cache, or a refusal."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+from multidict import CIMultiDictProxy
+
+from common import static_paths
+from storage_edge.rules import reuse, selection, storing
+from storage_edge.rules.reuse import RequestDirectives
+
+ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
+
+#: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers
+#: them.
+_OWN_FIELDS = storing.HOP_BY_HOP | {
+    "content-length",
+    "expect",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "range",
+}
+
+
+@attrs.frozen
+class Refusal:
+    """The request goes no further: answered with this status and an empty body."""
+
+    status: HTTPStatus
+    reason: str
+
+
+@attrs.frozen
+class EdgeRequest:
+    """A GET or HEAD for a static object, as the cache sees it.
+
+    `target` is the canonical request target, which is both what the origin is asked for and the cache key.
+    `token` is the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
+    response can only vary on these.
+    """
+
+    method: str
+    target: str
+    kind: static_paths.Kind
+    token: str | None = attrs.field(default=None, repr=False)
+    forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    directives: RequestDirectives = reuse.NOTHING_ASKED
+
+    @property
+    def facts(self) -> storing.RequestFacts:
+        """What of it decides about storing the response."""
+        return storing.RequestFacts(
+            has_token=self.token is not None,
+            has_credentials="authorization" in self.forwarded,
+            no_store=self.directives.no_store,
+        )
+
+
+@attrs.frozen
+class Rules:
+    """The operator's choices about requests.
+
+    Only what `forward_all` lets through goes upstream beside the edge's own fields: no client's cookies,
+    credentials or invented headers can change what is stored for others.
+    """
+
+    forward_all: bool = False
+    client_directives: bool = True
+
+    def read(self, method: str, target: str, headers: CIMultiDictProxy[str]) -> EdgeRequest | Refusal:
+        """Static objects with external storage: 400 for what is no static object, 405 for other methods."""
+        if method not in {"GET", "HEAD"}:
+            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
+        try:
+            path = static_paths.parse(origin_form(target))
+        except static_paths.StaticPathError as error:
+            return Refusal(HTTPStatus.BAD_REQUEST, str(error))
+        cache_control = headers.getall("Cache-Control", []) if self.client_directives else []
+        return EdgeRequest(
+            method=method,
+            target=path.target,
+            kind=path.kind,
+            token=path.token,
+            forwarded=_end_to_end(headers) if self.forward_all else {},
+            directives=reuse.request_directives(cache_control),
+        )
+
+
+def origin_form(target: str) -> str:
+    """A request target without scheme and host, if a client sent the absolute form (RFC 9112 3.2.2)."""
+    for scheme in ("http://", "https://"):
+        if target[: len(scheme)].lower() == scheme:
+            return "/" + target[len(scheme) :].partition("/")[2]
+    return target
+
+
+def is_preflight(headers: CIMultiDictProxy[str]) -> bool:
+    """Whether an OPTIONS request is a CORS preflight: all three fields are present."""
+    names = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
+    return all(name in headers for name in names)
+
+
+def _end_to_end(headers: CIMultiDictProxy[str]) -> dict[str, str]:
+    joined = selection.combined(headers)
+    listed = {name.strip().lower() for name in joined.get("connection", "").split(",")}
+    return {
+        name: value
+        for name, value in joined.items()
+        if name not in _OWN_FIELDS
+        and name not in listed
+        and not name.endswith(("storage-token", "object-token"))
+    }

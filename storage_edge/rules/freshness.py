@@ -1,0 +1,134 @@
+"""How long a response may be reused and how old it is (RFC 9111 section 4.2)."""
+
+import math
+from typing import Final
+
+import attrs
+from multidict import CIMultiDictProxy
+
+from storage_edge.rules import fields, targeted
+
+Headers = CIMultiDictProxy[str]
+
+#: Status codes whose responses may be kept on a guess (RFC 9110 section 15.1). 206 is not stored here at all.
+HEURISTIC_STATUSES: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
+NEGATIVE_STATUSES: Final = frozenset({404, 410})
+#: Part of the time since Last-Modified for which a response is guessed to stay as it is (section 4.2.2).
+HEURISTIC_FRACTION: Final = 0.1
+HEURISTIC_MAX: Final = 86_400.0
+
+
+@attrs.frozen
+class Policy:
+    """What a response says about its own reuse. All times are seconds.
+
+    `lifetime` counts from the response's generation; `heuristic` marks a guessed one. `validate` asks for a
+    successful validation before each reuse (`no-cache`), `strict` forbids every use when stale
+    (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`). `hidden_fields` must not be reused
+    without validation (`no-cache="..."`).
+    """
+
+    lifetime: float = 0.0
+    heuristic: bool = False
+    explicit: bool = False
+    private: bool = False
+    no_store: bool = False
+    public: bool = False
+    validate: bool = False
+    strict: bool = False
+    must_understand: bool = False
+    shared_with_credentials: bool = False
+    stale_while_revalidate: float = 0.0
+    stale_if_error: float = 0.0
+    hidden_fields: frozenset[str] = frozenset()
+
+
+@attrs.frozen
+class Times:
+    """When a response was asked for and received, by our clock, and what its Date and Age said."""
+
+    requested: float
+    received: float
+    date: float
+    age: float
+
+    def current_age(self, now: float) -> float:
+        """Seconds since the response was generated or validated at the origin (section 4.2.3)."""
+        apparent = max(0.0, self.received - self.date)
+        corrected = self.age + (self.received - self.requested)
+        return max(apparent, corrected) + max(0.0, now - self.received)
+
+
+def times(headers: Headers, requested: float, received: float) -> Times:
+    """`Times` of a response just received; without a valid Date its receipt counts (RFC 9110 6.6.1)."""
+    date = fields.http_date(headers.get("Date"), received)
+    return Times(
+        requested=requested,
+        received=received,
+        date=received if date is None else date,
+        age=float(fields.age_value(headers.getall("Age", []))),
+    )
+
+
+def policy(status: int, headers: Headers, received: float, negative_lifetime: float = 0.0) -> Policy:
+    """Reads CDN-Cache-Control, or else Cache-Control and Expires, of a response (RFC 9213 2.2, RFC 9111
+    5.2.2, 5.3).
+
+    `private` counts wherever it stands. `negative_lifetime` is given to 404 and 410 without a lifetime of
+    their own.
+    """
+    plain = fields.directives(headers.getall("Cache-Control", []))
+    for_us = targeted.directives(headers.getall(targeted.FIELD, []))
+    given = plain if for_us is None else for_us
+    lifetime = _explicit_lifetime(given, None if for_us is not None else headers, received)
+    public = "public" in given
+    heuristic = lifetime is None
+    if lifetime is None:
+        lifetime = _guessed_lifetime(status, headers, received, public=public, negative=negative_lifetime)
+    hidden_fields = frozenset(name.lower() for name in fields.members([given.get("no-cache") or ""]))
+    validate = "no-cache" in given and not hidden_fields
+    return Policy(
+        lifetime=lifetime,
+        heuristic=heuristic,
+        explicit=not heuristic,
+        private="private" in plain or "private" in given,
+        no_store="no-store" in given,
+        public=public,
+        validate=validate,
+        strict=validate or any(name in given for name in ("must-revalidate", "proxy-revalidate", "s-maxage")),
+        must_understand="must-understand" in given,
+        shared_with_credentials=any(name in given for name in ("public", "must-revalidate", "s-maxage")),
+        stale_while_revalidate=_allowance(given, "stale-while-revalidate"),
+        stale_if_error=_allowance(given, "stale-if-error"),
+        hidden_fields=hidden_fields,
+    )
+
+
+def _explicit_lifetime(given: fields.Directives, headers: Headers | None, received: float) -> float | None:
+    """Section 4.2.1; a lifetime that does not parse is none at all, so the response is stale."""
+    for name in ("s-maxage", "max-age"):
+        if name in given:
+            return float(fields.seconds(given[name]) or 0)
+    if headers is None or "Expires" not in headers:
+        return None
+    lines = headers.getall("Expires")
+    expires = fields.http_date(lines[0], received) if len(lines) == 1 else None
+    date = fields.http_date(headers.get("Date"), received)
+    return 0.0 if expires is None else max(0.0, expires - (received if date is None else date))
+
+
+def _guessed_lifetime(
+    status: int, headers: Headers, received: float, *, public: bool, negative: float
+) -> float:
+    """Section 4.2.2: part of the age at receipt, where the status code or `public` allows a guess."""
+    if status not in HEURISTIC_STATUSES and not public:
+        return 0.0
+    modified = fields.http_date(headers.get("Last-Modified"), received)
+    if modified is None:
+        return negative if status in NEGATIVE_STATUSES else 0.0
+    date = fields.http_date(headers.get("Date"), received) or received
+    return min(HEURISTIC_MAX, max(0.0, math.floor(date - modified) * HEURISTIC_FRACTION))
+
+
+def _allowance(given: fields.Directives, name: str) -> float:
+    return float(fields.seconds(given.get(name)) or 0)

@@ -1,0 +1,144 @@
+"""Settings of the storage edge."""
+
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import typed_settings
+from yarl import URL
+
+from common.logs import LogFormat
+from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
+
+OriginFlavour = Literal["service", "gitlab"]
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+
+@attrs.frozen
+class TokenHeaders:
+    """The two request headers that an origin reads: the storage's own token and the user's."""
+
+    storage: str
+    user: str
+
+
+#: Header names by origin flavour.
+TOKEN_HEADERS = {
+    "service": TokenHeaders(EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER),
+    "gitlab": TokenHeaders("X-Gitlab-External-Storage-Token", "X-Gitlab-Static-Object-Token"),
+}
+
+
+@typed_settings.settings
+class Settings:
+    """Caches repository files and archives of a service in front of which it stands.
+
+    The service's administrator sets this edge's URL and the storage token as external storage for static
+    objects.
+    """
+
+    host: str = typed_settings.option(default="127.0.0.1", help="Address to listen on.")
+    port: int = typed_settings.option(default=8081, help="Port to listen on; 0 takes a free one.")
+    reuse_port: bool = typed_settings.option(
+        default=False,
+        help="Let several edge processes share the port (SO_REUSEPORT); give them one data directory.",
+    )
+    tls_cert: Path | None = typed_settings.option(default=None, help="PEM certificate chain; turns TLS on.")
+    tls_key: Path | None = typed_settings.option(default=None, help="PEM private key of the certificate.")
+
+    origin: str = typed_settings.option(default="http://127.0.0.1:8080", help="URL of the service.")
+    origin_flavour: OriginFlavour = typed_settings.option(
+        default="service", help="Whose header names the origin reads: this service's or a real GitLab's."
+    )
+    origin_connections: int = typed_settings.option(
+        default=64, help="Most connections to the origin at one time."
+    )
+    origin_timeout: float = typed_settings.option(
+        default=60.0,
+        help="Seconds that the origin may take to connect, to answer, and between two pieces of a body.",
+    )
+    storage_token: typed_settings.SecretStr = typed_settings.secret(
+        default=typed_settings.SecretStr(""),
+        help="The external storage token that is configured in the service.",
+    )
+    storage_token_file: Path | None = typed_settings.option(
+        default=None, help="File that holds the storage token, instead of --storage-token."
+    )
+    purge_token: typed_settings.SecretStr = typed_settings.secret(
+        default=typed_settings.SecretStr(""),
+        help="Token that POST /-/purge has to carry; without one there is no such route.",
+    )
+
+    data_dir: Path | None = typed_settings.option(
+        default=None,
+        help="Directory of the disk tier; without one a temporary one that ends with the process.",
+    )
+    memory_bytes: int = typed_settings.option(default=64 * _MIB, help="Budget of the memory tier.")
+    memory_object_bytes: int = typed_settings.option(
+        default=4 * _MIB, help="Largest body that the memory tier takes; larger ones are read from disk."
+    )
+    disk_bytes: int = typed_settings.option(default=10 * _GIB, help="Budget of the disk tier.")
+
+    private_grace: float = typed_settings.option(
+        default=0.0, help="Seconds for which a user's access to a private object is not asked for again."
+    )
+    negative_seconds: float = typed_settings.option(
+        default=1.0,
+        help="How long a 404 or 410 without a lifetime of its own is kept, for requests without a token.",
+    )
+    stale_when_unreachable: float = typed_settings.option(
+        default=0.0,
+        help="Seconds for which stale public objects are served while the origin cannot be reached, "
+        "beyond what the origin allows itself (stale-if-error).",
+    )
+    client_directives: bool = typed_settings.option(
+        default=True, help="Honour Cache-Control of requests (a browser's reload asks the origin)."
+    )
+    forward_all_headers: bool = typed_settings.option(
+        default=False, help="Forward all end-to-end request headers. For conformance tests; leave it off."
+    )
+
+    max_header_bytes: int = typed_settings.option(default=8190, help="Longest request line and header line.")
+    max_headers: int = typed_settings.option(default=64, help="Most header lines of a request.")
+    header_timeout: float = typed_settings.option(
+        default=20.0, help="Seconds that a client may take to send the head of a request."
+    )
+    send_timeout: float = typed_settings.option(
+        default=60.0, help="Seconds without progress after which a slow reader's connection is closed."
+    )
+    keepalive_timeout: float = typed_settings.option(
+        default=75.0, help="Seconds that an idle client connection stays open."
+    )
+    shutdown_timeout: float = typed_settings.option(
+        default=30.0, help="Seconds that answers in flight may take after SIGTERM."
+    )
+
+    access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")
+    log_format: LogFormat = typed_settings.option(default="console", help="How log lines are written.")
+    log_level: str = typed_settings.option(default="INFO", help="Least level that is logged.")
+
+    @property
+    def origin_url(self) -> URL:
+        """The origin's scheme, host and port; raises ValueError with one sentence when it is no URL."""
+        url = URL(self.origin)
+        if url.scheme not in {"http", "https"} or not url.host:
+            raise ValueError("The setting origin needs a URL such as http://127.0.0.1:8080.")
+        return url.origin()
+
+    @property
+    def token_headers(self) -> TokenHeaders:
+        """Header names of the origin's flavour."""
+        return TOKEN_HEADERS[self.origin_flavour]
+
+    def read_storage_token(self) -> str:
+        """The storage token from its file or the setting itself."""
+        if self.storage_token_file is not None:
+            return self.storage_token_file.read_text(encoding="utf-8").strip()
+        return str(self.storage_token)
+
+    def read_purge_token(self) -> str:
+        """The purge token; empty when purges are off."""
+        return str(self.purge_token)
