@@ -1,5 +1,6 @@
 """The one place where the parts of the API server are joined; the process and the tests make it here alike."""
 
+import asyncio
 import datetime
 from collections.abc import AsyncIterator
 
@@ -8,6 +9,9 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.areas.static_objects import handlers as static_objects
+from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
+from api_server.areas.static_objects.limits import LIMITS, Limits
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
 from api_server.platform.git_http import handlers as git_http
@@ -18,6 +22,8 @@ from api_server.platform.members.handlers import routes as members
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
+from api_server.platform.settings import values as instance_settings
+from api_server.platform.settings.handlers import routes as settings_routes
 from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users import root
 from api_server.platform.users.handlers import routes as users
@@ -34,7 +40,7 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, tokens, groups, projects, members, repository]
+API = [users, tokens, groups, projects, members, repository, settings_routes]
 
 
 def create_app(
@@ -51,10 +57,13 @@ def create_app(
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[QUEUE] = Queue(settings.database_url)
     app[refs.REF_LISTENERS] = []
+    app[LIMITS] = Limits(settings)
+    app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
     app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
     git_http.add_routes(app)
+    static_objects.add_routes(app)
     _add_tasks(app)
     return app
 
@@ -80,10 +89,15 @@ def _add_tasks(app: web.Application) -> None:
 
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
+        await asyncio.to_thread(app[ARCHIVES].remove_project, project_id)
 
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
+    async def shrink_archives() -> None:
+        await asyncio.to_thread(app[ARCHIVES].shrink)
+
+    queue.add_periodic("shrink_archives", "*/10 * * * *", shrink_archives)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
@@ -101,6 +115,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         app[DATABASE] = connected
         app[TOKENS] = Recent(connected)
         app[PROJECTS] = Recent(connected)
+        app[instance_settings.CURRENT] = Recent(connected)
         yield
 
 

@@ -57,6 +57,7 @@ class Settings:
         default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"
     )
 
+    archive_cache_bytes: int = option(default=2 * 2**30, help="bytes of built archives that are kept")
     body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
     log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")

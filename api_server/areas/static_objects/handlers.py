@@ -8,7 +8,7 @@ from api_server.areas.static_objects import access, archives, raw
 from api_server.areas.static_objects.access import Reader
 from api_server.areas.static_objects.limits import LIMITS
 from api_server.platform.projects.access import Project
-from api_server.platform.settings.queries import SETTINGS_CACHE, InstanceSettings
+from api_server.platform.settings.values import InstanceSettings, current
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.web import context
 from common import static_paths
@@ -31,7 +31,7 @@ async def static_object(request: web.Request) -> web.StreamResponse:
         path = static_paths.parse(request.raw_path)
     except StaticPathError as problem:
         raise web.HTTPNotFound(text=f"404 Not Found: {problem}\n") from None
-    instance = await request.config_dict[SETTINGS_CACHE].current()
+    instance = await current(request.config_dict)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""
     )

@@ -1,0 +1,1 @@
+"""The instance's settings that administrators change while it runs, under GitLab's keys."""
