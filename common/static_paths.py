@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import attrs
 
-EXTERNAL_STORAGE_TOKEN_HEADER: Final = "X-Service-External-Storage-Token"  # noqa: S105 - a name, not a secret
-STATIC_OBJECT_TOKEN_HEADER: Final = "X-Service-Static-Object-Token"  # noqa: S105 - a name, not a secret
+EXTERNAL_STORAGE_TOKEN_HEADER: Final = "X-Service-External-Storage-Token"
+STATIC_OBJECT_TOKEN_HEADER: Final = "X-Service-Static-Object-Token"
 #: The query parameter with the user's static object token.
-TOKEN_PARAMETER: Final = "token"  # noqa: S105 - a name, not a secret
+TOKEN_PARAMETER: Final = "token"
 
 #: Longest request target that is looked at, in characters.
 MAX_TARGET_LENGTH: Final = 8000

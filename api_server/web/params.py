@@ -1,9 +1,9 @@
 """Parameters, parsed once: path, query, form and JSON body merged, then an attrs class filled strictly.
 
-A parameter class is a keyword-only attrs class; its annotations say what is accepted:
-`int` (64 bits), `float`, `bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`,
-`dict[str, str]`, another attrs class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset`
-with default `UNSET` tells "not sent" from null. The texts of refusals are GitLab's (facts of decision D2).
+A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
+`bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`, `dict[str, str]`, another attrs
+class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default
+`UNSET` tells "not sent" from null. The texts of refusals are GitLab's.
 """
 
 import datetime

@@ -27,8 +27,8 @@ MAX_LENGTH = 255
 
 @attrs.frozen(kw_only=True)
 class UpdateSettings:
-    static_objects_external_storage_url: str | None | Unset = UNSET
-    static_objects_external_storage_auth_token: str | None | Unset = UNSET
+    static_objects_external_storage_url: str | Unset | None = UNSET
+    static_objects_external_storage_auth_token: str | Unset | None = UNSET
     allow_local_requests_from_web_hooks_and_services: bool | Unset = UNSET
     allow_local_requests_from_system_hooks: bool | Unset = UNSET
     outbound_local_requests_whitelist: CommaList[str] | Unset = UNSET
@@ -48,12 +48,20 @@ async def update_settings(request: web.Request) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await queries.lock_settings(transaction)
         before = await values.read(transaction, context.vault(request))
-        sent = {name: value for name, value in attrs.asdict(wanted).items() if value is not UNSET}
-        after = attrs.evolve(before, **{name: value if value != "" else None for name, value in sent.items()})
+        after = _merged(before, wanted)
         _check(after)
         await _write(request, transaction, after)
         await _record(request, transaction, before, after)
     return json_value(attrs.asdict(after))
+
+
+def _merged(before: InstanceSettings, wanted: UpdateSettings) -> InstanceSettings:
+    """Blank texts unset what they are sent for."""
+    sent = {
+        name: value or None if isinstance(value, str) else value
+        for name, value in attrs.asdict(wanted).items()
+    }
+    return InstanceSettings(**attrs.asdict(before) | {k: v for k, v in sent.items() if v is not UNSET})
 
 
 def _check(settings: InstanceSettings) -> None:
