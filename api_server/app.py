@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
+from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
@@ -34,7 +35,7 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, tokens, groups, projects, members, repository]
+API = [users, tokens, groups, projects, members, branches, repository]
 
 
 def create_app(
