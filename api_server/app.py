@@ -14,6 +14,7 @@ from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
+from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
@@ -40,7 +41,16 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, tokens, groups, projects, members, repository, settings_routes]
+API = [
+    users,
+    tokens,
+    groups,
+    projects,
+    members,
+    branches,
+    repository,
+    settings_routes,
+]
 
 
 def create_app(

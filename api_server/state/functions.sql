@@ -43,3 +43,9 @@ RETURN greatest(namespace_role(n, for_user_id), coalesce((
 CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boolean LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
 RETURN name LIKE replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%');
+
+-- What an access level of a protected branch is called.
+CREATE OR REPLACE FUNCTION protection_level_description(level smallint) RETURNS text LANGUAGE sql IMMUTABLE
+PARALLEL SAFE
+RETURN CASE level
+    WHEN 0 THEN 'No one' WHEN 30 THEN 'Developers + Maintainers' WHEN 40 THEN 'Maintainers' ELSE 'Instance admins' END;

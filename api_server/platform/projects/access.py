@@ -20,7 +20,7 @@ PROJECTS: web.AppKey[Recent[Row]] = web.AppKey("projects", Recent)
 
 @attrs.frozen(kw_only=True)
 class Project:
-    """A project as the caller meets it; `role` is the caller's, 50 for administrators."""
+    """A project as the caller meets it; `role` is the caller's, 50 for administrators (`admin`)."""
 
     id: int
     namespace_id: int
@@ -36,6 +36,7 @@ class Project:
     builds_access_level: str
     ci_config_path: str | None
     role: int
+    admin: bool = False
     #: The request named it by a path that it has moved from.
     moved: bool = False
 
@@ -89,8 +90,9 @@ async def visible_project(
 
 
 def project_from(row: Row, *, admin: bool = False) -> Project:
-    values: dict[str, Any] = {field.name: getattr(row, field.name) for field in attrs.fields(Project)}
-    return Project(**values | ({"role": int(Role.OWNER)} if admin else {}))
+    columns = [field.name for field in attrs.fields(Project) if field.name != "admin"]
+    values: dict[str, Any] = {name: getattr(row, name) for name in columns}
+    return Project(**values | {"admin": admin} | ({"role": int(Role.OWNER)} if admin else {}))
 
 
 async def _row(request: web.Request, reference: str, user_id: int | None) -> Row | None:

@@ -17,7 +17,7 @@ from api_server.git.push import RefUpdate
 from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.platform import refs
-from api_server.platform.git_http.push_rules import protections_of
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.keys import repositories
 from api_server.platform.projects.access import Project
 from api_server.web import context
@@ -62,7 +62,7 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
         raise not_found("Branch")
     if name == project.default_branch:
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
-    if await protections_of(context.database(request), project.id, [name]):
+    if (await protection_of(context.database(request), project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
         references.delete_branch(repository, name, found.commit)
@@ -156,8 +156,8 @@ def _words(change: FileChange, problem: Exception) -> str:
 
 
 async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
-    protection = (await protections_of(context.database(request), project.id, [branch])).get(branch)
-    if project.archived or (protection and project.role < protection.push_access_level):
+    protection = await protection_of(context.database(request), project.id, branch)
+    if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 

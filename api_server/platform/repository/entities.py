@@ -6,8 +6,8 @@ import pygit2
 
 from api_server.git import commits
 from api_server.git.references import Branch, Tag
+from api_server.platform.branches.protection import Protection
 from api_server.platform.projects.access import Project
-from api_server.state.database import Row
 from api_server.web.access import Role
 
 
@@ -17,18 +17,17 @@ def commit(repository: pygit2.Repository, sha: str, project_url: str) -> dict[st
 
 
 def branch(
-    repository: pygit2.Repository, found: Branch, project: Project, project_url: str, protection: Row | None
+    repository: pygit2.Repository, found: Branch, project: Project, project_url: str, protection: Protection
 ) -> dict[str, Any]:
-    """A branch; `protection` is what applies to it, None where it is not protected."""
-    push_level = protection.push_access_level if protection else Role.DEVELOPER
+    """A branch; `protection` is what applies to it."""
     return {
         "name": found.name,
         "commit": commit(repository, found.commit, project_url),
         "merged": False,
-        "protected": protection is not None,
-        "developers_can_push": protection is not None and push_level <= Role.DEVELOPER,
-        "developers_can_merge": protection is not None and push_level <= Role.DEVELOPER,
-        "can_push": project.role >= push_level,
+        "protected": protection.protected,
+        "developers_can_push": protection.protected and protection.may_push(Role.DEVELOPER),
+        "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),
+        "can_push": protection.may_push(project.role, admin=project.admin),
         "default": found.name == project.default_branch,
         "web_url": f"{project_url}/-/tree/{found.name}",
     }

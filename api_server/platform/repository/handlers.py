@@ -13,7 +13,7 @@ from aiohttp import web
 from api_server.git import files, references
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
-from api_server.platform.git_http.push_rules import protections_of
+from api_server.platform.branches.protection import protection_of, protections_of
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.repository import changes, entities
 from api_server.platform.repository.changes import Encoding, FileChange
@@ -90,7 +90,7 @@ async def list_branches(request: web.Request) -> web.Response:
         request,
         wanted,
         named,
-        lambda branch: entities.branch(repository, branch, found, url, protected.get(branch.name)),
+        lambda branch: entities.branch(repository, branch, found, url, protected[branch.name]),
     )
 
 
@@ -206,8 +206,8 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
     branch = references.branch(repository, name)
     if branch is None:
         raise not_found("Branch")
-    protected = await protections_of(context.database(request), found.id, [name])
-    return entities.branch(repository, branch, found, _url(request, found), protected.get(name))
+    protection = await protection_of(context.database(request), found.id, name)
+    return entities.branch(repository, branch, found, _url(request, found), protection)
 
 
 def _file(repository: Repository, wanted: OneFile) -> tuple[str, Entry]:

@@ -1,0 +1,1 @@
+"""Protected branches: who may push to and merge into which branches."""
