@@ -18,6 +18,9 @@ from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+#: How long the rest of a request's body is awaited after the answer; requests to the edge have none.
+LINGERING_SECONDS = 2.0
+
 
 def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
@@ -42,6 +45,7 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
         max_line_size=settings.max_header_bytes,
         max_field_size=settings.max_header_bytes,
         max_headers=settings.max_headers,
+        lingering_time=LINGERING_SECONDS,
         shutdown_timeout=settings.shutdown_timeout,
     )
     await runner.setup()

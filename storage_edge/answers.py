@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
-from typing import Final
 
 import attrs
 from aiohttp import hdrs, web
@@ -12,26 +11,12 @@ from multidict import CIMultiDict
 
 from storage_edge.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
 from storage_edge.cache import Answer, FromOrigin, FromStore
+from storage_edge.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
 from storage_edge.origin import OriginError, OriginResponse
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
-from storage_edge.rules import cache_status, ranges, storing, targeted, validation
+from storage_edge.rules import cache_status, fields, ranges, validation
 from storage_edge.rules.cache_status import Outcome
 
-#: On every answer, errors too: any site may read public files, none may be harmed by what users put into
-#: them.
-ALWAYS: Final = {
-    hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: "*",
-    hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: (
-        "Accept-Ranges, Age, Cache-Status, Content-Disposition, Content-Length, "
-        "Content-Range, ETag, Last-Modified"
-    ),
-    "Cross-Origin-Resource-Policy": "cross-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-#: Users' files never run as part of a site, unless the origin itself says what they may do.
-CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-SERVER: Final = "forgelet-edge"
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
 
@@ -85,10 +70,12 @@ class Sender:
     async def _passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
     ) -> web.StreamResponse:
-        headers = storing.end_to_end(origin.headers)
-        headers.popall(storing.SURROGATE_KEY, None)
-        _decorate(headers, request)
-        headers.setdefault(hdrs.AGE, "0")
+        headers = for_clients(origin.headers)
+        if origin.length is not None:
+            headers[hdrs.CONTENT_LENGTH] = str(origin.length)
+        if request.token is not None:
+            keep_from_other_caches(headers)
+        headers[hdrs.AGE] = str(fields.age_value(origin.headers.getall(hdrs.AGE, [])))
         headers["Cache-Status"] = cache_status.value(outcome)
         if origin.status == 200 and validation.is_not_modified(http.headers, origin.headers, self.clock()):
             return _not_modified(headers)
@@ -99,11 +86,12 @@ class Sender:
 
     def _fields(self, request: EdgeRequest, answer: FromStore) -> CIMultiDict[str]:
         stored = answer.stored
-        headers = stored.public_headers.copy()
+        headers = stored.client_fields.copy()
         if stored.policy.hidden_fields and not answer.is_new:
             for name in stored.policy.hidden_fields:
                 headers.popall(name, None)
-        _decorate(headers, request)
+        if request.token is not None:
+            keep_from_other_caches(headers)
         age = stored.age(self.clock())
         headers[hdrs.AGE] = str(int(age))
         headers["Cache-Status"] = cache_status.value(
@@ -173,8 +161,8 @@ def empty(
     status: HTTPStatus, outcome: Outcome = Outcome.REFUSED, headers: dict[str, str] | None = None
 ) -> web.Response:
     """An answer of the edge itself, without a body."""
-    fields = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(outcome), **(headers or {})}
-    return web.Response(status=status, headers=fields)
+    own = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(outcome), **(headers or {})}
+    return web.Response(status=status, headers=own)
 
 
 def failure(status: int, sentence: str) -> web.Response:
@@ -198,16 +186,6 @@ def options(preflight: bool) -> web.Response:
             hdrs.ACCESS_CONTROL_MAX_AGE: "86400",
         },
     )
-
-
-def _decorate(headers: CIMultiDict[str], request: EdgeRequest) -> None:
-    headers.update(ALWAYS)
-    headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
-    headers.setdefault(hdrs.SERVER, SERVER)
-    if request.token is not None:
-        # The URL holds a token: no cache behind the edge may keep it for others.
-        headers[hdrs.CACHE_CONTROL] = "private, no-cache"
-        headers.popall(targeted.FIELD, None)
 
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:

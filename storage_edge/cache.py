@@ -121,19 +121,15 @@ class Cache:
             return await self._fetch(request, None)
         if stored.private:
             return await self._validate_for_user(request, stored)
-        match reuse.decide(stored.policy, stored.age(self._clock()), request.directives):
+        age = stored.age(self._clock())
+        match reuse.decide(stored.policy, age, request.directives):
             case Reuse.USE:
-                return _from_store(stored, self._hit(stored))
+                return _from_store(stored, _hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
                 if not self._flights.is_asking(request.target):
                     self._start(attrs.evolve(request, method="GET"), stored).abandon()
                 return _from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
-
-    def _hit(self, stored: Stored) -> Outcome:
-        if isinstance(stored.body, Spool) and not stored.body.finished:
-            return Outcome.COLLAPSED
-        return Outcome.HIT if stored.age(self._clock()) < stored.policy.lifetime else Outcome.STALE
 
     async def _fetch(self, request: EdgeRequest, stale: Stored | None) -> Answer:
         """Leads a flight to the origin or joins the one under way."""
@@ -351,6 +347,12 @@ class Cache:
     def _obey(self, purge: Purge) -> None:
         self._flights.obey(purge)
         self._grants.clear()
+
+
+def _hit(stored: Stored, age: float) -> Outcome:
+    if isinstance(stored.body, Spool) and not stored.body.finished:
+        return Outcome.COLLAPSED
+    return Outcome.HIT if age < stored.policy.lifetime else Outcome.STALE
 
 
 def _from_store(stored: Stored, outcome: Outcome, *, is_new: bool = False) -> FromStore:

@@ -1,5 +1,6 @@
 """What the edge makes of an incoming request: the origin request and its place in the cache, or a refusal."""
 
+import functools
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -78,18 +79,25 @@ class Rules:
         if method not in {"GET", "HEAD"}:
             return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
         try:
-            path = static_paths.parse(origin_form(target))
+            path, canonical = _parsed(target)
         except static_paths.StaticPathError as error:
             return Refusal(HTTPStatus.BAD_REQUEST, str(error))
         cache_control = headers.getall("Cache-Control", []) if self.client_directives else []
         return EdgeRequest(
             method=method,
-            target=path.target,
+            target=canonical,
             kind=path.kind,
             token=path.token,
             forwarded=_end_to_end(headers) if self.forward_all else {},
             directives=reuse.request_directives(cache_control),
         )
+
+
+@functools.lru_cache(maxsize=16_384)
+def _parsed(target: str) -> tuple[static_paths.StaticPath, str]:
+    """Popular targets are asked for again and again, and reading one costs more than finding it in memory."""
+    path = static_paths.parse(origin_form(target))
+    return path, path.target
 
 
 def origin_form(target: str) -> str:

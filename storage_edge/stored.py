@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from storage_edge import client_fields
 from storage_edge.bodies import Body
 from storage_edge.rules import storing, validation
 from storage_edge.rules.freshness import Policy, Times
@@ -32,13 +33,12 @@ class Stored:
     epoch: int
     body: Body
     stale: bool = False
-    #: What clients get of `headers`, apart from Age and Cache-Status.
-    public_headers: CIMultiDict[str] = attrs.field(init=False, repr=False)
+    #: What clients get of `headers`, made once.
+    client_fields: CIMultiDict[str] = attrs.field(init=False, repr=False)
 
-    @public_headers.default
-    def _public_headers(self) -> CIMultiDict[str]:
-        hidden = {storing.SURROGATE_KEY.lower(), "age", "content-length"}
-        return CIMultiDict((n, v) for n, v in self.headers.items() if n.lower() not in hidden)
+    @client_fields.default
+    def _client_fields(self) -> CIMultiDict[str]:
+        return client_fields.for_clients(self.headers)
 
     @property
     def surrogate_keys(self) -> frozenset[str]:

@@ -106,15 +106,17 @@ class Edge:
             return int((await response.json())["purged"])
 
     async def raw(self, request: bytes) -> bytes:
-        """What the edge answers to these bytes on a connection of their own."""
+        """What the edge answers to these bytes on a connection of their own, until it is silent."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
-            with contextlib.suppress(ConnectionError):
-                return await asyncio.wait_for(reader.read(), 10)
-            return b""
+            answer = b""
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                while piece := await asyncio.wait_for(reader.read(2**16), 1):
+                    answer += piece
+            return answer
         finally:
             writer.close()
 
@@ -134,7 +136,7 @@ StartEdge = Callable[..., Awaitable[Edge]]
 
 
 async def _serve(app: web.Application) -> tuple[web.AppRunner, int]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, lingering_time=0.2)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await site.start()
