@@ -1,6 +1,7 @@
 """Secrets: tokens known only by their digests, and values that must come back, encrypted with the service's key."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
@@ -76,11 +77,12 @@ class Vault:
 
 def open_vault(key_file: Path) -> Vault:
     """The vault whose key is in `key_file` (64 hex digits), which is made, readable by its owner only, when absent."""
-    try:
-        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(handle, "w") as file:
+    if not key_file.exists():
+        key_file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = key_file.with_name(f".{key_file.name}.{os.getpid()}")
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):  # another process was first, and its key counts
+            os.link(unfinished, key_file)
+        unfinished.unlink()
     return Vault(bytes.fromhex(key_file.read_text().strip()))

@@ -1,0 +1,178 @@
+"""The main job: what is pushed to the service comes out of the edge, to those who may read it, and to nobody else."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+import pytest
+from aiohttp.test_utils import TestServer, unused_port
+
+from storage_edge import app as edge_app
+from storage_edge.settings import Settings as EdgeSettings
+from tests.support.forge import Answer, Forge, Person, running_forge
+from tests.support.git_client import Git, git_url, push_files
+
+STORAGE_TOKEN = "storage-token-of-the-tests"
+PURGE_TOKEN = "purge-token-of-the-tests"
+
+
+@attrs.frozen
+class Joined:
+    """A service with an edge in front of it."""
+
+    forge: Forge
+    edge: str
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        """Through the edge, without credentials of any kind but those in `path`."""
+        return await self.forge.anonymous.get(f"{self.edge}{path}", **options)
+
+    async def link(self, path: str, person: Person) -> str:
+        """Where the service sends `person` for `path`: a path of the edge, with her token."""
+        answer = await person.api.get(f"{self.forge.base}{path}")
+        assert answer.status == 302, answer
+        location = str(answer.headers["Location"])
+        assert location.startswith(self.edge)
+        return location.removeprefix(self.edge)
+
+
+@pytest.fixture(scope="module")
+async def joined(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Joined]:
+    port = unused_port()
+    edge = f"http://127.0.0.1:{port}"
+    folder = tmp_path_factory.mktemp("joined")
+    settings = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
+    async with running_forge(new_database(), folder / "service", **settings) as forge:
+        chosen = EdgeSettings(
+            origin=forge.base,
+            storage_token=STORAGE_TOKEN,
+            purge_token=PURGE_TOKEN,
+            data_dir=folder / "edge",
+        )
+        async with TestServer(edge_app.create_app(chosen), port=port):
+            changed = await forge.root.put(
+                "/application/settings",
+                {
+                    "static_objects_external_storage_url": edge,
+                    "static_objects_external_storage_auth_token": STORAGE_TOKEN,
+                },
+            )
+            assert changed.status == 200
+            yield Joined(forge, edge)
+
+
+async def _project(joined: Joined, folder: Path, visibility: str) -> tuple[Person, dict[str, Any], str]:
+    """An owner, her project with a README, and its path."""
+    alice = await joined.forge.user("alice")
+    project = await joined.forge.project(alice, visibility=visibility)
+    await push_files(joined.forge, folder, project, alice, {"README.md": "first\n"})
+    return alice, project, f"/{project['path_with_namespace']}"
+
+
+async def test_a_public_file_is_fetched_once_and_served_to_everybody(joined: Joined, tmp_path: Path) -> None:
+    _, _, path = await _project(joined, tmp_path / "w", "public")
+    user = await joined.forge.anonymous.get(f"{joined.forge.base}{path}/-/raw/main/README.md")
+    assert (user.status, user.headers["Location"]) == (302, f"{joined.edge}{path}/-/raw/main/README.md")
+    first, second = [await joined.get(f"{path}/-/raw/main/README.md") for _ in range(2)]
+    assert (first.status, first.body) == (second.status, second.body) == (200, "first\n")
+    assert "fwd=uri-miss" in first.headers["Cache-Status"]
+    assert "; hit" in second.headers["Cache-Status"]
+    assert "Surrogate-Key" not in first.headers
+
+
+async def test_after_a_push_the_next_request_sees_it(joined: Joined, tmp_path: Path) -> None:
+    alice, project, path = await _project(joined, tmp_path / "w", "public")
+    assert (await joined.get(f"{path}/-/raw/main/README.md")).body == "first\n"
+    git = Git(tmp_path / "w")
+    await git.commit_files({"README.md": "second\n"})
+    await git("push", "--quiet", git_url(joined.forge, project["path_with_namespace"], alice), "HEAD:main")
+    assert (await joined.get(f"{path}/-/raw/main/README.md")).body == "second\n"
+
+
+async def test_after_a_project_is_made_private_no_stranger_gets_its_files(
+    joined: Joined, tmp_path: Path
+) -> None:
+    alice, project, path = await _project(joined, tmp_path / "w", "public")
+    for file in ("raw/main/README.md", "archive/main/x.zip"):
+        assert (await joined.get(f"{path}/-/{file}")).status == 200
+    assert (await alice.api.put(f"/projects/{project['id']}", {"visibility": "private"})).status == 200
+    for file in ("raw/main/README.md", "archive/main/x.zip"):
+        assert (await joined.get(f"{path}/-/{file}")).status == 404
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "hidden", "group"])
+async def test_whatever_takes_access_away_is_seen_at_once(joined: Joined, tmp_path: Path, how: str) -> None:
+    alice = await joined.forge.user("alice")
+    group = await joined.forge.group(alice)
+    project = await joined.forge.project(alice, visibility="public", namespace_id=group["id"])
+    await push_files(joined.forge, tmp_path / "w", project, alice, {"README.md": "first\n"})
+    path = f"/{project['path_with_namespace']}/-/raw/main/README.md"
+    assert (await joined.get(path)).status == 200
+    url = f"/projects/{project['id']}"
+    change = {
+        "deleted": lambda: alice.api.delete(url),
+        "moved": lambda: alice.api.put(url, {"path": f"{project['path']}-moved"}),
+        "hidden": lambda: alice.api.put(url, {"repository_access_level": "private"}),
+        "group": lambda: alice.api.delete(f"/groups/{group['id']}"),
+    }[how]
+    assert (await change()).status in (200, 202)
+    # The old path of a project that has moved leads to it still.
+    assert (await joined.get(path)).status == (200 if how == "moved" else 404)
+
+
+async def test_a_private_file_is_kept_once_and_checked_for_each_user(joined: Joined, tmp_path: Path) -> None:
+    alice, _, path = await _project(joined, tmp_path / "w", "private")
+    file = f"{path}/-/raw/main/README.md"
+    link = await joined.link(file, alice)
+    assert [(await joined.get(link)).body for _ in range(2)] == ["first\n"] * 2
+    assert (await joined.get(file)).status == 404
+    assert (await joined.get(f"{file}?token=flso-wrong")).status == 401
+    stranger = await joined.forge.user("carol")
+    hers = (await stranger.api.post("/user/static_object_token/rotate")).body["token"]
+    assert (await joined.get(f"{file}?token={hers}")).status == 404
+    answer = await joined.get(link)
+    assert (answer.status, answer.headers["Cache-Control"]) == (200, "private, no-cache")
+
+
+async def test_after_the_token_is_replaced_the_next_fetch_is_refused(joined: Joined, tmp_path: Path) -> None:
+    alice, _, path = await _project(joined, tmp_path / "w", "private")
+    link = await joined.link(f"{path}/-/raw/main/README.md", alice)
+    assert (await joined.get(link)).status == 200
+    await alice.api.post("/user/static_object_token/rotate")
+    assert (await joined.get(link)).status == 401
+    renewed = await joined.link(f"{path}/-/raw/main/README.md", alice)
+    assert (await joined.get(renewed)).status == 200
+    assert parse_qs(urlsplit(link).query)["token"] != parse_qs(urlsplit(renewed).query)["token"]
+
+
+async def test_200_requests_for_one_cold_archive_make_one_origin_request(
+    joined: Joined, tmp_path: Path
+) -> None:
+    alice = await joined.forge.user("alice")
+    project = await joined.forge.project(alice, visibility="public")
+    lines = b"".join(hashlib.sha256(bytes([n % 256, n // 256])).digest() for n in range(40_000))
+    await push_files(joined.forge, tmp_path / "w", project, alice, {"data": lines})
+    path = f"/{project['path_with_namespace']}/-/archive/main/x.tar.gz"
+    before = await _requests(joined.forge)
+
+    async def fetch() -> bytes:
+        async with joined.forge.session.get(f"{joined.edge}{path}") as answer:
+            assert answer.status == 200
+            return hashlib.sha256(await answer.read()).digest()
+
+    digests = await asyncio.gather(*(fetch() for _ in range(200)))
+    assert len(set(digests)) == 1
+    assert await _requests(joined.forge) - before == 2  # this one archive, and the metrics before it
+
+
+async def _requests(forge: Forge) -> int:
+    """Requests that the service has answered so far."""
+    metrics = (await forge.anonymous.get(f"{forge.base}/-/metrics")).body
+    lines = [line for line in metrics.splitlines() if line.startswith("http_requests_total{")]
+    return sum(round(float(line.rsplit(" ", 1)[1])) for line in lines)
