@@ -44,7 +44,11 @@ async def test_the_external_storage_needs_its_url_and_its_token_together(new_for
         refused = await forge.root.put(PATH, {URL: "https://cdn.example.org"})
         assert (refused.status, refused.body) == (400, {"message": {TOKEN: ["can't be blank"]}})
         both = await forge.root.put(PATH, {URL: "https://cdn.example.org", TOKEN: "hush-hush"})
-        assert (both.status, both.body[URL], both.body[TOKEN]) == (200, "https://cdn.example.org", "hush-hush")
+        assert (both.status, both.body[URL], both.body[TOKEN]) == (
+            200,
+            "https://cdn.example.org",
+            "hush-hush",
+        )
         refused = await forge.root.put(PATH, {TOKEN: ""})
         assert (refused.status, refused.body) == (400, {"message": {TOKEN: ["can't be blank"]}})
         sent_back = await forge.root.put(PATH, both.body)
