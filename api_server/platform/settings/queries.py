@@ -3,13 +3,14 @@
 from api_server.state.database import Executor, Row, Transaction
 
 READ_SETTINGS = """
-    SELECT application_settings.values, application_settings.static_objects_external_storage_auth_token AS sealed_token
-    FROM application_settings
+    SELECT settings.values, settings.static_objects_external_storage_auth_token AS sealed_token,
+        iso8601(settings.created_at) AS created_at, iso8601(settings.updated_at) AS updated_at
+    FROM application_settings settings
 """
 
 
 async def read_settings(database: Executor) -> Row:
-    """values (JSON text) and sealed_token."""
+    """values (JSON text of what differs from the defaults), sealed_token, created_at, updated_at."""
     return await database.row(READ_SETTINGS)
 
 

@@ -7,10 +7,11 @@ import orjson
 from aiohttp import web
 
 from api_server.platform.settings import queries
+from api_server.settings import Settings
 from api_server.state.database import Executor
 from api_server.state.recent import Recent
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +22,7 @@ class InstanceSettings:
     static_objects_external_storage_auth_token: str | None = attrs.field(default=None, repr=False)
     allow_local_requests_from_web_hooks_and_services: bool = False
     allow_local_requests_from_system_hooks: bool = True
+    deny_all_requests_except_allowed: bool = False
     #: Addresses, networks and host names (with a port, perhaps) that may be called though they are local.
     outbound_local_requests_whitelist: list[str] = attrs.Factory(list)
     default_projects_limit: int = 100_000
@@ -30,13 +32,18 @@ class InstanceSettings:
 SECRET = "static_objects_external_storage_auth_token"
 
 
-async def read(database: Executor, vault: Vault) -> InstanceSettings:
-    """As they are in the database now."""
+def defaults(settings: Settings) -> InstanceSettings:
+    """What holds where nothing is set: the process settings of the same meaning."""
+    return InstanceSettings(allow_local_requests_from_web_hooks_and_services=settings.allow_local_requests)
+
+
+async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are in the database now, `unset` where nothing is set."""
     row = await queries.read_settings(database)
     values: dict[str, Any] = orjson.loads(row.values)
     if row.sealed_token is not None:
         values[SECRET] = vault.decrypt(row.sealed_token)
-    return InstanceSettings(**values)
+    return attrs.evolve(unset, **values)
 
 
 CURRENT: web.AppKey[Recent[InstanceSettings]] = web.AppKey("instance_settings", Recent)
@@ -44,5 +51,5 @@ CURRENT: web.AppKey[Recent[InstanceSettings]] = web.AppKey("instance_settings", 
 
 async def current(app: App) -> InstanceSettings:
     """As they were a moment ago at most; a change made by this process is seen at once."""
-    found = await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT]))
-    return found or InstanceSettings()
+    unset = defaults(app[SETTINGS])
+    return await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT], unset)) or unset
