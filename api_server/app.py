@@ -8,6 +8,8 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.areas.audit import tasks as audit_tasks
+from api_server.areas.audit.handlers import routes as audit
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
 from api_server.platform.git_http import handlers as git_http
@@ -34,7 +36,7 @@ from api_server.web.request_log import request_log
 from common import operations
 
 #: Everything below /api/v4, in the order in which paths are tried.
-API = [users, tokens, groups, projects, members, repository]
+API = [users, tokens, groups, projects, members, repository, audit]
 
 
 def create_app(
@@ -88,6 +90,7 @@ def _add_tasks(app: web.Application) -> None:
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
     member_tasks.add_tasks(app)
+    audit_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
