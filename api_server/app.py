@@ -9,6 +9,8 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.areas.audit import tasks as audit_tasks
+from api_server.areas.audit.handlers import routes as audit
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
@@ -50,6 +52,7 @@ API = [
     branches,
     repository,
     settings_routes,
+    audit,
 ]
 
 
@@ -112,6 +115,7 @@ def _add_tasks(app: web.Application) -> None:
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
     member_tasks.add_tasks(app)
+    audit_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

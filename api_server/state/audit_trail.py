@@ -1,20 +1,20 @@
 """The one way to record an audit event: inside the transaction of the change that it tells of."""
 
-from typing import Literal
-
 import attrs
 import orjson
 
-from api_server.state.database import Transaction
+from api_server.state.audit_event_types import EntityType, problem_with
+from api_server.state.database import Statement, Transaction
 
-EntityType = Literal["User", "Group", "Project", "Service::Audit::InstanceScope"]
-
-RECORD_EVENT = """
+RECORD_EVENT = Statement("""
     INSERT INTO audit_events (author_id, author_name, entity_type, entity_id, entity_path, event_type,
         target_type, target_id, target_details, ip_address, details)
     VALUES (%(author_id)s, %(author_name)s, %(entity_type)s, %(entity_id)s, %(entity_path)s, %(event_type)s,
         %(target_type)s, %(target_id)s, %(target_details)s, %(ip_address)s, %(details)s)
-"""
+""")
+
+#: Longer paths and target details are cut, as GitLab cuts them.
+MOST_CHARACTERS = 5500
 
 
 @attrs.frozen(kw_only=True)
@@ -56,31 +56,32 @@ async def record(
     message: str,
     **details: str | int | None,
 ) -> None:
-    """Records `event_type` (GitLab's name where it has one). `details` become strings; they never hold secrets."""
+    """Records an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
+
+    `details` become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others is left out.
+    They never hold secrets. The database chains the event to the one before it when the transaction commits.
+    """
+    if problem := problem_with(event_type, entity.type, target_type, frozenset(details)):
+        raise ValueError(f"{event_type} {problem}")
     await transaction.row(
         RECORD_EVENT,
         author_id=author.id,
         author_name=author.name,
         entity_type=entity.type,
         entity_id=entity.id,
-        entity_path=entity.path,
+        entity_path=entity.path[:MOST_CHARACTERS],
         event_type=event_type,
         target_type=target_type,
         target_id=target_id,
-        target_details=target_details,
+        target_details=target_details[:MOST_CHARACTERS],
         ip_address=author.ip_address,
-        details=orjson.dumps(
-            {
-                "custom_message": message,
-                **{name: str(value) for name, value in details.items() if value is not None},
-                "author_name": author.name,
-                "author_email": author.email,
-                "author_class": "User",
-                "target_id": target_id,
-                "target_type": target_type,
-                "target_details": target_details,
-                "ip_address": author.ip_address,
-                "entity_path": entity.path,
-            }
-        ).decode(),
+        details=orjson.dumps({"custom_message": message, **_texts(details)}).decode(),
     )
+
+
+def _texts(details: dict[str, str | int | None]) -> dict[str, str]:
+    return {
+        name: "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in details.items()
+        if value is not None or name in ("from", "to")
+    }

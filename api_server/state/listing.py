@@ -58,12 +58,18 @@ class Listed:
 
 class Listing:
     """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
-    (public name -> column). Rows need a unique `id`."""
+    (public name -> column). Rows need a unique `id`.
 
-    def __init__(self, entity: str, rows: str, orders: Mapping[str, str] | None = None) -> None:
+    Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
+    serves the order and a range of time, and partitions by that column are read one after the other.
+    """
+
+    def __init__(
+        self, entity: str, rows: str, orders: Mapping[str, str] | None = None, *, moment: str | None = None
+    ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending): Statement(_listing(entity, rows, column, descending=descending))
+            (name, descending): Statement(_listing(entity, rows, column, moment, descending=descending))
             for name, column in self.orders.items()
             for descending in (True, False)
         }
@@ -80,16 +86,15 @@ class Listing:
         return Listed(row.body, row.more, row.last_id, row.total)
 
 
-def _listing(entity: str, rows: str, column: str, *, descending: bool) -> str:
+def _listing(entity: str, rows: str, column: str, moment: str | None, *, descending: bool) -> str:
     direction = "DESC" if descending else "ASC"
-    comparison = "<" if descending else ">"
-    order = f"{column} {direction}" + ("" if column == "id" else f", id {direction}")
-    start = "9223372036854775807" if descending else "-1"
+    by_id = f"id {direction}" if moment is None else f"{moment} {direction}, id {direction}"
+    order = by_id if column == "id" else f"{column} {direction}, {by_id}"
     return f"""
         WITH matching AS NOT MATERIALIZED ({rows}),
         probe AS (
             SELECT matching.* FROM matching
-            WHERE matching.id {comparison} coalesce(%(page_after)s::bigint, {start})
+            WHERE {_after(moment, descending=descending)}
             ORDER BY {order}
             LIMIT %(page_size)s::bigint + 1 OFFSET %(page_offset)s::bigint
         ),
@@ -104,3 +109,18 @@ def _listing(entity: str, rows: str, column: str, *, descending: bool) -> str:
             CASE WHEN %(page_counted)s::boolean THEN
                 (SELECT count(*) FROM (SELECT FROM matching LIMIT {MOST_COUNTED + 1}) counted) END AS total
     """
+
+
+def _after(moment: str | None, *, descending: bool) -> str:
+    """The condition of rows behind the one that `page_after` names; of all rows where it names none."""
+    comparison = "<" if descending else ">"
+    start = "9223372036854775807" if descending else "-1"
+    after = f"coalesce(%(page_after)s::bigint, {start})"
+    if moment is None:
+        return f"matching.id {comparison} {after}"
+    # A row that is gone was among the oldest ones: nothing is older, everything else is newer.
+    beginning = "infinity" if descending else "-infinity"
+    return f"""(matching.{moment}, matching.id) {comparison} (
+                CASE WHEN %(page_after)s::bigint IS NULL THEN '{beginning}' ELSE coalesce(
+                    (SELECT known.{moment} FROM matching known WHERE known.id = %(page_after)s), '-infinity') END,
+                {after})"""

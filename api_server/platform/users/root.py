@@ -47,8 +47,8 @@ async def ensure_administrator(database: Database, vault: Vault, token: str) -> 
                 "personal_access_token_created",
                 author=SYSTEM,
                 entity=Entity(type="User", id=user_id, path="root"),
-                target_type="PersonalAccessToken",
-                target_id=changed,
-                target_details="preset",
-                message="Preset access token of the administrator set",
+                target_type="User",
+                target_id=user_id,
+                target_details="root",
+                message=f"Created personal access token with id {changed}",
             )

@@ -1,4 +1,4 @@
--- Users, groups, projects, who may do what in them, and the audit trail of all that.
+-- Users, groups, projects, and who may do what in them.
 
 CREATE TABLE users (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
@@ -152,19 +152,3 @@ CREATE TABLE application_settings (
     updated_at timestamptz NOT NULL DEFAULT now()
 );
 INSERT INTO application_settings DEFAULT VALUES;
-
-CREATE TABLE audit_events (
-    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    author_id bigint NOT NULL,
-    author_name text NOT NULL,
-    entity_type text NOT NULL,
-    entity_id bigint NOT NULL,
-    entity_path text NOT NULL,
-    event_type text NOT NULL,
-    target_type text NOT NULL,
-    target_id bigint,
-    target_details text NOT NULL,
-    ip_address text,
-    details jsonb NOT NULL
-);

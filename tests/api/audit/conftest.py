@@ -1,0 +1,40 @@
+"""What tests of the audit trail share: recording events directly, as changes do."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from tests.support.forge import Forge, Person
+
+RECORDED = {
+    "message": "Added group",
+    "target_type": "Group",
+    "target_id": 7,
+    "target_details": "some/group",
+}
+RecordEvent = Callable[..., Awaitable[int]]
+
+
+def author_of(person: Person | None) -> Author:
+    if person is None:
+        return Author(id=-1, name="(System)")
+    return Author(id=person.id, name=person.username.title(), email=person.email, ip_address="192.0.2.7")
+
+
+@pytest.fixture
+def record(forge: Forge) -> RecordEvent:
+    """`await record("group_created", entity, person, **more)` gives the new event's id."""
+
+    async def recorded(
+        event_type: str, entity: Entity, person: Person | None = None, on: Forge = forge, **values: Any
+    ) -> int:
+        async with on.database.transaction() as transaction:
+            await audit_trail.record(
+                transaction, event_type, author=author_of(person), entity=entity, **(RECORDED | values)
+            )
+            return int(await transaction.value("SELECT lastval()"))
+
+    return recorded
