@@ -67,7 +67,9 @@ async def merge(request: web.Request, project: Project, found: Row, wanted: Merg
         )
     repository = repositories(request).open(project.id)
     updates = [await _merge_branches(request, project, repository, found, wanted.message)]
-    remove = found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+    remove = (
+        found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+    )
     if remove:
         updates += await _remove_source(request, project, repository, found)
     await settle(request.config_dict, project.id, caller(request).user_id, updates)
