@@ -1,0 +1,142 @@
+"""Statements that make pipelines and jobs, and move jobs from state to state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from api_server.platform.pipelines.states import TRANSITIONS, Event
+from api_server.state.database import Executor, Row, Transaction
+
+LOCK_PIPELINE = """
+    SELECT pipelines.* FROM pipelines WHERE pipelines.id = %(id)s FOR UPDATE
+"""
+
+
+async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> Row | None:
+    """The pipeline's row. Whoever moves its jobs holds it first, so that each sees what the others did."""
+    return await transaction.row(LOCK_PIPELINE, id=pipeline_id)
+
+
+LOCK_PIPELINE_OF_JOB = """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(job_id)s)
+    FOR UPDATE
+"""
+
+
+async def lock_pipeline_of_job(transaction: Transaction, job_id: int) -> Row | None:
+    """As `lock_pipeline`, by one of its jobs."""
+    return await transaction.row(LOCK_PIPELINE_OF_JOB, job_id=job_id)
+
+
+FIND_JOB = """
+    SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s
+"""
+
+
+async def find_job(database: Executor, job_id: int) -> Row | None:
+    """A job's whole row."""
+    return await database.row(FIND_JOB, id=job_id)
+
+
+#: `changes` maps the status before to the status after. The status is read and written under the row's lock, so of
+#: any number of callers one moves the job, and the others find no row.
+TRANSIT = """
+    UPDATE jobs SET
+        status = (%(changes)s::jsonb) ->> status,
+        queued_at = CASE
+            WHEN (%(changes)s::jsonb) ->> status IN ('pending', 'waiting_for_resource', 'preparing')
+                AND status IN ('created', 'skipped', 'manual', 'scheduled') THEN now()
+            WHEN (%(changes)s::jsonb) ->> status = 'created' THEN NULL
+            ELSE queued_at END,
+        started_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN now() ELSE started_at END,
+        finished_at = CASE
+            WHEN (%(changes)s::jsonb) ->> status IN ('success', 'failed', 'canceled') THEN now()
+            ELSE finished_at END,
+        contacted_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN now() ELSE contacted_at END,
+        scheduled_at = CASE
+            WHEN (%(changes)s::jsonb) ->> status = 'scheduled' THEN now() + make_interval(secs => %(start_in)s)
+            WHEN status = 'scheduled' THEN NULL
+            ELSE scheduled_at END,
+        failure_reason = CASE WHEN (%(changes)s::jsonb) ->> status = 'failed' THEN %(failure_reason)s END,
+        runner_id = coalesce(%(runner_id)s, runner_id),
+        runner_manager_id = coalesce(%(runner_manager_id)s, runner_manager_id),
+        token_digest = coalesce(%(token_digest)s, token_digest),
+        cancels_gracefully = coalesce(%(cancels_gracefully)s, cancels_gracefully),
+        exit_code = coalesce(%(exit_code)s, exit_code),
+        user_id = coalesce(%(user_id)s, user_id)
+    WHERE id = ANY (%(ids)s) AND (%(changes)s::jsonb) ->> status IS NOT NULL
+    RETURNING jobs.*
+"""
+
+
+async def transit(
+    transaction: Transaction,
+    job_ids: Sequence[int],
+    event: Event,
+    *,
+    failure_reason: str | None = None,
+    start_in: int = 0,
+    runner_id: int | None = None,
+    runner_manager_id: int | None = None,
+    token_digest: bytes | None = None,
+    cancels_gracefully: bool | None = None,
+    exit_code: int | None = None,
+    user_id: int | None = None,
+) -> list[Row]:
+    """Moves those of the jobs that `event` applies to, and gives their new rows: an empty list is a refusal.
+
+    Changes nothing else: the pipeline's status and what follows are `changes.advance`'s, which most callers want.
+    The exception is the hand-out to a runner, see `changes.start`.
+    """
+    return await transaction.rows(
+        TRANSIT,
+        ids=list(job_ids),
+        changes=orjson.dumps(TRANSITIONS[event]).decode(),
+        failure_reason=failure_reason,
+        start_in=start_in,
+        runner_id=runner_id,
+        runner_manager_id=runner_manager_id,
+        token_digest=token_digest,
+        cancels_gracefully=cancels_gracefully,
+        exit_code=exit_code,
+        user_id=user_id,
+    )
+
+
+CREATE_JOB = """
+    INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, needs, when_run, allow_failure, tag_list,
+        protected, resource_group, environment, timeout, plan, user_id, attempt)
+    SELECT pipelines.project_id, pipelines.id, %(kind)s, %(name)s, %(stage)s, %(stage_index)s, %(needs)s::text[],
+        %(when_run)s, %(allow_failure)s, %(tag_list)s::text[], pipelines.protected, %(resource_group)s,
+        %(environment)s, %(timeout)s, %(plan)s::jsonb, %(user_id)s, %(attempt)s
+    FROM pipelines WHERE pipelines.id = %(pipeline_id)s
+    RETURNING jobs.*
+"""
+
+
+async def create_job(transaction: Transaction, pipeline_id: int, **values: Any) -> Row:
+    """A job in status `created`; `plan` is JSON text."""
+    return await transaction.row(CREATE_JOB, pipeline_id=pipeline_id, **values)
+
+
+NOTIFY_RUNNERS = """
+    SELECT pg_notify('jobs_pending', %(project_id)s::text)
+"""
+
+
+async def notify_runners(transaction: Transaction, project_id: int) -> None:
+    """Wakes those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
+    await transaction.row(NOTIFY_RUNNERS, project_id=project_id)
+
+
+HAS_DATA = """
+    SELECT EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(id)s)
+        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(id)s)
+"""
+
+
+async def has_data(database: Executor, job_id: int) -> bool:
+    """Whether the job has a log or artifacts."""
+    return bool(await database.value(HAS_DATA, id=job_id))
