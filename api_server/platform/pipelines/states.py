@@ -35,6 +35,7 @@ Event = Literal[
     "cancel_gracefully",
     "force_cancel",
     "process",
+    "reopen",
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -83,9 +84,6 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "cancel_gracefully": _to("canceling", "running"),
     "force_cancel": _to("canceled", "canceling"),
     "process": _to("created", "skipped", "manual"),
+    # of a bridge whose downstream pipeline runs again
+    "reopen": _to("running", "success", "failed", "canceled"),
 }
-
-
-def target(event: Event, status: Status) -> Status | None:
-    """What `event` makes of a job in `status`; None where it does not apply."""
-    return TRANSITIONS[event].get(status)
