@@ -77,7 +77,8 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
 
 
 async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Row]:
-    """`queries.transit` with what it sets off outside of the pipeline. The pipeline is locked, and `refresh`ed after."""
+    """`queries.transit` with what it sets off outside of the pipeline. The pipeline is locked, and
+    `refresh`ed after."""
     moved = await queries.transit(transaction, list(job_ids), event, **values)
     if any(row.status == "pending" and row.kind == "build" for row in moved):
         await queries.notify_runners(transaction, moved[0].project_id)

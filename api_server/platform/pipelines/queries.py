@@ -1,7 +1,6 @@
-"""Statements that make pipelines and jobs, and move jobs from state to state."""
+"""Statements that move jobs from state to state, and what those who move them ask about pipelines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import orjson
 
@@ -105,22 +104,6 @@ async def transit(
         exit_code=exit_code,
         user_id=user_id,
     )
-
-
-CREATE_JOB = """
-    INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, needs, when_run, allow_failure, tag_list,
-        protected, resource_group, environment, timeout, plan, user_id, attempt)
-    SELECT pipelines.project_id, pipelines.id, %(kind)s, %(name)s, %(stage)s, %(stage_index)s, %(needs)s::text[],
-        %(when_run)s, %(allow_failure)s, %(tag_list)s::text[], pipelines.protected, %(resource_group)s,
-        %(environment)s, %(timeout)s, %(plan)s::jsonb, %(user_id)s, %(attempt)s
-    FROM pipelines WHERE pipelines.id = %(pipeline_id)s
-    RETURNING jobs.*
-"""
-
-
-async def create_job(transaction: Transaction, pipeline_id: int, **values: Any) -> Row:
-    """A job in status `created`; `plan` is JSON text."""
-    return await transaction.row(CREATE_JOB, pipeline_id=pipeline_id, **values)
 
 
 NOTIFY_RUNNERS = """
@@ -238,3 +221,33 @@ MARK_ERASED = """
 
 async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> None:
     await transaction.row(MARK_ERASED, id=job_id, user_id=user_id)
+
+
+SUBJECT = """
+    SELECT projects.id, projects.namespace_id, projects.full_path, projects.name, projects.description,
+        projects.visibility, projects.default_branch, projects.ci_config_path, projects.builds_access_level,
+        projects.archived,
+        coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
+            AS next_iid,
+        users.id AS user_id, users.username, users.name AS user_name, users.email
+    FROM projects LEFT JOIN users ON users.id = %(user_id)s
+    WHERE projects.id = %(project_id)s
+"""
+
+
+async def subject(database: Executor, project_id: int, user_id: int | None) -> Row | None:
+    """What the variables of a pipeline of this project, started by this user, are made of."""
+    return await database.row(SUBJECT, project_id=project_id, user_id=user_id)
+
+
+PIPELINE_OF_ORIGIN = """
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.origin = %(origin)s OR pipelines.source_job_id = %(source_job_id)s
+"""
+
+
+async def pipeline_of_origin(
+    database: Executor, *, origin: str | None = None, source_job_id: int | None = None
+) -> int:
+    """The id of the pipeline that was made for this origin or bridge; 0 when there is none."""
+    return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
