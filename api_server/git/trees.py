@@ -15,7 +15,7 @@ def paths(repository: Repository, commit: str) -> list[str]:
 
 def changed_paths(repository: Repository, old: str, new: str) -> set[str]:
     """Paths of what was added, changed or removed on the way from one commit to another. Raises `NotFoundError`."""
-    difference = repository.diff(_tree(repository, old), _tree(repository, new))
+    difference = _tree(repository, old).diff_to_tree(_tree(repository, new))
     return {side.path for delta in difference.deltas for side in (delta.old_file, delta.new_file)}
 
 

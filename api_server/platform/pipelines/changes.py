@@ -23,15 +23,13 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
     None where the event does not apply to the job's status (or there is no such job), and then nothing changed.
     A failed job that its file wants to be tried again is.
     """
-    pipeline = await queries.lock_pipeline_of_job(transaction, job_id)
-    if pipeline is None:
-        return None
+    await queries.lock_job(transaction, job_id)
     moved = await transit(transaction, [job_id], event, **values)
     if not moved:
         return None
     if moved[0].status == "failed":
         await _retry_by_itself(transaction, moved[0])
-    await refresh(transaction, pipeline.id)
+    await refresh(transaction, moved[0].pipeline_id)
     return moved[0]
 
 

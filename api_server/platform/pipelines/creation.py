@@ -3,8 +3,7 @@
 import asyncio
 import datetime
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import orjson
@@ -21,7 +20,7 @@ from api_server.platform.ci_config.predefined import pipeline_variables
 from api_server.platform.ci_config.variables import Variable
 from api_server.platform.git_http.push_rules import protections_of
 from api_server.platform.keys import REPOSITORIES
-from api_server.platform.pipelines import changes, queries, source, writing
+from api_server.platform.pipelines import changes, lookups, source, writing
 from api_server.platform.pipelines.source import Source
 from api_server.state.database import Conflict, Database, Row
 from api_server.state.secrets import Vault
@@ -79,25 +78,25 @@ class Maker:
         With `keeps_rejected` a configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that
         who pushed it finds out.
         """
-        subject = await queries.subject(self.database, wanted.project_id, wanted.user_id)
+        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
         if subject is None:
             raise NotMade("Project not found")
         read = await self._read(wanted, subject)
         if wanted.source == "push" and _SKIPS.search(read.commit["message"]):
-            return await self._write(wanted, subject, read, plan=None)
+            return await self._write(wanted, read, plan=None)
         try:
             plan = await self._plan(wanted, subject, read)
         except ConfigError as refused:
             if keeps_rejected:
-                return await self._write(wanted, subject, read, plan=None, errors=refused.errors)
+                return await self._write(wanted, read, plan=None, errors=refused.errors)
             raise NotMade(*refused.errors, rejected=True) from None
         if not plan.jobs:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.", rejected=True)
-        return await self._write(wanted, subject, read, plan)
+        return await self._write(wanted, read, plan)
 
     async def try_out(self, wanted: Wanted) -> Plan:
         """The plan that `make` would carry out, for `wanted.configuration`. Raises `ConfigError`, `NotMade`."""
-        subject = await queries.subject(self.database, wanted.project_id, wanted.user_id)
+        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
         if subject is None:
             raise NotMade("Project not found")
         return await self._plan(wanted, subject, await self._read(wanted, subject))
@@ -148,7 +147,7 @@ class Maker:
         return not wanted.tag and bool(await protections_of(self.database, wanted.project_id, [wanted.ref]))
 
     async def _write(
-        self, wanted: Wanted, subject: Row, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()
+        self, wanted: Wanted, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()
     ) -> int:
         protected = await self._is_protected(wanted)
         try:
@@ -172,7 +171,7 @@ class Maker:
         except Conflict as conflict:
             if conflict.constraint not in ("pipelines_origin", "pipelines_source_job"):
                 raise
-            return await queries.pipeline_of_origin(
+            return await lookups.pipeline_of_origin(
                 self.database, origin=wanted.origin, source_job_id=wanted.source_job_id
             )
 
@@ -182,7 +181,7 @@ def maker(app: App) -> Maker:
 
 
 def described_project(subject: Row) -> descriptions.Project:
-    """A project for the predefined variables, from a row of `queries.subject`."""
+    """A project for the predefined variables, from a row of `lookups.subject`."""
     return descriptions.Project(
         id=subject.id,
         full_path=subject.full_path,
@@ -202,8 +201,3 @@ def described_user(subject: Row) -> descriptions.User | None:
     return descriptions.User(
         id=subject.user_id, username=subject.username, name=subject.user_name, email=subject.email
     )
-
-
-def plain(values: Mapping[str, Any]) -> tuple[Variable, ...]:
-    """Variables as somebody gives them for a pipeline: key -> value."""
-    return tuple(Variable(key, value) for key, value in values.items())

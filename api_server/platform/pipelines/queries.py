@@ -19,15 +19,17 @@ async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> Row | Non
 
 
 LOCK_PIPELINE_OF_JOB = """
-    SELECT pipelines.* FROM pipelines
-    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(job_id)s)
+    SELECT FROM pipelines
+    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(id)s)
     FOR UPDATE
 """
 
 
-async def lock_pipeline_of_job(transaction: Transaction, job_id: int) -> Row | None:
-    """As `lock_pipeline`, by one of its jobs."""
-    return await transaction.row(LOCK_PIPELINE_OF_JOB, job_id=job_id)
+async def lock_job(transaction: Transaction, job_id: int) -> Row | None:
+    """The job's row as it stands once its pipeline is locked: until the transaction ends nobody else moves it, but for
+    handing it out to a runner."""
+    await transaction.row(LOCK_PIPELINE_OF_JOB, id=job_id)
+    return await find_job(transaction, job_id)
 
 
 FIND_JOB = """
@@ -54,10 +56,8 @@ TRANSIT = """
         finished_at = CASE
             WHEN (%(changes)s::jsonb) ->> status IN ('success', 'failed', 'canceled') THEN now() END,
         contacted_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN now() ELSE contacted_at END,
-        scheduled_at = CASE
-            WHEN (%(changes)s::jsonb) ->> status = 'scheduled' THEN now() + make_interval(secs => %(start_in)s)
-            WHEN status = 'scheduled' THEN NULL
-            ELSE scheduled_at END,
+        scheduled_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'scheduled'
+            THEN now() + make_interval(secs => coalesce((plan ->> 'start_in')::integer, 0)) END,
         failure_reason = CASE WHEN (%(changes)s::jsonb) ->> status = 'failed' THEN %(failure_reason)s END,
         runner_id = coalesce(%(runner_id)s, runner_id),
         runner_manager_id = coalesce(%(runner_manager_id)s, runner_manager_id),
@@ -78,7 +78,6 @@ async def transit(
     event: Event,
     *,
     failure_reason: str | None = None,
-    start_in: int = 0,
     runner_id: int | None = None,
     runner_manager_id: int | None = None,
     token_digest: bytes | None = None,
@@ -96,7 +95,6 @@ async def transit(
         ids=list(job_ids),
         changes=orjson.dumps(TRANSITIONS[event]).decode(),
         failure_reason=failure_reason,
-        start_in=start_in,
         runner_id=runner_id,
         runner_manager_id=runner_manager_id,
         token_digest=token_digest,
@@ -223,31 +221,22 @@ async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> No
     await transaction.row(MARK_ERASED, id=job_id, user_id=user_id)
 
 
-SUBJECT = """
-    SELECT projects.id, projects.namespace_id, projects.full_path, projects.name, projects.description,
-        projects.visibility, projects.default_branch, projects.ci_config_path, projects.builds_access_level,
-        projects.archived,
-        coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
-            AS next_iid,
-        users.id AS user_id, users.username, users.name AS user_name, users.email
-    FROM projects LEFT JOIN users ON users.id = %(user_id)s
-    WHERE projects.id = %(project_id)s
+JOBS_WITH_DATA = """
+    SELECT jobs.id FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND (
+        EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = jobs.id)
+        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id))
 """
 
 
-async def subject(database: Executor, project_id: int, user_id: int | None) -> Row | None:
-    """What the variables of a pipeline of this project, started by this user, are made of."""
-    return await database.row(SUBJECT, project_id=project_id, user_id=user_id)
+async def jobs_with_data(database: Executor, pipeline_id: int) -> list[int]:
+    """Ids of the jobs of a pipeline that have a log or artifacts."""
+    return [row.id for row in await database.rows(JOBS_WITH_DATA, pipeline_id=pipeline_id)]
 
 
-PIPELINE_OF_ORIGIN = """
-    SELECT pipelines.id FROM pipelines
-    WHERE pipelines.origin = %(origin)s OR pipelines.source_job_id = %(source_job_id)s
+DELETE_PIPELINE = """
+    DELETE FROM pipelines WHERE id = %(id)s
 """
 
 
-async def pipeline_of_origin(
-    database: Executor, *, origin: str | None = None, source_job_id: int | None = None
-) -> int:
-    """The id of the pipeline that was made for this origin or bridge; 0 when there is none."""
-    return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
+async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
+    await transaction.row(DELETE_PIPELINE, id=pipeline_id)
