@@ -9,17 +9,24 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.areas.jobs.allowed_agents import routes as allowed_agents
+from api_server.areas.jobs.handlers import JOBS_LIMIT
+from api_server.areas.jobs.handlers import routes as jobs
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
+from api_server.platform.agents import tasks as agent_tasks
+from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
+from api_server.platform.pipelines import tasks as pipeline_tasks
+from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
@@ -37,6 +44,7 @@ from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, Clock
 from api_server.web.errors import api_errors
+from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
 from common import operations
 
@@ -50,6 +58,10 @@ API = [
     branches,
     repository,
     settings_routes,
+    pipelines,
+    agents,
+    jobs,
+    allowed_agents,
 ]
 
 
@@ -69,6 +81,7 @@ def create_app(
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
+    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
@@ -111,6 +124,8 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
+    pipeline_tasks.add_tasks(app)
+    agent_tasks.add_tasks(app)
     member_tasks.add_tasks(app)
 
 

@@ -58,12 +58,19 @@ class Listed:
 
 class Listing:
     """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
-    (public name -> column). Rows need a unique `id`."""
+    (public name -> column). Rows need a unique `id`. `counted` are the same rows as a statement to count them by, where
+    `rows` itself stops at the page's end."""
 
-    def __init__(self, entity: str, rows: str, orders: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        entity: str,
+        rows: str,
+        orders: Mapping[str, str] | None = None,
+        counted: str = "SELECT FROM matching",
+    ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending): Statement(_listing(entity, rows, column, descending=descending))
+            (name, descending): Statement(_listing(entity, rows, column, counted, descending=descending))
             for name, column in self.orders.items()
             for descending in (True, False)
         }
@@ -80,7 +87,7 @@ class Listing:
         return Listed(row.body, row.more, row.last_id, row.total)
 
 
-def _listing(entity: str, rows: str, column: str, *, descending: bool) -> str:
+def _listing(entity: str, rows: str, column: str, counted: str, *, descending: bool) -> str:
     direction = "DESC" if descending else "ASC"
     comparison = "<" if descending else ">"
     order = f"{column} {direction}" + ("" if column == "id" else f", id {direction}")
@@ -102,5 +109,5 @@ def _listing(entity: str, rows: str, column: str, *, descending: bool) -> str:
             (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
             CASE WHEN %(page_counted)s::boolean THEN
-                (SELECT count(*) FROM (SELECT FROM matching LIMIT {MOST_COUNTED + 1}) counted) END AS total
+                (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END AS total
     """

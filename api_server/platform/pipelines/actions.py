@@ -98,4 +98,6 @@ async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
     await queries.lock_pipeline(transaction, pipeline_id)
     for job_id in await queries.jobs_with_data(transaction, pipeline_id):
         await delete_job_data(transaction, job_id)
+    for row in await queries.latest_jobs(transaction, pipeline_id):
+        await changes.release_resource(transaction, row)
     await queries.delete_pipeline(transaction, pipeline_id)

@@ -92,7 +92,13 @@ async def _set_off(transaction: Transaction, row: Row) -> None:
         await enqueue(transaction, tasks_named.CANCEL_DOWNSTREAM, job_id=row.id)
     if row.status == "scheduled":
         await enqueue(transaction, tasks_named.START_DELAYED, at=row.scheduled_at, job_id=row.id)
-    if row.resource_group is not None and (row.status == "waiting_for_resource" or row.status in COMPLETE):
+    if row.status == "waiting_for_resource" or row.status in COMPLETE:
+        await release_resource(transaction, row)
+
+
+async def release_resource(transaction: Transaction, row: Row) -> None:
+    """Has the resource group of a job, if it is in one, given to who waits for it."""
+    if row.resource_group is not None:
         await enqueue(
             transaction,
             tasks_named.ASSIGN_RESOURCE,

@@ -132,7 +132,7 @@ def plan_of(row: Row) -> PlannedJob:
 
 LATEST_JOBS = Statement("""
     SELECT jobs.id, jobs.name, jobs.kind, jobs.stage_index, jobs.status, jobs.when_run, jobs.allow_failure, jobs.needs,
-        jobs.resource_group, jobs.cancels_gracefully
+        jobs.resource_group, jobs.cancels_gracefully, jobs.project_id
     FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried
     ORDER BY jobs.stage_index, jobs.id
 """)
