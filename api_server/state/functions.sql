@@ -44,13 +44,12 @@ CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boo
 PARALLEL SAFE
 RETURN name LIKE replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%');
 
-<<<<<<< HEAD
 -- What an access level of a protected branch is called.
 CREATE OR REPLACE FUNCTION protection_level_description(level smallint) RETURNS text LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
 RETURN CASE level
     WHEN 0 THEN 'No one' WHEN 30 THEN 'Developers + Maintainers' WHEN 40 THEN 'Maintainers' ELSE 'Instance admins' END;
-=======
+
 -- The user as jobs show her.
 CREATE OR REPLACE FUNCTION user_public(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
@@ -124,7 +123,6 @@ RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
     'ip_address', (m).ip_address,
     'status', contact_status((m).contacted_at, (m).created_at)
 ) END;
->>>>>>> 5c1f286 (List, read, cancel, retry, erase and play jobs; pipelines through the API)
 
 -- A project as its agents show it.
 CREATE OR REPLACE FUNCTION config_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE

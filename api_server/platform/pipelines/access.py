@@ -4,7 +4,7 @@ import datetime
 
 from aiohttp import web
 
-from api_server.platform.git_http.push_rules import protections_of
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.pipelines import shown
 from api_server.platform.projects.access import Project, find_project
 from api_server.state.database import Row
@@ -36,8 +36,8 @@ async def may_change(request: web.Request, project: Project, ref: str, *, tag: b
     """Whether the caller may run, cancel and erase on this ref: where branches are protected, who may push may."""
     if tag:
         return True
-    protection = (await protections_of(context.database(request), project.id, [ref])).get(ref)
-    return protection is None or project.role >= protection.push_access_level
+    protection = await protection_of(context.database(request), project.id, ref)
+    return protection.may_push(project.role, admin=project.admin)
 
 
 async def check_may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> None:

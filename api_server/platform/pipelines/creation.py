@@ -11,6 +11,7 @@ import orjson
 from api_server.git.errors import RepositoryError
 from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import Repositories
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.ci_config import descriptions
 from api_server.platform.ci_config.context import Context
 from api_server.platform.ci_config.errors import ConfigError
@@ -18,7 +19,6 @@ from api_server.platform.ci_config.pipeline import plan_pipeline
 from api_server.platform.ci_config.plan import Plan
 from api_server.platform.ci_config.predefined import pipeline_variables
 from api_server.platform.ci_config.variables import Variable
-from api_server.platform.git_http.push_rules import protections_of
 from api_server.platform.keys import REPOSITORIES
 from api_server.platform.pipelines import changes, lookups, source, writing
 from api_server.platform.pipelines.source import Source
@@ -144,7 +144,9 @@ class Maker:
         return await asyncio.to_thread(plan_pipeline, read.text or "", context)
 
     async def _is_protected(self, wanted: Wanted) -> bool:
-        return not wanted.tag and bool(await protections_of(self.database, wanted.project_id, [wanted.ref]))
+        return (
+            not wanted.tag and (await protection_of(self.database, wanted.project_id, wanted.ref)).protected
+        )
 
     async def _write(
         self, wanted: Wanted, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()

@@ -3,10 +3,10 @@
 from typing import Any
 
 from api_server.git.names import NO_COMMIT
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.ci_config.pipeline import child_configuration
 from api_server.platform.ci_config.plan import PlannedJob, Trigger
 from api_server.platform.ci_config.variables import Variable
-from api_server.platform.git_http.push_rules import protections_of
 from api_server.platform.pipelines import actions, changes, lookups, queries, source
 from api_server.platform.pipelines.creation import Maker, NotMade, Wanted
 from api_server.platform.pipelines.states import COMPLETE
@@ -107,9 +107,9 @@ async def _wanted_elsewhere(
     if target is None:
         raise Refused("downstream_bridge_project_not_found")
     ref = trigger.branch or target.default_branch
-    protection = (await protections_of(maker.database, target.id, [ref])).get(ref)
-    least = max(Role.DEVELOPER, protection.push_access_level if protection is not None else 0)
-    if target.role < least or target.archived or target.builds_access_level == "disabled":
+    protection = await protection_of(maker.database, target.id, ref)
+    may_run = target.admin or (target.role >= Role.DEVELOPER and protection.may_push(target.role))
+    if not may_run or target.archived or target.builds_access_level == "disabled":
         raise Refused("insufficient_bridge_permissions")
     resolved = source.resolve(maker.repositories, target.id, ref)
     if resolved is None:
