@@ -11,6 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from api_server.areas.audit import tasks as audit_tasks
 from api_server.areas.audit.handlers import routes as audit
+from api_server.areas.jobs.allowed_agents import routes as allowed_agents
+from api_server.areas.jobs.handlers import JOBS_LIMIT
+from api_server.areas.jobs.handlers import routes as jobs
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
@@ -20,6 +23,8 @@ from api_server.areas.status_checks.handlers import routes as status_checks
 from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
+from api_server.platform.agents import tasks as agent_tasks
+from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
@@ -30,6 +35,8 @@ from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.merge_requests.pushes import follow_pushes
 from api_server.platform.outbound.outgoing import outgoing
+from api_server.platform.pipelines import tasks as pipeline_tasks
+from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
@@ -47,6 +54,7 @@ from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, Clock
 from api_server.web.errors import api_errors
+from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
 from common import operations
 
@@ -65,6 +73,10 @@ API = [
     status_checks,
     merge_request_checks,
     status_check_deliveries,
+    pipelines,
+    agents,
+    jobs,
+    allowed_agents,
 ]
 
 
@@ -84,10 +96,19 @@ def create_app(
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
-    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
+    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
-    app.cleanup_ctx.extend([_database, _internal_session, outgoing, _administrator, _leftovers])
-    app.cleanup_ctx.extend([status_check_tasks.deliveries, _worker])
+    app.cleanup_ctx.extend(
+        [
+            _database,
+            _internal_session,
+            outgoing,
+            _administrator,
+            _leftovers,
+            status_check_tasks.deliveries,
+            _worker,
+        ]
+    )
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
     git_http.add_routes(app)
@@ -129,6 +150,8 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
+    pipeline_tasks.add_tasks(app)
+    agent_tasks.add_tasks(app)
     member_tasks.add_tasks(app)
     audit_tasks.add_tasks(app)
     follow_pushes(app)

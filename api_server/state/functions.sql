@@ -119,3 +119,88 @@ RETURN json_build_object(
 -- A moment as deliveries write it.
 CREATE OR REPLACE FUNCTION delivered_time(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"');
+-- The user as jobs show her.
+CREATE OR REPLACE FUNCTION user_public(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
+    'id', (u).id,
+    'username', (u).username,
+    'name', (u).name,
+    'state', (u).state,
+    'locked', false,
+    'avatar_url', NULL,
+    'web_url', web_url((u).username),
+    'created_at', iso8601((u).created_at),
+    'bio', coalesce((u).bio, ''),
+    'location', coalesce((u).location, ''),
+    'public_email', (u).public_email,
+    'skype', '', 'linkedin', '', 'twitter', '',
+    'website_url', coalesce((u).website_url, ''),
+    'organization', coalesce((u).organization, '')
+) END;
+
+-- A pipeline as lists and jobs show it; `project_path` is its project's full path.
+CREATE OR REPLACE FUNCTION pipeline_basic(p pipelines, project_path text) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
+    'id', (p).id,
+    'iid', (p).iid,
+    'project_id', (p).project_id,
+    'sha', (p).sha,
+    'ref', (p).ref,
+    'status', (p).status,
+    'source', (p).source,
+    'created_at', iso8601((p).created_at),
+    'updated_at', iso8601((p).updated_at),
+    'web_url', web_url(project_path || '/-/pipelines/' || (p).id)
+) END;
+
+-- Whether a runner, or one of its managers, is there: heard of within two hours, within a week, or longer ago.
+CREATE OR REPLACE FUNCTION contact_status(contacted_at timestamptz, created_at timestamptz) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE
+    WHEN contacted_at > now() - interval '2 hours' THEN 'online'
+    WHEN coalesce(contacted_at, created_at) < now() - interval '7 days' THEN 'stale'
+    WHEN contacted_at IS NULL THEN 'never_contacted'
+    ELSE 'offline' END;
+
+-- A runner as jobs and lists show it.
+CREATE OR REPLACE FUNCTION runner_basic(r runners) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
+    'id', (r).id,
+    'description', (r).description,
+    'ip_address', NULL,
+    'active', (r).active,
+    'paused', NOT (r).active,
+    'is_shared', (r).runner_type = 'instance_type',
+    'runner_type', (r).runner_type,
+    'name', (r).name,
+    'online', coalesce((r).contacted_at > now() - interval '2 hours', false),
+    'created_at', iso8601((r).created_at),
+    'status', contact_status((r).contacted_at, (r).created_at)
+) END;
+
+-- A machine that uses a runner's token, as jobs show it.
+CREATE OR REPLACE FUNCTION runner_manager_basic(m runner_managers) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
+    'id', (m).id,
+    'system_id', (m).system_id,
+    'version', (m).version,
+    'revision', (m).revision,
+    'platform', (m).platform,
+    'architecture', (m).architecture,
+    'created_at', iso8601((m).created_at),
+    'contacted_at', iso8601((m).contacted_at),
+    'ip_address', (m).ip_address,
+    'status', contact_status((m).contacted_at, (m).created_at)
+) END;
+
+-- A project as its agents show it.
+CREATE OR REPLACE FUNCTION config_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN json_build_object(
+    'id', (p).id,
+    'description', (p).description,
+    'name', (p).name,
+    'name_with_namespace', (n).full_name || ' / ' || (p).name,
+    'path', (p).path,
+    'path_with_namespace', (p).full_path,
+    'created_at', iso8601((p).created_at)
+);

@@ -58,18 +58,27 @@ class Listed:
 
 class Listing:
     """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
-    (public name -> column). Rows need a unique `id`.
+    (public name -> column). Rows need a unique `id`. `counted` are the same rows as a statement to count them by,
+    where `rows` itself stops at the page's end.
 
     Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
     serves the order and a range of time, and partitions by that column are read one after the other.
     """
 
     def __init__(
-        self, entity: str, rows: str, orders: Mapping[str, str] | None = None, *, moment: str | None = None
+        self,
+        entity: str,
+        rows: str,
+        orders: Mapping[str, str] | None = None,
+        *,
+        counted: str = "SELECT FROM matching",
+        moment: str | None = None,
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending): Statement(_listing(entity, rows, column, moment, descending=descending))
+            (name, descending): Statement(
+                _listing(entity, rows, column, counted, moment, descending=descending)
+            )
             for name, column in self.orders.items()
             for descending in (True, False)
         }
@@ -86,7 +95,9 @@ class Listing:
         return Listed(row.body, row.more, row.last_id, row.total)
 
 
-def _listing(entity: str, rows: str, column: str, moment: str | None, *, descending: bool) -> str:
+def _listing(
+    entity: str, rows: str, column: str, counted: str, moment: str | None, *, descending: bool
+) -> str:
     direction = "DESC" if descending else "ASC"
     by_id = f"id {direction}" if moment is None else f"{moment} {direction}, id {direction}"
     order = by_id if column == "id" else f"{column} {direction}, {by_id}"
@@ -107,7 +118,7 @@ def _listing(entity: str, rows: str, column: str, moment: str | None, *, descend
             (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
             CASE WHEN %(page_counted)s::boolean THEN
-                (SELECT count(*) FROM (SELECT FROM matching LIMIT {MOST_COUNTED + 1}) counted) END AS total
+                (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END AS total
     """
 
 

@@ -1,0 +1,1 @@
+"""CI jobs: endpoints 1 to 11 of the document."""

@@ -1,0 +1,138 @@
+"""Statements of endpoints 1 to 11."""
+
+import datetime
+from collections.abc import Sequence
+
+from api_server.state.database import Executor, Row, Statement
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+ENTITIES = read_sql("api_server.areas.jobs")
+JOB = ENTITIES["job"]
+BRIDGE = ENTITIES["bridge"]
+ERASED_JOB = f"""
+    SELECT job.id, job.position, (left(job.entity::text, -1) || ',"download_url":null}}')::json AS entity
+    FROM ({JOB}) job
+"""
+
+#: What entities read of a job: all but the plan, which is large.
+_COLUMNS = """
+    jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.failure_reason, jobs.name, jobs.stage,
+    jobs.allow_failure, jobs.tag_list, jobs.user_id, jobs.runner_id, jobs.runner_manager_id, jobs.coverage,
+    jobs.created_at, jobs.queued_at, jobs.started_at, jobs.finished_at, jobs.erased_at, jobs.artifacts_expire_at
+"""
+
+JOBS_OF_PROJECT = Listing(
+    JOB, f"SELECT {_COLUMNS} FROM jobs WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
+)
+#: One run through the index for each status, each no longer than the page's end; newest first only.
+JOBS_OF_PROJECT_IN_SCOPE = Listing(
+    JOB,
+    f"""
+    SELECT jobs.* FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM jobs
+        WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
+            AND jobs.id < coalesce(%(page_after)s::bigint, 9223372036854775807)
+        ORDER BY jobs.id DESC
+        LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
+    ) jobs
+    """,
+    counted="""
+    SELECT FROM jobs
+    WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = ANY (%(scope)s::text[])
+    """,
+)
+
+
+async def list_project_jobs(
+    database: Executor,
+    page: Page,
+    project_id: int,
+    scope: Sequence[str] | None,
+    archived_before: datetime.datetime | None,
+) -> Listed:
+    """Builds of a project, newest first."""
+    if scope is None:
+        return await JOBS_OF_PROJECT.read(
+            database, page, project_id=project_id, archived_before=archived_before
+        )
+    return await JOBS_OF_PROJECT_IN_SCOPE.read(
+        database, page, project_id=project_id, scope=list(scope), archived_before=archived_before
+    )
+
+
+_OF_PIPELINE = f"""
+    SELECT {_COLUMNS} FROM jobs
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = %(kind)s AND (%(include_retried)s OR NOT jobs.retried)
+        AND (%(scope)s::text[] IS NULL OR jobs.status = ANY (%(scope)s::text[]))
+"""
+JOBS_OF_PIPELINE = Listing(JOB, _OF_PIPELINE)
+BRIDGES_OF_PIPELINE = Listing(BRIDGE, _OF_PIPELINE)
+
+
+async def list_pipeline_jobs(
+    database: Executor,
+    page: Page,
+    pipeline_id: int,
+    scope: Sequence[str] | None,
+    archived_before: datetime.datetime | None,
+    *,
+    include_retried: bool,
+) -> Listed:
+    """Builds of a pipeline, newest first."""
+    return await JOBS_OF_PIPELINE.read(
+        database,
+        page,
+        pipeline_id=pipeline_id,
+        kind="build",
+        scope=None if scope is None else list(scope),
+        include_retried=include_retried,
+        archived_before=archived_before,
+    )
+
+
+async def list_bridges(
+    database: Executor, page: Page, pipeline_id: int, scope: Sequence[str] | None, *, include_retried: bool
+) -> Listed:
+    """Trigger jobs of a pipeline, newest first."""
+    return await BRIDGES_OF_PIPELINE.read(
+        database,
+        page,
+        pipeline_id=pipeline_id,
+        kind="bridge",
+        scope=None if scope is None else list(scope),
+        include_retried=include_retried,
+    )
+
+
+_ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s"
+SHOW_JOB = one(JOB, _ONE)
+SHOW_ERASED_JOB = one(ERASED_JOB, _ONE)
+SHOW_BRIDGE = one(BRIDGE, _ONE)
+
+
+async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
+    row = await database.row(SHOW_JOB, id=job_id, archived_before=archived_before)
+    return str(row and row.entity)
+
+
+async def show_erased_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
+    row = await database.row(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
+    return str(row and row.entity)
+
+
+async def show_bridge(database: Executor, job_id: int) -> str:
+    row = await database.row(SHOW_BRIDGE, id=job_id)
+    return str(row and row.entity)
+
+
+FIND_JOB = Statement("""
+    SELECT jobs.id, jobs.kind, jobs.user_id, jobs.created_at, jobs.debug_trace, pipelines.ref, pipelines.tag,
+        jobs.protected
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s
+""")
+
+
+async def find_job(database: Executor, project_id: int, job_id: int) -> Row | None:
+    """id, kind, user_id, created_at, debug_trace, protected of a job, with its pipeline's ref and tag."""
+    return await database.row(FIND_JOB, project_id=project_id, id=job_id)

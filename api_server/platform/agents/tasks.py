@@ -1,0 +1,67 @@
+"""Keeping grants true to the configuration files of agents, whenever the default branch moves."""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from api_server.git import files, references
+from api_server.git.errors import RepositoryError
+from api_server.git.names import BRANCHES
+from api_server.git.push import RefUpdate
+from api_server.git.repositories import Repositories
+from api_server.platform.agents import queries
+from api_server.platform.agents.configuration import grants_in, path_of
+from api_server.platform.ci_config.yaml_text import MAX_BYTES
+from api_server.platform.keys import QUEUE, REPOSITORIES
+from api_server.platform.refs import REF_LISTENERS
+from api_server.state.database import Row, Transaction
+from api_server.state.queue import enqueue
+from api_server.web.context import DATABASE
+
+REFRESH_GRANTS = "refresh_agent_grants"
+
+
+def add_tasks(app: web.Application) -> None:
+    app[REF_LISTENERS].append(react_to_push)
+
+    async def refresh_grants(project_id: int) -> None:
+        agents = await queries.agents_of_project(app[DATABASE], project_id)
+        names = [agent.name for agent in agents]
+        texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, names)
+        async with app[DATABASE].transaction() as transaction:
+            for agent in agents:
+                await queries.replace_grants(transaction, agent.id, grants_in(texts[agent.name]))
+
+    app[QUEUE].add(REFRESH_GRANTS, refresh_grants, attempts=5)
+
+
+async def react_to_push(
+    transaction: Transaction,
+    project: Row,
+    user_id: int | None,  # noqa: ARG001
+    updates: Sequence[RefUpdate],
+) -> None:
+    if any(update.ref == BRANCHES + project.default_branch for update in updates):
+        await refresh(transaction, project.id)
+
+
+async def refresh(transaction: Transaction, project_id: int) -> None:
+    """Queues reading the configuration files of a project's agents."""
+    lock = f"{REFRESH_GRANTS}/{project_id}"
+    await enqueue(transaction, REFRESH_GRANTS, lock=lock, project_id=project_id)
+
+
+def _texts(repositories: Repositories, project_id: int, names: Sequence[str]) -> dict[str, str]:
+    """Each agent's file on the default branch; empty without one."""
+    try:
+        repository = repositories.open(project_id)
+    except RepositoryError:
+        return dict.fromkeys(names, "")
+    branch = references.branch(repository, references.default_branch(repository))
+    texts = dict.fromkeys(names, "")
+    for name in names if branch is not None else ():
+        entry = files.find(repository, branch.commit, path_of(name))  # type: ignore[union-attr]
+        if entry is not None and entry.is_blob and (entry.size or 0) <= MAX_BYTES:
+            texts[name] = files.read(repository, entry).decode(errors="replace")
+    return texts

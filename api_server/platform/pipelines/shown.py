@@ -1,0 +1,70 @@
+"""Statements that show pipelines."""
+
+from typing import Any
+
+from api_server.state.database import Executor, Row, Statement
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+ENTITIES = read_sql("api_server.platform.pipelines")
+
+LISTING = Listing(
+    ENTITIES["pipeline_in_list"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s
+        AND (%(statuses)s::text[] IS NULL OR pipelines.status = ANY (%(statuses)s))
+        AND (%(source)s::text IS NULL OR pipelines.source = %(source)s)
+        AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
+        AND (%(sha)s::text IS NULL OR pipelines.sha = %(sha)s)
+        AND (%(name)s::text IS NULL OR pipelines.name = %(name)s)
+        AND (%(yaml_errors)s::boolean IS NULL OR (pipelines.yaml_errors IS NOT NULL) = %(yaml_errors)s)
+        AND (%(username)s::text IS NULL OR pipelines.user_id = (
+            SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s)))
+        AND (%(updated_after)s::timestamptz IS NULL OR pipelines.updated_at > %(updated_after)s)
+        AND (%(updated_before)s::timestamptz IS NULL OR pipelines.updated_at < %(updated_before)s)
+        AND (%(created_after)s::timestamptz IS NULL OR pipelines.created_at > %(created_after)s)
+        AND (%(created_before)s::timestamptz IS NULL OR pipelines.created_at < %(created_before)s)
+        AND (%(latest_of)s::text IS NULL OR pipelines.tag = (%(latest_of)s = 'tags') AND NOT EXISTS (
+            SELECT FROM pipelines newer
+            WHERE newer.project_id = pipelines.project_id AND newer.ref = pipelines.ref AND newer.tag = pipelines.tag
+                AND newer.id > pipelines.id))
+    """,
+    {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"},
+)
+
+
+async def list_pipelines(database: Executor, page: Page, **filters: Any) -> Listed:
+    return await LISTING.read(database, page, **filters)
+
+
+SHOW_PIPELINE = one(
+    ENTITIES["pipeline"],
+    "SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s",
+)
+
+
+async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str | None:
+    row = await database.row(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
+    return None if row is None else str(row.entity)
+
+
+FIND_PIPELINE = Statement("""
+    SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
+""")
+
+
+async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Row | None:
+    return await database.row(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
+
+
+LATEST_PIPELINE = """
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+"""
+
+
+async def latest_pipeline(database: Executor, project_id: int, ref: str) -> int | None:
+    """The id of the newest pipeline of a ref, child pipelines aside."""
+    found = await database.value(LATEST_PIPELINE, project_id=project_id, ref=ref)
+    return None if found is None else int(found)

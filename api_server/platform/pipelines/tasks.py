@@ -1,0 +1,98 @@
+"""The background work of pipelines, and the reaction to pushes that makes them."""
+
+import uuid
+from collections.abc import Sequence
+
+import structlog
+from aiohttp import web
+
+from api_server.git.names import BRANCHES, TAGS
+from api_server.git.push import RefUpdate
+from api_server.platform.keys import QUEUE
+from api_server.platform.pipelines import changes, downstream, queries, resources, tasks_named
+from api_server.platform.pipelines.creation import NotMade, Wanted, maker
+from api_server.platform.pipelines.states import Event
+from api_server.platform.refs import REF_LISTENERS
+from api_server.state.database import Row, Transaction
+from api_server.state.queue import enqueue
+from api_server.web.context import DATABASE
+
+log = structlog.get_logger(__name__)
+
+
+def add_tasks(app: web.Application) -> None:
+    app[REF_LISTENERS].append(react_to_push)
+    queue = app[QUEUE]
+
+    async def create_pushed_pipeline(
+        project_id: int, ref: str, tag: bool, before_sha: str, sha: str, user_id: int | None, origin: str
+    ) -> None:
+        wanted = Wanted(
+            project_id=project_id,
+            ref=ref,
+            tag=tag,
+            sha=sha,
+            before_sha=before_sha,
+            source="push",
+            user_id=user_id,
+            origin=origin,
+        )
+        try:
+            await maker(app).make(wanted, keeps_rejected=True)
+        except NotMade as reason:
+            log.info("no pipeline for a push", project_id=project_id, reason=str(reason))
+
+    async def start_downstream(job_id: int) -> None:
+        await downstream.start(maker(app), job_id)
+
+    async def follow_downstream(job_id: int) -> None:
+        await downstream.follow(maker(app), job_id)
+
+    async def cancel_downstream(job_id: int) -> None:
+        await downstream.cancel(maker(app), job_id)
+
+    async def start_delayed(job_id: int) -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await start_when_due(transaction, job_id)
+
+    async def assign_resource(project_id: int, resource_group: str) -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await resources.assign(transaction, project_id, resource_group)
+
+    queue.add(tasks_named.CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
+    queue.add(tasks_named.START_DOWNSTREAM, start_downstream, attempts=5)
+    queue.add(tasks_named.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
+    queue.add(tasks_named.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
+    queue.add(tasks_named.START_DELAYED, start_delayed, attempts=5)
+    queue.add(tasks_named.ASSIGN_RESOURCE, assign_resource, attempts=5)
+
+
+async def react_to_push(
+    transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
+) -> None:
+    """Queues a pipeline for each branch and tag that now stands at another commit."""
+    if project.builds_access_level == "disabled":
+        return
+    for update in updates:
+        kind = next((kind for kind in (BRANCHES, TAGS) if update.ref.startswith(kind)), None)
+        if kind is None or update.kind == "delete":
+            continue
+        await enqueue(
+            transaction,
+            tasks_named.CREATE_PUSHED_PIPELINE,
+            project_id=project.id,
+            ref=update.ref.removeprefix(kind),
+            tag=kind == TAGS,
+            before_sha=update.old,
+            sha=update.new,
+            user_id=user_id,
+            origin=uuid.uuid4().hex,
+        )
+
+
+async def start_when_due(transaction: Transaction, job_id: int) -> None:
+    """Starts a delayed job whose moment has come; one that was played or canceled meanwhile is left alone."""
+    row = await queries.find_job(transaction, job_id)
+    if row is not None and row.status == "scheduled":
+        event: Event = "enqueue_scheduled" if row.resource_group is None else "wait_for_resource"
+        await changes.advance(transaction, job_id, event)

@@ -1,0 +1,177 @@
+"""Short ways to pipelines and jobs in every state, through the real API and the real transitions."""
+
+import asyncio
+import secrets
+from typing import Any
+
+import attrs
+
+from api_server.platform.pipelines import changes, queries
+from api_server.platform.pipelines.states import Event
+from api_server.state.database import Database, Row
+from api_server.state.secrets import JOB_TOKEN, digest, new_token
+from api_server.web.access import Role
+from api_server.web.context import DATABASE
+from tests.support.forge import Client, Forge, Person
+
+#: One job that does nothing.
+ONE_JOB = "build:\n  script: echo\n"
+
+
+def database(forge: Forge) -> Database:
+    found: Database = forge.server.app[DATABASE]
+    return found
+
+
+@attrs.frozen
+class CiProject:
+    """A project with a developer in it, whose pipelines run on an unprotected branch `topic`."""
+
+    forge: Forge
+    id: int
+    path: str
+    developer: Person
+
+    @property
+    def api(self) -> Client:
+        return self.developer.api
+
+    @property
+    def url(self) -> str:
+        return f"/projects/{self.id}"
+
+    async def commit(
+        self,
+        text: str,
+        *,
+        path: str = ".gitlab-ci.yml",
+        branch: str = "topic",
+        message: str = "Set [ci skip]",
+    ) -> None:
+        """Writes a file to a branch that begins at the default branch, without a pipeline for the push."""
+        where = f"{self.url}/repository/files/{path.replace('/', '%2F').replace('.', '%2E')}"
+        body = {"branch": branch, "content": text, "commit_message": message}
+        if branch != "main":
+            body["start_branch"] = "main"
+        known = await self.forge.root.get(f"{where}?ref={branch}")
+        if (await self.forge.root.get(f"{self.url}/repository/branches/{branch}")).status == 200:
+            body.pop("start_branch", None)
+        elif branch != "main":
+            known = await self.forge.root.get(f"{where}?ref=main")
+        answer = await self.forge.root.request("PUT" if known.status == 200 else "POST", where, json=body)
+        assert answer.status in (200, 201), answer
+
+    async def pipeline(
+        self, text: str = ONE_JOB, *, branch: str = "topic", by: Client | None = None, **values: Any
+    ) -> dict[str, Any]:
+        """A pipeline from this configuration."""
+        await self.commit(text, branch=branch)
+        answer = await (by or self.api).post(f"{self.url}/pipeline", {"ref": branch} | values)
+        assert answer.status == 201, answer
+        return dict(answer.body)
+
+    async def jobs(self, pipeline: dict[str, Any], query: str = "") -> dict[str, dict[str, Any]]:
+        """The pipeline's builds by name, as the API shows them."""
+        answer = await self.forge.root.get(f"{self.url}/pipelines/{pipeline['id']}/jobs?per_page=100&{query}")
+        assert answer.status == 200, answer
+        return {job["name"]: job for job in answer.body}
+
+    async def bridges(self, pipeline: dict[str, Any], query: str = "") -> dict[str, dict[str, Any]]:
+        answer = await self.forge.root.get(f"{self.url}/pipelines/{pipeline['id']}/bridges?{query}")
+        assert answer.status == 200, answer
+        return {job["name"]: job for job in answer.body}
+
+    async def statuses(self, pipeline: dict[str, Any]) -> dict[str, str]:
+        """Status by name, of the latest builds and bridges."""
+        rows = await queries.latest_jobs(database(self.forge), pipeline["id"])
+        return {row.name: row.status for row in rows}
+
+    async def status(self, pipeline: dict[str, Any]) -> str:
+        """Of the whole pipeline."""
+        return str((await self.forge.root.get(f"{self.url}/pipelines/{pipeline['id']}")).body["status"])
+
+    async def job(self, text: str = ONE_JOB, **options: Any) -> dict[str, Any]:
+        """The one build of a new pipeline."""
+        (job,) = (await self.jobs(await self.pipeline(text, **options))).values()
+        return job
+
+    async def job_in(self, status: str, text: str = ONE_JOB, **options: Any) -> dict[str, Any]:
+        """A build that has been brought into this status."""
+        job = await self.job(text, **options)
+        await bring(self.forge, job["id"], status)
+        return dict((await self.forge.root.get(f"{self.url}/jobs/{job['id']}")).body)
+
+
+async def ci_project(forge: Forge, **values: Any) -> CiProject:
+    """With a first commit on the protected default branch `main`."""
+    developer = await forge.user("developer")
+    made = await forge.project(members={Role.DEVELOPER: developer}, **values)
+    project = CiProject(forge, made["id"], made["path_with_namespace"], developer)
+    await project.commit("", path="README.md", branch="main")
+    return project
+
+
+async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Row | None:
+    """The event happens to the job, with all that follows."""
+    async with database(forge).transaction() as transaction:
+        return await changes.advance(transaction, job_id, event, **values)
+
+
+async def run(forge: Forge, job_id: int, *, runner_id: int | None = None) -> str:
+    """Hands a pending build out, as to a runner, and gives the job's token."""
+    token = new_token(JOB_TOKEN)
+    async with database(forge).transaction() as transaction:
+        row = await changes.start(
+            transaction,
+            job_id,
+            runner_id=runner_id or await a_runner(forge),
+            runner_manager_id=None,
+            token_digest=digest(token),
+            cancels_gracefully=False,
+        )
+    assert row is not None
+    async with database(forge).transaction() as transaction:
+        await changes.refresh(transaction, row.pipeline_id)
+    return token
+
+
+CREATE_RUNNER = """
+    INSERT INTO runners (runner_type, token_digest, description, contacted_at)
+    VALUES ('instance_type', %(digest)s, 'a runner', now()) RETURNING id
+"""
+
+
+async def a_runner(forge: Forge) -> int:
+    async with database(forge).transaction() as transaction:
+        return int(await transaction.value(CREATE_RUNNER, digest=secrets.token_bytes(32)))
+
+
+PUT_INTO = """
+    UPDATE jobs SET status = %(status)s,
+        started_at = CASE WHEN %(status)s IN ('running', 'canceling', 'success', 'failed') THEN now() END,
+        finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled') THEN now() END
+    WHERE id = %(id)s
+"""
+
+
+async def bring(forge: Forge, job_id: int, status: str) -> None:
+    """Puts the job's row into a status, whatever it takes to get there."""
+    async with database(forge).transaction() as transaction:
+        await transaction.row(PUT_INTO, id=job_id, status=status)
+
+
+async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
+    """The job has a log of that many bytes, as far as its rows tell."""
+    async with database(forge).transaction() as transaction:
+        await transaction.row(
+            "INSERT INTO job_traces (job_id, size) VALUES (%(id)s, %(size)s)", id=job_id, size=size
+        )
+
+
+async def eventually(question: Any, seconds: float = 10) -> Any:
+    """Asks until the answer is true; queued work takes its time."""
+    for _ in range(int(seconds / 0.05)):
+        if found := await question():
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s")
