@@ -9,6 +9,8 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.areas.mirrors import tasks as mirror_tasks
+from api_server.areas.mirrors.handlers import routes as remote_mirrors
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
@@ -20,6 +22,7 @@ from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
+from api_server.platform.outbound.outgoing import outgoing
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
@@ -50,6 +53,7 @@ API = [
     branches,
     repository,
     settings_routes,
+    remote_mirrors,
 ]
 
 
@@ -69,7 +73,7 @@ def create_app(
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
-    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
+    app.cleanup_ctx.extend([_database, outgoing, _internal_session, _administrator, _leftovers, _worker])
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
     git_http.add_routes(app)
@@ -112,6 +116,7 @@ def _add_tasks(app: web.Application) -> None:
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
     member_tasks.add_tasks(app)
+    mirror_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
