@@ -1,8 +1,7 @@
-"""Servers for tests of mirrors: one that only answers, and one that also runs mirrors, to targets on loopback."""
+"""A server that answers about mirrors without running them."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -41,20 +40,3 @@ async def answering(
     folder = tmp_path_factory.mktemp("answering")
     async with running_forge(new_database(), folder, resolve_examples, work=False) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-async def working(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    """Runs its queue, and may call loopback."""
-    folder = tmp_path_factory.mktemp("working")
-    async with running_forge(new_database(), folder, allow_local_requests=True) as running:
-        yield running
-
-
-async def new_mirror(forge: Forge, owner: Any, project_id: int, url: str, **values: Any) -> dict[str, Any]:
-    """A mirror as endpoint 21 answers it."""
-    made = await owner.api.post(f"/projects/{project_id}/remote_mirrors", {"url": url} | values)
-    assert made.status == 201, made
-    return dict(made.body)

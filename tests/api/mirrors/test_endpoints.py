@@ -9,7 +9,7 @@ import pytest
 from api_server.git.ssh_keys import make_key_pair
 from api_server.state.database import Database
 from api_server.web.context import DATABASE
-from tests.api.mirrors.conftest import new_mirror
+from tests.mirrors.service import new_mirror
 from tests.support.forge import Forge, new_name
 
 URL = "https://example:p%40ss@target.example.org/group/app.git"
