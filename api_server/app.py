@@ -14,6 +14,8 @@ from api_server.areas.audit.handlers import routes as audit
 from api_server.areas.jobs.allowed_agents import routes as allowed_agents
 from api_server.areas.jobs.handlers import JOBS_LIMIT
 from api_server.areas.jobs.handlers import routes as jobs
+from api_server.areas.mirrors import tasks as mirror_tasks
+from api_server.areas.mirrors.handlers import routes as remote_mirrors
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
@@ -77,6 +79,7 @@ API = [
     agents,
     jobs,
     allowed_agents,
+    remote_mirrors,
 ]
 
 
@@ -156,6 +159,7 @@ def _add_tasks(app: web.Application) -> None:
     audit_tasks.add_tasks(app)
     follow_pushes(app)
     status_check_tasks.add_tasks(app)
+    mirror_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -46,7 +46,10 @@ def configure(format_: LogFormat, level: str = "INFO") -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if format_ == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The default formatter prints local variables, and these hold secrets.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

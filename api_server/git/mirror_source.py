@@ -21,7 +21,9 @@ class Source:
 
 
 async def read_source(repository: Path) -> Source:
-    """All branches and tags of a bare repository, with one `git for-each-ref`."""
+    """All branches and tags of a bare repository, with one `git for-each-ref`; none where there is no repository."""
+    if not (repository / "HEAD").is_file():
+        return Source({}, None)
     command = ["for-each-ref", f"--format={_FORMAT}", "refs/heads/", "refs/tags/"]
     output = await run(command, repository=repository)
     refs: dict[str, Ref] = {}

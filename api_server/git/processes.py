@@ -131,9 +131,9 @@ class Child:
         await self.check()
 
     async def end(self) -> int:
-        """Waits until git has ended and returns its status (negative: the signal that killed it)."""
+        """Waits until git has ended and nothing holds its stderr any more; its status (negative: a signal)."""
         status = await self.process.wait()
-        await self._stderr_task
+        await asyncio.wait({self._stderr_task})
         if self.timed_out:
             raise GitTimeoutError(self.command, status, self.stderr)
         return status
@@ -144,15 +144,20 @@ class Child:
             raise GitError(self.command, status, self.stderr)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Sends a signal to git and to all that it started; does nothing once git has ended."""
-        if self.process.returncode is None:
+        """Sends a signal to git and to all that it started; does nothing once they have ended."""
+        if self._lives():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def expire(self) -> None:
-        if self.process.returncode is None:
+        """Kills git; or what it has left behind, which may hold its output for long after it."""
+        if self._lives():
             self.timed_out = True
             self.signal_group(signal.SIGKILL)
+            self._stderr_task.cancel()
+
+    def _lives(self) -> bool:
+        return self.process.returncode is None or not self._stderr_task.done()
 
     async def stop(self) -> None:
         """Ends git if it still runs; afterwards no process and no task of it is left."""

@@ -139,9 +139,9 @@ EVENT_TYPES: dict[str, EventType] = dict(
         *_types(
             "Project",
             "RemoteMirror",
-            remote_mirror_created=(),
+            remote_mirror_created=("add",),
             remote_mirror_updated=CHANGE,
-            remote_mirror_deleted=(),
+            remote_mirror_deleted=("remove",),
             remote_mirror_update_failed=("reason",),
         ),
         *_types(

@@ -46,6 +46,29 @@ async def test_the_time_limit_kills_the_whole_group() -> None:
     assert not sleeper.running()
 
 
+@pytest.mark.parametrize("held", ["stderr", "stdout and stderr"])
+async def test_the_time_limit_also_ends_what_git_has_left_behind(held: str) -> None:
+    """A descendant that holds git's output is not waited for longer than git itself."""
+    sleeper = Sleeper()
+    closed = ">/dev/null" if held == "stderr" else ""
+    left_behind = [("alias.sleeper", f"!sleep {sleeper.seconds} {closed} & :")]
+    started = time.monotonic()
+    with pytest.raises(GitTimeoutError):
+        await run(["sleeper"], configuration=left_behind, time_limit=0.3)
+    await sleeper.gone()
+    assert time.monotonic() - started < 4
+
+
+async def test_leaving_the_block_ends_what_git_has_left_behind() -> None:
+    sleeper = Sleeper()
+    left_behind = [("alias.sleeper", f"!sleep {sleeper.seconds} & :")]
+    async with start(["sleeper"], configuration=left_behind) as child:
+        while child.process.returncode is None:
+            await asyncio.sleep(0.01)
+        assert sleeper.running()
+    await sleeper.gone()
+
+
 async def test_leaving_the_block_ends_the_whole_group() -> None:
     sleeper = Sleeper()
     async with start(["sleeper"], configuration=sleeper.configuration):
@@ -108,6 +131,12 @@ class Sleeper:
     @property
     def configuration(self) -> list[tuple[str, str]]:
         return [("alias.sleeper", f"!sleep {self.seconds} & sleep {self.seconds}")]
+
+    async def gone(self) -> None:
+        """Once nothing of it runs: whom git has left behind is reaped by somebody else, a moment later."""
+        async with asyncio.timeout(5):
+            while self.running():
+                await asyncio.sleep(0.01)
 
     def running(self) -> int:
         wanted = f"sleep\0{self.seconds}\0".encode()

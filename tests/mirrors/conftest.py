@@ -1,6 +1,6 @@
 """A source repository, a target repository, and the servers in front of the target."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from api_server.git.ssh_keys import KeyPair, make_key_pair
 from tests.mirrors.repositories import BareRepository
 from tests.mirrors.targets import PASSWORD, HttpTarget, SshTarget, serve_git, serve_http, serve_ssh
+from tests.support.forge import Forge, running_forge
 
 
 @pytest.fixture
@@ -55,3 +56,13 @@ def ssh_by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshTar
         if isinstance(server, str):
             pytest.skip(server)
         yield server
+
+
+@pytest.fixture(scope="session")
+async def working(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """A server that runs mirrors, and may call loopback."""
+    folder = tmp_path_factory.mktemp("working")
+    async with running_forge(new_database(), folder, allow_local_requests=True) as running:
+        yield running
