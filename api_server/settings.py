@@ -46,6 +46,12 @@ class Settings:
     runner_timeout: int = option(
         default=3600, help="seconds of silence after which a runner's job fails as stuck"
     )
+    runner_poll_timeout: int = option(
+        default=30, help="seconds that a runner's request for a job waits for one; 0 is not at all"
+    )
+    artifacts_expire_in: int = option(
+        default=30 * 86400, help="seconds until artifacts expire whose job says nothing; 0 is never"
+    )
     jobs_rate_limit: int = option(
         default=600, help="requests a minute and user for a project's jobs; 0 is off"
     )

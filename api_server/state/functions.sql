@@ -166,7 +166,7 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION runner_basic(r runners) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
     'id', (r).id,
-    'description', (r).description,
+    'description', coalesce((r).description, ''),
     'ip_address', NULL,
     'active', (r).active,
     'paused', NOT (r).active,

@@ -73,6 +73,19 @@ CREATE TABLE runners (
 CREATE UNIQUE INDEX runners_token ON runners (token_digest);
 CREATE INDEX runners_namespace ON runners (namespace_id);
 
+-- Tokens with which runners register themselves: for the instance, a group or a project.
+CREATE TABLE runner_registration_tokens (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    namespace_id bigint REFERENCES namespaces ON DELETE CASCADE,
+    project_id bigint REFERENCES projects ON DELETE CASCADE,
+    digest bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CHECK (num_nonnulls(namespace_id, project_id) <= 1)
+);
+CREATE UNIQUE INDEX runner_registration_tokens_digest ON runner_registration_tokens (digest);
+CREATE UNIQUE INDEX runner_registration_tokens_owner
+    ON runner_registration_tokens (namespace_id, project_id) NULLS NOT DISTINCT; -- one at a time
+
 -- The projects of project runners.
 CREATE TABLE runner_projects (
     runner_id bigint NOT NULL REFERENCES runners ON DELETE CASCADE,
@@ -162,12 +175,36 @@ CREATE TABLE job_variables (
 );
 CREATE UNIQUE INDEX job_variables_key ON job_variables (job_id, key);
 
--- A job's log: `size` bytes are durable. A job without a row has no log.
+-- A job's log. Bytes are acknowledged once they are in here; a job without a row has no log.
 CREATE TABLE job_traces (
     job_id bigint PRIMARY KEY REFERENCES jobs ON DELETE CASCADE,
-    size bigint NOT NULL DEFAULT 0,
-    object_key text, -- of the whole log, once it is complete
+    size bigint NOT NULL DEFAULT 0, -- bytes received
+    checksum bigint NOT NULL DEFAULT 0, -- CRC-32 of the bytes received, before masking
+    -- The last bytes received, encrypted, where they may be the beginning of a secret: readers do not get them yet.
+    held bytea,
+    held_size integer NOT NULL DEFAULT 0,
+    doubted boolean NOT NULL DEFAULT false, -- the runner has been asked once to send all of it again
+    closed boolean NOT NULL DEFAULT false, -- the job is over, nothing is added
+    object_key text, -- of the whole log, once it has been moved to the object store
+    watched_at timestamptz, -- when somebody last read it while it grew
     updated_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Pieces of the logs of jobs that run; `start` is a piece's offset in its log.
+CREATE TABLE job_trace_chunks (
+    job_id bigint NOT NULL REFERENCES job_traces ON DELETE CASCADE,
+    start bigint NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (job_id, start)
+);
+ALTER TABLE job_trace_chunks ALTER COLUMN bytes SET STORAGE EXTERNAL; -- parts of a piece are read without the rest
+
+-- What a job reports by `artifacts:reports:dotenv`: variables of the jobs that come after it.
+CREATE TABLE job_report_variables (
+    job_id bigint NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    key text NOT NULL,
+    value bytea NOT NULL, -- encrypted
+    PRIMARY KEY (job_id, key)
 );
 
 CREATE TABLE job_artifacts (

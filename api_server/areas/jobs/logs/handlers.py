@@ -1,0 +1,93 @@
+"""`PATCH /jobs/:id/trace`: a runner adds to the log of its job."""
+
+import re
+from collections.abc import AsyncIterator
+
+import attrs
+from aiohttp import web
+
+from api_server.areas.jobs.logs.storage import CHUNK, Logs
+from api_server.areas.jobs.running import protocol_headers, running_job
+from api_server.platform.keys import OBJECTS
+from api_server.platform.pipelines import changes
+from api_server.state.database import Row
+from api_server.web import context
+from api_server.web.access import ANYONE
+from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.errors import ApiError
+from api_server.web.params import parse_query
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+_CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCII)
+
+
+@attrs.frozen(kw_only=True)
+class AppendLog:
+    id: int
+    token: str | None = None
+
+
+@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body=True)
+async def append_log(request: web.Request) -> web.Response:
+    """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
+    size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
+    wanted = parse_query(request, AppendLog)
+    job = await running_job(request, wanted.id, wanted.token)
+    start = _start(request)
+    logs = logs_of(request.config_dict)
+    size = await logs.size(job.id)
+    if start < size == start + (request.content_length or 0):
+        return _accepted(job, size)  # this has come before, and the answer was lost
+    token = request.headers.get("JOB-TOKEN") or wanted.token or ""
+    async for piece in _pieces(request):
+        if start + len(piece) > context.settings(request).log_limit:
+            raise await _too_long(request, job)
+        appended = await logs.append(job.id, start, piece, (token.encode(),))
+        if appended is None:
+            raise _not_there(job, await logs.size(job.id))
+        start = appended
+    if start != await logs.size(job.id):
+        raise _not_there(job, await logs.size(job.id))
+    return _accepted(job, start)
+
+
+def logs_of(app: App) -> Logs:
+    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])
+
+
+def _start(request: web.Request) -> int:
+    match = _CONTENT_RANGE.fullmatch(request.headers.get("Content-Range", ""))
+    if match is None:
+        raise ApiError(400, {"message": "400 Missing header Content-Range"})
+    return int(match[1])
+
+
+async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """The body in pieces of at most CHUNK bytes, each stored as soon as it is there."""
+    piece = bytearray()
+    async for data in request.content.iter_chunked(CHUNK):
+        piece += data
+        while len(piece) >= CHUNK:
+            yield bytes(piece[:CHUNK])
+            del piece[:CHUNK]
+    if piece:
+        yield bytes(piece)
+
+
+def _accepted(job: Row, size: int) -> web.Response:
+    return web.Response(status=202, text="202", headers=protocol_headers(job) | {"Range": f"0-{size}"})
+
+
+def _not_there(job: Row, size: int) -> ApiError:
+    return ApiError(
+        416, {"message": "416 Range Not Satisfiable"}, protocol_headers(job) | {"Range": f"0-{size}"}
+    )
+
+
+async def _too_long(request: web.Request, job: Row) -> ApiError:
+    """The job fails: a log without end would fill the disk."""
+    async with context.database(request).transaction() as transaction:
+        await changes.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
+    return ApiError(403, {"message": "403 Forbidden - Job is not running"}, {"Job-Status": "failed"})

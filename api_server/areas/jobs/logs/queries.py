@@ -1,0 +1,179 @@
+"""Statements about logs."""
+
+from api_server.state.database import Database, Executor, Row, Statement, Transaction
+
+FIND_LOG = Statement("""
+    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s
+""")
+
+
+async def find_log(database: Executor, job_id: int) -> Row | None:
+    """The log's row; None where the job has no log."""
+    return await database.row(FIND_LOG, job_id=job_id)
+
+
+#: The size is compared and changed under the row's lock: of two appends for one place, one finds no row.
+APPEND = Statement("""
+    WITH log AS (
+        INSERT INTO job_traces AS known (job_id, size, checksum, held, held_size)
+        SELECT jobs.id, %(received)s::bigint, %(checksum)s::bigint, %(held)s::bytea, %(held_size)s::integer
+        FROM jobs WHERE jobs.id = %(job_id)s AND jobs.status IN ('running', 'canceling')
+            AND (%(size)s::bigint = 0 OR EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(job_id)s))
+        ON CONFLICT (job_id) DO UPDATE SET
+            size = known.size + %(received)s::bigint,
+            checksum = excluded.checksum,
+            held = excluded.held,
+            held_size = excluded.held_size,
+            updated_at = now()
+        WHERE known.size = %(size)s::bigint AND NOT known.closed
+        RETURNING known.job_id
+    ), chunk AS (
+        INSERT INTO job_trace_chunks (job_id, start, bytes)
+        SELECT log.job_id, %(start)s::bigint, %(bytes)s::bytea FROM log WHERE octet_length(%(bytes)s::bytea) > 0
+    ), contact AS (
+        UPDATE jobs SET contacted_at = now() FROM log
+        WHERE jobs.id = log.job_id AND jobs.contacted_at < now() - interval '15 seconds'
+    )
+    SELECT log.job_id FROM log
+""")
+
+
+async def append(
+    transaction: Transaction,
+    job_id: int,
+    *,
+    size: int,
+    received: int,
+    start: int,
+    text: bytes,
+    checksum: int,
+    held: bytes | None,
+    held_size: int,
+) -> bool:
+    """Adds `text` at offset `start` to a log that had received `size` bytes, and now has `received` more, of which the
+    last `held_size` wait. False where the log is at another size, closed, or its job does not run."""
+    row = await transaction.row(
+        APPEND,
+        job_id=job_id,
+        size=size,
+        received=received,
+        start=start,
+        bytes=text,
+        checksum=checksum,
+        held=held,
+        held_size=held_size,
+    )
+    return row is not None
+
+
+READ_CHUNKS = Statement("""
+    SELECT job_trace_chunks.start, job_trace_chunks.bytes FROM job_trace_chunks
+    WHERE job_trace_chunks.job_id = %(job_id)s AND job_trace_chunks.start >= coalesce((
+        SELECT max(before.start) FROM job_trace_chunks before
+        WHERE before.job_id = %(job_id)s AND before.start <= %(start)s::bigint), 0)
+    ORDER BY job_trace_chunks.start LIMIT %(most)s::integer
+""")
+
+
+async def read_chunks(database: Executor, job_id: int, start: int, most: int) -> list[Row]:
+    """start and bytes of the pieces from the one that holds offset `start` on, at most `most`."""
+    return await database.rows(READ_CHUNKS, job_id=job_id, start=start, most=most)
+
+
+EMPTY = """
+    WITH chunks AS (DELETE FROM job_trace_chunks WHERE job_id = %(job_id)s)
+    UPDATE job_traces SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
+"""
+
+
+async def empty(transaction: Transaction, job_id: int) -> None:
+    """Forgets what was received, so that the runner can send all of it again; that is asked for once."""
+    await transaction.row(EMPTY, job_id=job_id)
+
+
+LOCK_FOR_CHECK = """
+    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s FOR UPDATE SKIP LOCKED
+"""
+
+
+async def lock_for_check(transaction: Transaction, job_id: int) -> Row | None:
+    """The log's row; None also while somebody is appending to it."""
+    return await transaction.row(LOCK_FOR_CHECK, job_id=job_id)
+
+
+NOTE_WATCHED = """
+    UPDATE job_traces SET watched_at = now()
+    WHERE job_id = %(job_id)s AND (watched_at IS NULL OR watched_at < now() - interval '10 seconds')
+"""
+
+
+async def note_watched(database: Database, job_id: int) -> None:
+    """Somebody follows this log: its runner is told to send more often."""
+    async with database.transaction() as transaction:
+        await transaction.row(NOTE_WATCHED, job_id=job_id)
+
+
+CLOSE = """
+    UPDATE job_traces SET closed = true FROM jobs
+    WHERE job_traces.job_id = %(job_id)s AND jobs.id = job_traces.job_id
+        AND jobs.status NOT IN ('running', 'canceling')
+    RETURNING job_traces.*, jobs.project_id, jobs.plan
+"""
+
+
+async def close(transaction: Transaction, job_id: int) -> Row | None:
+    """Nothing is added from then on: the log's row with its job's project_id and plan. None while the job runs."""
+    return await transaction.row(CLOSE, job_id=job_id)
+
+
+ADD_LAST_CHUNK = """
+    WITH chunk AS (
+        INSERT INTO job_trace_chunks (job_id, start, bytes)
+        SELECT job_id, size - held_size, %(bytes)s FROM job_traces WHERE job_id = %(job_id)s AND held_size > 0
+    )
+    UPDATE job_traces SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
+"""
+
+
+async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> None:
+    """What was held back was no secret: the log ends with it."""
+    await transaction.row(ADD_LAST_CHUNK, job_id=job_id, bytes=held)
+
+
+SEAL = """
+    WITH log AS (
+        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL RETURNING job_id, size
+    ), chunks AS (
+        DELETE FROM job_trace_chunks USING log WHERE job_trace_chunks.job_id = log.job_id
+    ), coverage AS (
+        UPDATE jobs SET coverage = %(coverage)s FROM log WHERE jobs.id = log.job_id AND %(coverage)s::float IS NOT NULL
+    ), artifact AS (
+        INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256)
+        SELECT jobs.project_id, jobs.id, 'trace', 'raw', 'job.log', log.size, %(key)s, %(sha256)s
+        FROM log JOIN jobs ON jobs.id = log.job_id
+        ON CONFLICT (job_id, file_type) DO NOTHING
+    )
+    SELECT log.job_id FROM log
+"""
+
+
+async def seal(
+    transaction: Transaction, job_id: int, *, key: str, sha256: bytes, coverage: float | None
+) -> bool:
+    """The log is the object `key` from then on. False where the log is gone, or is an object already."""
+    return (
+        await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)
+    ) is not None
+
+
+UNSEALED = """
+    SELECT job_traces.job_id FROM job_traces JOIN jobs ON jobs.id = job_traces.job_id
+    WHERE job_traces.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
+        AND jobs.finished_at < now() - interval '5 minutes'
+    ORDER BY job_traces.job_id LIMIT 100
+"""
+
+
+async def unsealed(database: Executor) -> list[int]:
+    """Jobs that are over and whose logs still are rows."""
+    return [row.job_id for row in await database.rows(UNSEALED)]

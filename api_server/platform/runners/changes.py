@@ -1,0 +1,118 @@
+"""What making, changing and removing a runner means, each in the caller's transaction."""
+
+from typing import Any, Literal
+
+import attrs
+
+from api_server.platform.runners import queries
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.database import Transaction
+from api_server.state.secrets import RUNNER_TOKEN, digest, new_token
+from api_server.web.errors import invalid
+
+RunnerType = Literal["instance_type", "group_type", "project_type"]
+AccessLevel = Literal["not_protected", "ref_protected"]
+
+#: Registration tokens are told apart from a runner's own by it.
+REGISTRATION_TOKEN = "flrr-"
+
+
+@attrs.frozen(kw_only=True)
+class NewRunner:
+    """A runner to be; it serves the instance, the group `namespace_id`, or the project `project_id`."""
+
+    namespace_id: int | None = None
+    project_id: int | None = None
+    description: str | None = None
+    name: str | None = None
+    active: bool = True
+    locked: bool = False
+    run_untagged: bool = True
+    tag_list: tuple[str, ...] = ()
+    access_level: AccessLevel = "not_protected"
+    maximum_timeout: int | None = None
+    maintenance_note: str | None = None
+    creator_id: int | None = None
+
+    @property
+    def runner_type(self) -> RunnerType:
+        if self.project_id is not None:
+            return "project_type"
+        return "group_type" if self.namespace_id is not None else "instance_type"
+
+
+async def create(transaction: Transaction, new: NewRunner) -> tuple[int, str]:
+    """The new runner's id and its token, whose text is stored nowhere. Raises 400 for settings that do not agree."""
+    refuse_contradictions(new.tag_list, new.maximum_timeout, run_untagged=new.run_untagged)
+    token = new_token(RUNNER_TOKEN)
+    values = attrs.asdict(new) | {"tag_list": clean_tags(new.tag_list)}
+    runner_id = await queries.create_runner(
+        transaction, runner_type=new.runner_type, token_digest=digest(token), **values
+    )
+    return runner_id, token
+
+
+async def reset_token(transaction: Transaction, runner_id: int) -> str:
+    """A new token in the place of the old one."""
+    token = new_token(RUNNER_TOKEN)
+    await queries.set_token(transaction, runner_id, digest(token))
+    return token
+
+
+async def reset_registration_token(
+    transaction: Transaction, *, namespace_id: int | None = None, project_id: int | None = None
+) -> str:
+    """A new token for `POST /runners` in the place of the old one."""
+    token = new_token(REGISTRATION_TOKEN)
+    await queries.set_registration_token(
+        transaction, digest(token), namespace_id=namespace_id, project_id=project_id
+    )
+    return token
+
+
+def clean_tags(tags: Any) -> list[str]:
+    """Sorted, each once, without blanks."""
+    return sorted({tag.strip() for tag in tags} - {""})
+
+
+def refuse_contradictions(
+    tags: Any, maximum_timeout: int | None, *, run_untagged: bool
+) -> None:
+    """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
+    problems = {}
+    if not run_untagged and not clean_tags(tags):
+        problems["tags_list"] = ["can not be empty when runner is not allowed to pick untagged jobs"]
+    if maximum_timeout is not None and maximum_timeout < 600:
+        problems["maximum_timeout"] = ["needs to be at least 10 minutes"]
+    if problems:
+        raise invalid(problems)
+
+
+async def delete(transaction: Transaction, runner_id: int, author: Author) -> None:
+    """Removes the runner; jobs it has in its hands go on until they time out."""
+    await record(transaction, "ci_runner_unregistered", author, runner_id)
+    await queries.delete_runner(transaction, runner_id)
+
+
+_MESSAGES = {
+    "ci_runner_created": "Created runner",
+    "ci_runner_unregistered": "Removed runner",
+    "ci_runner_token_reset": "Replaced the runner's token",
+    "set_runner_associated_projects": "Changed the runner's projects",
+}
+
+
+async def record(transaction: Transaction, event_type: str, author: Author, runner_id: int) -> None:
+    """An audit event about a runner, belonging to the group or (first) project that it serves, or to the instance."""
+    owner = await queries.owner_of_runner(transaction, runner_id)
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=INSTANCE if owner is None else Entity(type=owner.type, id=owner.id, path=owner.full_path),
+        target_type="Ci::Runner",
+        target_id=runner_id,
+        target_details=f"#{runner_id}",
+        message=_MESSAGES[event_type],
+    )

@@ -1,0 +1,271 @@
+"""Statements about runners, their machines and the tokens they register with."""
+
+from typing import Any
+
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_ENTITIES = read_sql(__package__)
+
+LIST_RUNNERS = """
+    SELECT runners.* FROM runners
+    WHERE (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
+        AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
+        AND (%(status)s::text IS NULL OR runner_status(runners.contacted_at) = %(status)s)
+        AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
+        AND (%(owner_id)s::bigint IS NULL
+            OR EXISTS (
+                SELECT FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
+                JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE runner_projects.runner_id = runners.id
+                    AND project_role(projects, namespaces, %(owner_id)s::bigint) >= 40)
+            OR EXISTS (
+                SELECT FROM namespaces
+                WHERE namespaces.id = runners.namespace_id AND namespace_role(namespaces, %(owner_id)s::bigint) >= 50))
+        AND (%(project_id)s::bigint IS NULL
+            OR runners.runner_type = 'instance_type'
+            OR EXISTS (
+                SELECT FROM runner_projects
+                WHERE runner_projects.runner_id = runners.id AND runner_projects.project_id = %(project_id)s)
+            OR EXISTS (
+                SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE projects.id = %(project_id)s AND runners.namespace_id = ANY (namespaces.lineage)))
+        AND (%(namespace_id)s::bigint IS NULL
+            OR runners.runner_type = 'instance_type'
+            OR EXISTS (
+                SELECT FROM namespaces
+                WHERE namespaces.id = %(namespace_id)s AND runners.namespace_id = ANY (namespaces.lineage)))
+"""
+LISTING = Listing(_ENTITIES["runner"], LIST_RUNNERS)
+
+
+async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed:
+    """`filters`: runner_type, active, status, tags, and whose: owner_id (who may change them), project_id or
+    namespace_id (whose jobs they may run). None means any."""
+    names = ("runner_type", "active", "status", "tags", "owner_id", "project_id", "namespace_id")
+    return await LISTING.read(database, page, **{name: filters.get(name) for name in names})
+
+
+SHOW_RUNNER = one(
+    _ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s"
+)
+
+
+async def show_runner(database: Executor, runner_id: int) -> str:
+    """The entity with all details."""
+    return str((await database.row(SHOW_RUNNER, id=runner_id)).entity)
+
+
+FIND_RUNNER = """
+    SELECT runners.*,
+        coalesce((
+            SELECT max(project_role(projects, namespaces, %(user_id)s)) FROM runner_projects
+            JOIN projects ON projects.id = runner_projects.project_id
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE runner_projects.runner_id = runners.id
+        ), 0) AS project_role,
+        coalesce((
+            SELECT namespace_role(namespaces, %(user_id)s) FROM namespaces WHERE namespaces.id = runners.namespace_id
+        ), 0) AS group_role
+    FROM runners WHERE runners.id = %(id)s
+"""
+
+
+async def find_runner(database: Executor, runner_id: int, user_id: int) -> Row | None:
+    """The runner's row with the user's greatest role in its projects and in its group."""
+    return await database.row(FIND_RUNNER, id=runner_id, user_id=user_id)
+
+
+RUNNER_OF_TOKEN = Statement("""
+    SELECT runners.* FROM runners WHERE runners.token_digest = %(digest)s
+""")
+
+
+async def runner_of_token(database: Executor, digest: bytes) -> Row | None:
+    """The runner whose authentication token has that digest."""
+    return await database.row(RUNNER_OF_TOKEN, digest=digest)
+
+
+CREATE_RUNNER = """
+    WITH new AS (
+        INSERT INTO runners (runner_type, namespace_id, token_digest, description, name, active, locked, run_untagged,
+            tag_list, access_level, maximum_timeout, maintenance_note, creator_id)
+        VALUES (%(runner_type)s, %(namespace_id)s, %(token_digest)s, %(description)s, %(name)s, %(active)s, %(locked)s,
+            %(run_untagged)s, %(tag_list)s::text[], %(access_level)s, %(maximum_timeout)s, %(maintenance_note)s,
+            %(creator_id)s)
+        RETURNING id
+    ), assigned AS (
+        INSERT INTO runner_projects (runner_id, project_id)
+        SELECT new.id, %(project_id)s FROM new WHERE %(project_id)s::bigint IS NOT NULL
+    )
+    SELECT new.id FROM new
+"""
+
+
+async def create_runner(transaction: Transaction, **values: Any) -> int:
+    """The new runner's id."""
+    return int(await transaction.value(CREATE_RUNNER, **values))
+
+
+UPDATE_RUNNER = """
+    UPDATE runners SET
+        description = coalesce(%(description)s, description),
+        active = coalesce(%(active)s, active),
+        locked = coalesce(%(locked)s, locked),
+        run_untagged = coalesce(%(run_untagged)s, run_untagged),
+        tag_list = coalesce(%(tag_list)s::text[], tag_list),
+        access_level = coalesce(%(access_level)s, access_level),
+        maximum_timeout = CASE WHEN %(sets_timeout)s THEN %(maximum_timeout)s ELSE maximum_timeout END,
+        maintenance_note = coalesce(%(maintenance_note)s, maintenance_note)
+    WHERE id = %(id)s RETURNING *
+"""
+
+
+async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Row:
+    """Changes what is not None; the new row."""
+    return await transaction.row(UPDATE_RUNNER, id=runner_id, **values)
+
+
+OWNER_OF_RUNNER = """
+    SELECT 'Group' AS type, namespaces.id, namespaces.full_path
+    FROM runners JOIN namespaces ON namespaces.id = runners.namespace_id WHERE runners.id = %(id)s
+    UNION ALL (
+        SELECT 'Project', projects.id, projects.full_path
+        FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
+        WHERE runner_projects.runner_id = %(id)s ORDER BY projects.id LIMIT 1)
+"""
+
+
+async def owner_of_runner(database: Executor, runner_id: int) -> Row | None:
+    """type, id and full_path of the group or first project that the runner serves; None for the instance's."""
+    return await database.row(OWNER_OF_RUNNER, id=runner_id)
+
+
+DELETE_RUNNER = """
+    DELETE FROM runners WHERE id = %(id)s RETURNING id
+"""
+
+
+async def delete_runner(transaction: Transaction, runner_id: int) -> None:
+    await transaction.row(DELETE_RUNNER, id=runner_id)
+
+
+SET_TOKEN = """
+    UPDATE runners SET token_digest = %(digest)s WHERE id = %(id)s
+"""
+
+
+async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> None:
+    """The old token opens nothing from then on."""
+    await transaction.row(SET_TOKEN, id=runner_id, digest=digest)
+
+
+ASSIGN = """
+    INSERT INTO runner_projects (runner_id, project_id) VALUES (%(runner_id)s, %(project_id)s)
+"""
+
+
+async def assign(transaction: Transaction, runner_id: int, project_id: int) -> None:
+    """Gives the project's jobs to the runner too. Raises Conflict on `runner_projects_pkey`."""
+    await transaction.row(ASSIGN, runner_id=runner_id, project_id=project_id)
+
+
+UNASSIGN = """
+    DELETE FROM runner_projects
+    WHERE runner_id = %(runner_id)s AND project_id = %(project_id)s
+        AND EXISTS (
+            SELECT FROM runner_projects others
+            WHERE others.runner_id = %(runner_id)s AND others.project_id <> %(project_id)s)
+    RETURNING runner_id
+"""
+
+
+async def unassign(transaction: Transaction, runner_id: int, project_id: int) -> bool:
+    """False for the runner's only project, which stays."""
+    return await transaction.row(UNASSIGN, runner_id=runner_id, project_id=project_id) is not None
+
+
+IS_ASSIGNED = """
+    SELECT EXISTS (
+        SELECT FROM runner_projects WHERE runner_id = %(runner_id)s AND project_id = %(project_id)s)
+"""
+
+
+async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bool:
+    return bool(await database.value(IS_ASSIGNED, runner_id=runner_id, project_id=project_id))
+
+
+MANAGERS = Listing(
+    _ENTITIES["manager"], "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s"
+)
+
+DELETE_MANAGER = """
+    DELETE FROM runner_managers WHERE runner_id = %(runner_id)s AND system_id = %(system_id)s RETURNING id
+"""
+
+
+async def delete_manager(transaction: Transaction, runner_id: int, system_id: str) -> bool:
+    """False where the runner has no such machine."""
+    return await transaction.row(DELETE_MANAGER, runner_id=runner_id, system_id=system_id) is not None
+
+
+#: Told at each poll; written down once in this many seconds, or when something else than the moment has changed.
+CONTACT_EVERY = 40
+
+NOTE_CONTACT = Statement(f"""
+    WITH runner AS (
+        UPDATE runners SET contacted_at = now()
+        WHERE id = %(runner_id)s
+            AND (contacted_at IS NULL OR contacted_at < now() - interval '{CONTACT_EVERY} seconds')
+    )
+    INSERT INTO runner_managers AS known (runner_id, system_id, version, revision, platform, architecture, executor,
+        ip_address, contacted_at)
+    VALUES (%(runner_id)s, %(system_id)s, %(version)s, %(revision)s, %(platform)s, %(architecture)s, %(executor)s,
+        %(ip_address)s, now())
+    ON CONFLICT (runner_id, system_id) DO UPDATE SET
+        version = excluded.version, revision = excluded.revision, platform = excluded.platform,
+        architecture = excluded.architecture, executor = excluded.executor, ip_address = excluded.ip_address,
+        contacted_at = excluded.contacted_at
+    WHERE known.contacted_at < now() - interval '{CONTACT_EVERY} seconds'
+        OR (known.version, known.revision, known.platform, known.architecture, known.executor, known.ip_address)
+            IS DISTINCT FROM (excluded.version, excluded.revision, excluded.platform, excluded.architecture,
+                excluded.executor, excluded.ip_address)
+""")
+
+MANAGER_ID = Statement("""
+    SELECT runner_managers.id FROM runner_managers
+    WHERE runner_managers.runner_id = %(runner_id)s AND runner_managers.system_id = %(system_id)s
+""")
+
+
+async def note_contact(transaction: Transaction, runner_id: int, **machine: Any) -> int:
+    """The runner has been heard of: the id of the machine it was, known by `system_id`."""
+    await transaction.row(NOTE_CONTACT, runner_id=runner_id, **machine)
+    return int(await transaction.value(MANAGER_ID, runner_id=runner_id, system_id=machine["system_id"]))
+
+
+SET_REGISTRATION_TOKEN = """
+    INSERT INTO runner_registration_tokens (namespace_id, project_id, digest)
+    VALUES (%(namespace_id)s, %(project_id)s, %(digest)s)
+    ON CONFLICT (namespace_id, project_id) DO UPDATE SET digest = excluded.digest, created_at = now()
+"""
+
+
+async def set_registration_token(
+    transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
+) -> None:
+    """The token with which runners of this group or project (or neither: of the instance) register from now on."""
+    await transaction.row(
+        SET_REGISTRATION_TOKEN, digest=digest, namespace_id=namespace_id, project_id=project_id
+    )
+
+
+REGISTRATION_OF_TOKEN = """
+    SELECT runner_registration_tokens.namespace_id, runner_registration_tokens.project_id
+    FROM runner_registration_tokens WHERE runner_registration_tokens.digest = %(digest)s
+"""
+
+
+async def registration_of_token(database: Executor, digest: bytes) -> Row | None:
+    """namespace_id and project_id (at most one of them) of what a registration token is for."""
+    return await database.row(REGISTRATION_OF_TOKEN, digest=digest)

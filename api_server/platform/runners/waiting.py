@@ -1,0 +1,74 @@
+"""Waking runners that wait for a job: one connection listens for the whole process, and each notice reaches them all.
+
+The notice only says that there may be something; who gets it is decided in the database. So a notice that is lost
+(a broken connection) costs a runner the rest of its wait, and nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiopg
+import psycopg2
+import structlog
+
+log = structlog.get_logger(__name__)
+
+CHANNEL = "jobs_pending"
+_RECONNECT_AFTER = 1.0
+
+
+class PendingJobs:
+    """Tells when jobs have become pending."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+        self._closed = False
+        #: Counts notices; as `last_update` it tells a runner whether anything has happened since its last poll.
+        self.generation = 0
+
+    def announce(self) -> None:
+        """Wakes everybody who waits."""
+        self.generation += 1
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def after(self, generation: int, seconds: float) -> bool:
+        """Waits until there are more notices than `generation`: False where `seconds` went by without."""
+        if self._closed:
+            return False
+        if self.generation == generation:
+            try:
+                await asyncio.wait_for(self._news.wait(), seconds)
+            except TimeoutError:
+                return False
+        return not self._closed
+
+    def close(self) -> None:
+        """Sends everybody home, now and from now on."""
+        self._closed = True
+        self.announce()
+
+    @asynccontextmanager
+    async def listening(self, database_url: str) -> AsyncIterator[None]:
+        """Hears the notices of all processes for the length of the block."""
+        task = asyncio.create_task(self._listen(database_url), name="listen for jobs")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _listen(self, database_url: str) -> None:
+        while True:
+            try:
+                async with aiopg.connect(database_url, enable_hstore=False) as connection:
+                    async with connection.cursor() as cursor:
+                        await cursor.execute(f"LISTEN {CHANNEL}")
+                    self.announce()  # whatever happened while nobody listened
+                    while True:
+                        await connection.notifies.get()
+                        self.announce()
+            except (psycopg2.Error, OSError) as problem:
+                log.warning("listening for jobs was interrupted", problem=type(problem).__name__)
+                await asyncio.sleep(_RECONNECT_AFTER)

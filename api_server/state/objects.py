@@ -1,0 +1,87 @@
+"""The object store: bytes too many for the database, by key, in local files or in S3 (decision D10)."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import IO, cast
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.store import LocalStore, ObjectStore as Backend, from_url
+
+#: Bytes that are held at a time while an object is written or read.
+CHUNK = 2**20
+#: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
+_PART = 5 * CHUNK
+_PARTS_AT_A_TIME = 2
+
+
+class Objects:
+    """Objects by key; keys are paths such as `projects/1/jobs/2/<random>`. An object is there wholly or not at all."""
+
+    def __init__(self, backend: Backend, folder: Path | None) -> None:
+        self._backend = backend
+        self._folder = folder
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
+        """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable."""
+        await obstore.put_async(
+            self._backend,
+            key,
+            chunks,
+            use_multipart=True,
+            chunk_size=_PART,
+            max_concurrency=_PARTS_AT_A_TIME,
+        )
+        if self._folder is not None:
+            await asyncio.to_thread(_make_durable, self._folder / key)
+
+    async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+        """Bytes `start` to `end` (exclusive). Raises FileNotFoundError."""
+        if start == end:
+            return
+        found = await obstore.get_async(self._backend, key, options={"range": (start, end)})
+        async for chunk in found.stream(min_chunk_size=64 * 1024):
+            yield bytes(chunk)
+
+    def open(self, key: str) -> IO[bytes]:
+        """A seekable file, for code that has to jump about in it; its calls block: use it in a thread.
+
+        Raises FileNotFoundError.
+        """
+        return cast("IO[bytes]", obstore.open_reader(self._backend, key, buffer_size=CHUNK))
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Removes them; those that are gone already are passed over."""
+        for key in keys:
+            try:
+                await obstore.delete_async(self._backend, key)
+            except FileNotFoundError:
+                continue
+
+    async def delete_below(self, prefix: str) -> None:
+        """Removes everything whose key begins with `prefix` and a slash."""
+        async for listed in obstore.list(self._backend, prefix=prefix):
+            await self.delete(meta["path"] for meta in listed)
+
+
+def open_objects(url: str, data_dir: Path) -> Objects:
+    """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
+    the folder `objects` below `data_dir`."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        folder = Path(unquote(parts.path)) if url else data_dir / "objects"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Objects(LocalStore(folder, automatic_cleanup=True), folder)
+    return Objects(from_url(url), None)
+
+
+def _make_durable(file: Path) -> None:
+    """The store renames a finished file into place; this waits until file and name are on the disk."""
+    for path in (file, file.parent):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
