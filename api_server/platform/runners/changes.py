@@ -76,9 +76,7 @@ def clean_tags(tags: Any) -> list[str]:
     return sorted({tag.strip() for tag in tags} - {""})
 
 
-def refuse_contradictions(
-    tags: Any, maximum_timeout: int | None, *, run_untagged: bool
-) -> None:
+def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagged: bool) -> None:
     """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
     problems = {}
     if not run_untagged and not clean_tags(tags):

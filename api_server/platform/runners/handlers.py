@@ -99,7 +99,9 @@ async def _listed(request: web.Request, wanted: ListRunners, **whose: int) -> we
     page = wanted_page(wanted, queries.LISTING)
     asked = wanted.status or wanted.scope
     types = {"shared": "instance_type", "specific": "project_type"}
-    paused = wanted.paused if wanted.paused is not None else {"paused": True, "active": False}.get(asked or "")
+    paused = (
+        wanted.paused if wanted.paused is not None else {"paused": True, "active": False}.get(asked or "")
+    )
     listed = await queries.list_runners(
         context.database(request),
         page,
@@ -125,7 +127,9 @@ async def list_managers(request: web.Request) -> web.Response:
     wanted = await parse(request, ListManagers)
     runner = await find_runner(request, wanted.id)
     page = wanted_page(wanted, queries.MANAGERS)
-    return await paginated(request, page, await queries.MANAGERS.read(context.database(request), page, id=runner.id))
+    return await paginated(
+        request, page, await queries.MANAGERS.read(context.database(request), page, id=runner.id)
+    )
 
 
 @routes.put("/runners/{id}", access=SIGNED_IN)

@@ -12,7 +12,7 @@ from api_server.git.names import BRANCHES, TAGS
 from api_server.platform.ci_config import descriptions, payload
 from api_server.platform.ci_config.plan import PlannedJob
 from api_server.platform.ci_config.predefined import job_variables, pipeline_variables
-from api_server.platform.ci_config.variables import Variable, values
+from api_server.platform.ci_config.variables import Variable
 from api_server.platform.pipelines import changes, lookups, queries
 from api_server.platform.pipelines.creation import DIALECT, described_project, described_user
 from api_server.platform.runners import choosing
@@ -126,7 +126,11 @@ class HandOut:
         server = descriptions.Server(url=self.base_url, version=DIALECT)
         project = described_project(subject)
         of_pipeline = pipeline_variables(
-            server, project, _described_pipeline(pipeline), _described_commit(pipeline), described_user(subject)
+            server,
+            project,
+            _described_pipeline(pipeline),
+            _described_commit(pipeline),
+            described_user(subject),
         )
         described = descriptions.Job(
             id=job.id,

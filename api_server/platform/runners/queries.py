@@ -46,9 +46,7 @@ async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed
     return await LISTING.read(database, page, **{name: filters.get(name) for name in names})
 
 
-SHOW_RUNNER = one(
-    _ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s"
-)
+SHOW_RUNNER = one(_ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")
 
 
 async def show_runner(database: Executor, runner_id: int) -> str:
@@ -196,7 +194,8 @@ async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bo
 
 
 MANAGERS = Listing(
-    _ENTITIES["manager"], "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s"
+    _ENTITIES["manager"],
+    "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s",
 )
 
 DELETE_MANAGER = """

@@ -161,9 +161,7 @@ async def seal(
     transaction: Transaction, job_id: int, *, key: str, sha256: bytes, coverage: float | None
 ) -> bool:
     """The log is the object `key` from then on. False where the log is gone, or is an object already."""
-    return (
-        await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)
-    ) is not None
+    return (await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)) is not None
 
 
 UNSEALED = """
