@@ -47,6 +47,7 @@ from api_server.platform.settings.handlers import routes as settings_routes
 from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users import root
 from api_server.platform.users.handlers import routes as users
+from api_server.platform.version import routes as version
 from api_server.settings import Settings
 from api_server.state import database
 from api_server.state.queue import Queue
@@ -80,6 +81,7 @@ API = [
     jobs,
     allowed_agents,
     remote_mirrors,
+    version,
 ]
 
 

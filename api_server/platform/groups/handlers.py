@@ -1,5 +1,7 @@
 """`/groups` and `/namespaces` (supporting resources)."""
 
+from itertools import count
+
 import attrs
 from aiohttp import web
 
@@ -157,6 +159,31 @@ async def list_namespaces(request: web.Request) -> web.Response:
         context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
     )
     return await paginated(request, page, listed)
+
+
+@attrs.frozen(kw_only=True)
+class NamespacePath:
+    path: str = attrs.field(metadata={"present": True})
+    parent_id: int | None = None
+
+
+@routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
+async def namespace_exists(request: web.Request) -> web.Response:
+    """Whether something has that path (below a group), and a free one beside it."""
+    wanted = await parse(request, NamespacePath)
+    taken = await queries.namespace_paths_like(
+        context.database(request),
+        wanted.path,
+        parent_id=wanted.parent_id,
+        user_id=caller(request).user_id,
+        admin=caller(request).admin,
+    )
+    exists = wanted.path.lower() in taken
+    return json_value({"exists": exists, "suggests": [_free(wanted.path, taken)] if exists else []})
+
+
+def _free(path: str, taken: set[str]) -> str:
+    return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken)
 
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)

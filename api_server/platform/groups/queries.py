@@ -63,6 +63,25 @@ async def show_namespace(
     return row and row.entity
 
 
+#: What a caller cannot see has taken its path all the same; only below a hidden group nothing is told.
+PATHS_LIKE = """
+    SELECT lower(namespaces.path) AS path FROM namespaces
+    WHERE namespaces.parent_id IS NOT DISTINCT FROM %(parent_id)s::bigint
+        AND starts_with(lower(namespaces.path), lower(%(path)s))
+        AND (%(parent_id)s::bigint IS NULL OR EXISTS (SELECT FROM namespaces parents WHERE parents.id = %(parent_id)s
+            AND (%(admin)s OR parents.visibility <> 'private' OR namespace_role(parents, %(user_id)s) > 0)))
+    LIMIT 10000
+"""
+
+
+async def namespace_paths_like(
+    database: Executor, path: str, *, parent_id: int | None, user_id: int, admin: bool
+) -> set[str]:
+    """The last segments, in lower case, of the namespaces there whose path begins with `path`."""
+    rows = await database.rows(PATHS_LIKE, path=path, parent_id=parent_id, user_id=user_id, admin=admin)
+    return {row.path for row in rows}
+
+
 FIND_GROUP = Statement("""
     SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
         namespaces.lineage, namespaces.visibility,
