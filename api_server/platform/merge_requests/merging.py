@@ -1,0 +1,118 @@
+"""Merging: git makes the merge commit, and what follows from the moved target marks the merge request merged."""
+
+import datetime
+
+import attrs
+from aiohttp import web
+
+from api_server.git import changes as git
+from api_server.git.errors import (
+    BranchMovedError,
+    MergeConflictError,
+    NothingToMergeError,
+    RepositoryError,
+)
+from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.push import RefUpdate
+from api_server.git.references import branch, delete_branch
+from api_server.git.repositories import Repository
+from api_server.platform.keys import repositories
+from api_server.platform.merge_requests import queries
+from api_server.platform.merge_requests.access import find_merge_request
+from api_server.platform.merge_requests.heads import mergeability
+from api_server.platform.projects.access import Project
+from api_server.platform.refs import settle
+from api_server.state.database import Row
+from api_server.web import context
+from api_server.web.errors import ApiError, conflict, invalid
+from api_server.web.routes import caller
+
+
+@attrs.frozen(kw_only=True)
+class Merge:
+    """How to merge: `sha` is the head that the caller has seen, `message` the merge commit's."""
+
+    sha: str | None = None
+    message: str | None = None
+    remove_source_branch: bool | None = None
+
+
+async def check_mergeability(request: web.Request, project: Project, found: Row) -> Row:
+    """The merge request's row, after git was asked where that has not been done since a branch moved."""
+    if found.state != "opened" or found.mergeability != "unchecked":
+        return found
+    repository = repositories(request).open(project.id)
+    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
+    if source is None or target is None:
+        answer = "no_commits"
+    else:
+        answer = await mergeability(repository, found.head_sha, target.commit)
+    async with context.database(request).transaction() as transaction:
+        await queries.set_mergeability(transaction, found.id, found.head_sha, answer)
+    return await find_merge_request(request, project, found.iid)
+
+
+async def merge(request: web.Request, project: Project, found: Row, wanted: Merge) -> None:
+    """Merges exactly the head that was found mergeable. Raises 405, 409 and 422 as GitLab words them."""
+    if wanted.sha not in (None, found.head_sha):
+        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
+    found = await check_mergeability(request, project, found)
+    if found.detailed_merge_status == "conflict":
+        raise invalid("Branch cannot be merged", status=422)
+    if found.detailed_merge_status != "mergeable":
+        raise ApiError(
+            405,
+            {"message": "405 Method Not Allowed", "detailed_merge_status": found.detailed_merge_status},
+            {"Allow": "GET, HEAD"},
+        )
+    repository = repositories(request).open(project.id)
+    updates = [await _merge_branches(request, project, repository, found, wanted.message)]
+    remove = found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+    if remove:
+        updates += await _remove_source(request, project, repository, found)
+    await settle(request.config_dict, project.id, caller(request).user_id, updates)
+
+
+async def _merge_branches(
+    request: web.Request, project: Project, repository: Repository, found: Row, message: str | None
+) -> RefUpdate:
+    target = branch(repository, found.target_branch)
+    if target is None:
+        raise invalid("Branch cannot be merged", status=422)
+    person = _person(request)
+    commit = git.NewCommit(message or default_message(project, found), person, person)
+    try:
+        new = await git.merge(repository, found.head_sha, found.target_branch, target.commit, commit)
+    except BranchMovedError as moved:
+        raise conflict("The target branch has moved, try again") from moved
+    except (MergeConflictError, NothingToMergeError) as refused:
+        raise invalid("Branch cannot be merged", status=422) from refused
+    return RefUpdate(target.commit, new, BRANCHES + found.target_branch)
+
+
+async def _remove_source(
+    request: web.Request, project: Project, repository: Repository, found: Row
+) -> list[RefUpdate]:
+    """Nothing where the branch is protected, the default one, or has moved on: those stay."""
+    rule = await queries.merge_level(context.database(request), project.id, found.source_branch)
+    if rule.protected or found.source_branch == project.default_branch:
+        return []
+    try:
+        delete_branch(repository, found.source_branch, expected=found.head_sha)
+    except RepositoryError:
+        return []
+    return [RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch)]
+
+
+def default_message(project: Project, found: Row) -> str:
+    """As GitLab writes it."""
+    return (
+        f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
+        f"See merge request {project.full_path}!{found.iid}"
+    )
+
+
+def _person(request: web.Request) -> git.Person:
+    who = caller(request)
+    now: datetime.datetime = context.now(request)
+    return git.Person(who.name, who.email, int(now.timestamp()))
