@@ -12,6 +12,10 @@ from prometheus_client import CollectorRegistry
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
+from api_server.areas.status_checks import tasks as status_check_tasks
+from api_server.areas.status_checks.delivery_handlers import routes as status_check_deliveries
+from api_server.areas.status_checks.handlers import routes as status_checks
+from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
 from api_server.platform.branches.handlers import routes as branches
@@ -20,6 +24,10 @@ from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
+from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.platform.merge_requests.handlers import routes as merge_requests
+from api_server.platform.merge_requests.pushes import follow_pushes
+from api_server.platform.outbound.outgoing import outgoing
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
@@ -50,6 +58,10 @@ API = [
     branches,
     repository,
     settings_routes,
+    merge_requests,
+    status_checks,
+    merge_request_checks,
+    status_check_deliveries,
 ]
 
 
@@ -69,7 +81,9 @@ def create_app(
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
-    app.cleanup_ctx.extend([_database, _internal_session, _administrator, _leftovers, _worker])
+    app[MERGE_REQUEST_LISTENERS] = []
+    app.cleanup_ctx.extend([_database, _internal_session, outgoing, _administrator, _leftovers])
+    app.cleanup_ctx.extend([status_check_tasks.deliveries, _worker])
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
     git_http.add_routes(app)
@@ -112,6 +126,8 @@ def _add_tasks(app: web.Application) -> None:
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
     member_tasks.add_tasks(app)
+    follow_pushes(app)
+    status_check_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

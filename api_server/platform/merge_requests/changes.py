@@ -5,6 +5,8 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.git.errors import RepositoryMissingError
+from api_server.git.references import set_internal_ref
 from api_server.platform.keys import repositories
 from api_server.platform.merge_requests import queries
 from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
@@ -12,7 +14,6 @@ from api_server.platform.merge_requests.heads import Heads, MissingBranchError, 
 from api_server.platform.projects.access import Project
 from api_server.platform.projects.queries import lock_project
 from api_server.state.database import Row, Transaction
-from api_server.git.references import set_internal_ref
 from api_server.web.errors import conflict, invalid, record_not_found
 from api_server.web.routes import caller
 
@@ -66,9 +67,7 @@ async def create(
     return int(made.id)
 
 
-async def edit(
-    request: web.Request, transaction: Transaction, project: Project, merge_request_id: int, wanted: Edit
-) -> None:
+async def edit(request: web.Request, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
     check_texts(wanted)
     before = await queries.lock(transaction, merge_request_id)
@@ -102,14 +101,10 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
     if before.state == "merged":
         raise invalid([_MERGED_STAYS_MERGED], status=422)
     if before.state == "closed":
-        await _refuse_second_open(
-            transaction, before.project_id, before.source_branch, before.target_branch
-        )
+        await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
         heads = await _heads(request, before.project_id, before.source_branch, before.target_branch)
         await queries.set_heads(transaction, before.id, heads)
-        set_internal_ref(
-            repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha
-        )
+        set_internal_ref(repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha)
         await queries.reopen(transaction, before.id, caller(request).user_id)
         await announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
 
@@ -174,7 +169,9 @@ async def _heads(request: web.Request, project_id: int, source_branch: str, targ
     try:
         return await read_heads(repositories(request).open(project_id), source_branch, target_branch)
     except MissingBranchError as missing:
-        raise invalid([str(missing)]) from missing
+        raise invalid([str(missing)]) from None
+    except RepositoryMissingError:
+        raise invalid([f'Source branch "{source_branch}" does not exist']) from None
 
 
 async def _refuse_second_open(

@@ -64,8 +64,8 @@ class MergeRequestId:
 @attrs.frozen(kw_only=True)
 class UpdateMergeRequest(MergeRequestId):
     title: str | None = None
-    description: str | None | Unset = UNSET
-    labels: CommaList[str] | None | Unset = UNSET
+    description: str | Unset | None = UNSET
+    labels: CommaList[str] | Unset | None = UNSET
     add_labels: CommaList[str] | None = None
     remove_labels: CommaList[str] | None = None
     target_branch: str | None = None
@@ -155,7 +155,7 @@ async def update_merge_request(request: web.Request) -> web.Response:
     )
     async with context.database(request).transaction() as transaction:
         await lock_project(transaction, found.id)
-        await changes.edit(request, transaction, found, row.id, edit)
+        await changes.edit(request, transaction, row.id, edit)
         if wanted.state_event:
             change_state = changes.close if wanted.state_event == "close" else changes.reopen
             await change_state(request, transaction, row.id)
@@ -169,7 +169,7 @@ async def merge_merge_request(request: web.Request) -> web.Response:
     wanted = await parse(request, MergeMergeRequest)
     found = await find_project(request, wanted.id)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
-    if not await may_merge(context.database(request), found, row.target_branch):
+    if not await may_merge(request, found, row.target_branch):
         raise forbidden()
     how = merging.Merge(
         sha=wanted.sha,
@@ -233,4 +233,6 @@ def _new_labels(present: list[str], wanted: UpdateMergeRequest) -> list[str] | N
     if wanted.labels is UNSET and wanted.add_labels is None and wanted.remove_labels is None:
         return None
     base = present if wanted.labels is UNSET else _labels(wanted.labels or [])
-    return sorted((set(base) | set(_labels(wanted.add_labels or []))) - set(_labels(wanted.remove_labels or [])))
+    return sorted(
+        (set(base) | set(_labels(wanted.add_labels or []))) - set(_labels(wanted.remove_labels or []))
+    )

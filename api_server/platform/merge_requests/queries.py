@@ -41,7 +41,8 @@ async def list_merge_requests(database: Executor, page: Page, **filters: Any) ->
 
 
 SHOW = one(
-    _ENTITIES["merge_request"], "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s"
+    _ENTITIES["merge_request"],
+    "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
 )
 
 
@@ -144,9 +145,7 @@ async def set_mergeability(
     transaction: Transaction, merge_request_id: int, head_sha: str, mergeability: str
 ) -> None:
     """Notes what git said about `head_sha`, unless the source has moved since."""
-    await transaction.row(
-        SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability
-    )
+    await transaction.row(SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability)
 
 
 EDIT = """
@@ -168,9 +167,7 @@ EDIT = """
 async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **values: Any) -> None:
     """Changes what is given and not None."""
     columns = ("title", "description", "labels", "target_branch", "remove_source_branch")
-    await transaction.row(
-        EDIT, id=merge_request_id, user_id=user_id, **dict.fromkeys(columns) | values
-    )
+    await transaction.row(EDIT, id=merge_request_id, user_id=user_id, **dict.fromkeys(columns) | values)
 
 
 CLOSE = """
@@ -215,20 +212,6 @@ UNAPPROVE = """
 async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
     """Whether this user had approved."""
     return await transaction.row(UNAPPROVE, id=merge_request_id, user_id=user_id) is not None
-
-
-MERGE_LEVEL = Statement("""
-    SELECT count(*) > 0 AS protected,
-        -- Of several rules that match, the most permissive counts; level 0 stands for nobody.
-        least(min(nullif(rules.merge_access_level, 0)), min(nullif(rules.push_access_level, 0))) AS access_level
-    FROM protected_branches rules
-    WHERE rules.project_id = %(project_id)s AND wildcard_matches(rules.name, %(branch)s)
-""")
-
-
-async def merge_level(database: Executor, project_id: int, branch: str) -> Row:
-    """Whether the branch is protected, and the least role that may merge (or push) into it, None for nobody."""
-    return await database.row(MERGE_LEVEL, project_id=project_id, branch=branch)
 
 
 CONCERNED_SOURCES = """

@@ -55,7 +55,10 @@ def create_session(
     redirect that is followed all the same is checked like a first request.
     """
     connector = aiohttp.TCPConnector(
-        resolver=CheckingResolver(policy, resolver), use_dns_cache=False, family=socket.AF_UNSPEC
+        resolver=CheckingResolver(policy, resolver),
+        use_dns_cache=False,
+        family=socket.AF_UNSPEC,
+        limit=0,  # who sends much bounds itself, receiver by receiver
     )
 
     async def check_literal(
