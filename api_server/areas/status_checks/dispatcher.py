@@ -52,6 +52,7 @@ class Dispatcher:
     _flying: dict["asyncio.Task[None]", Row] = attrs.field(init=False, factory=dict)
     _landed: list[tuple[Row, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
+    _stopping: bool = attrs.field(init=False, default=False)
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -60,9 +61,10 @@ class Dispatcher:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self._stop()
+            self._stopping = True
+            self._wake.set()
+            await task
+            await self._finish()
 
     async def deliver_due(self) -> None:
         """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
@@ -71,14 +73,15 @@ class Dispatcher:
                 await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping:
             self._wake.clear()
             try:
                 await self._turn()
             except Exception:
                 log.exception("the queue of deliveries cannot be read or written, trying again")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), PAUSE)
+            if not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), PAUSE)
 
     async def _turn(self) -> int:
         """Records what has come back and starts what is due; how many were started."""
@@ -168,7 +171,7 @@ class Dispatcher:
                 message=f"Paused {paused.name} status check: {reason}",
             )
 
-    async def _stop(self) -> None:
+    async def _finish(self) -> None:
         flying = dict(self._flying)
         if flying:
             await asyncio.wait(flying, timeout=GRACE)

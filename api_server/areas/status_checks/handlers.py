@@ -68,11 +68,13 @@ async def create_service(request: web.Request) -> web.Response:
     """13: POST /projects/:id/external_status_checks."""
     wanted = await parse(request, CreateService)
     found = await find_project(request, wanted.id)
+    url = wanted.external_url.strip()
     new = Service(
         name=wanted.name,
-        external_url=wanted.external_url.strip(),
+        external_url=url,
         secret=_secret(wanted.shared_secret),
         branch_ids=tuple(wanted.protected_branch_ids or ()),
+        blocked=await services.why_blocked(request, url),
     )
     async with context.database(request).transaction() as transaction:
         made = await services.create(request, transaction, found, new)
@@ -94,12 +96,13 @@ async def update_service(request: web.Request) -> web.Response:
     """14: PUT /projects/:id/external_status_checks/:check_id. What is not sent stays as it is."""
     wanted = await parse(request, UpdateService)
     found = await find_project(request, wanted.id)
+    url = wanted.external_url.strip() if isinstance(wanted.external_url, str) else ""
+    blocked = await services.why_blocked(request, url) if url else None
     async with context.database(request).transaction() as transaction:
         before = await queries.lock_service(transaction, found.id, wanted.check_id)
         if before is None:
             raise record_not_found()
-        scope = tuple(branch.id for branch in await queries.scope(transaction, before.id))
-        await services.update(request, transaction, found, before, _changed(request, before, scope, wanted))
+        await services.update(request, transaction, found, before, _changed(request, before, wanted, blocked))
         if wanted.paused is False and before.paused_at is not None:
             await services.resume(transaction, before.id, caller(request).user_id)
         shown = await queries.show_service(transaction, before.id)
@@ -130,16 +133,16 @@ async def find_service(request: web.Request, project_id: int, check_id: int) -> 
     return found
 
 
-def _changed(request: web.Request, before: Row, scope: tuple[int, ...], wanted: UpdateService) -> Service:
-    sent_url = before.external_url if wanted.external_url is UNSET else wanted.external_url
-    sent_ids = scope if wanted.protected_branch_ids is UNSET else wanted.protected_branch_ids
+def _changed(request: web.Request, before: Row, wanted: UpdateService, blocked: str | None) -> Service:
+    sent_url = before.external_url if wanted.external_url is UNSET else wanted.external_url or ""
     return Service(
         name=before.name if wanted.name is UNSET else wanted.name or "",
-        external_url=(sent_url or "").strip(),
+        external_url=sent_url.strip(),
         secret=services.secret_of(request, before)
         if wanted.shared_secret is UNSET
         else _secret(wanted.shared_secret),
-        branch_ids=tuple(sent_ids or ()),
+        branch_ids=None if wanted.protected_branch_ids is UNSET else tuple(wanted.protected_branch_ids or ()),
+        blocked=blocked if sent_url.strip() != before.external_url else None,
     )
 
 

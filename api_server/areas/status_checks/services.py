@@ -30,12 +30,27 @@ _TAKEN = {
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What a check is to be. `branch_ids` are those of protected branches; empty means every branch."""
+    """What a check is to be. `branch_ids` are those of protected branches; empty means every branch, None leaves the
+    branches as they are. `blocked` is why the URL may not be called, in GitLab's words."""
 
     name: str
     external_url: str
     secret: str | None = attrs.field(repr=False)
-    branch_ids: tuple[int, ...]
+    branch_ids: tuple[int, ...] | None
+    blocked: str | None
+
+
+async def why_blocked(request: web.Request, url: str) -> str | None:
+    """Why deliveries to `url` would be refused, or None. Resolves its name, so not for inside a transaction.
+
+    A name that does not resolve yet is no reason: every connection is checked again.
+    """
+    policy = await request.config_dict[OUTGOING_POLICY]()
+    try:
+        await check_url(url, policy, request.config_dict[RESOLVER], schemes=STATUS_CHECK_SCHEMES)
+    except BlockedError as blocked:
+        return None if str(blocked) == UNRESOLVABLE else str(blocked)
+    return None
 
 
 async def create(request: web.Request, transaction: Transaction, project: Project, wanted: Service) -> int:
@@ -43,11 +58,11 @@ async def create(request: web.Request, transaction: Transaction, project: Projec
 
     Raises 422 with every problem, 404 for protected branches that do not exist.
     """
-    await _check(request, transaction, project, None, wanted, checks_url=True)
-    branches = await _branches(transaction, project, wanted.branch_ids)
+    await _check(transaction, project, None, wanted)
+    branches = await _branches(transaction, project, wanted.branch_ids or ())
     try:
         check_id = await queries.create_service(
-            transaction, project_id=project.id, **_columns(request, wanted)
+            transaction, project_id=project.id, all_branches=not branches, **_columns(request, wanted)
         )
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
@@ -70,26 +85,23 @@ async def update(
     request: web.Request, transaction: Transaction, project: Project, before: Row, wanted: Service
 ) -> None:
     """Changes what differs. A new URL resumes a paused check. Raises as `create`."""
-    moves = wanted.external_url != before.external_url
-    await _check(request, transaction, project, before.id, wanted, checks_url=moves)
-    scope = await queries.scope(transaction, before.id)
-    keeps_scope = set(wanted.branch_ids) == {branch.id for branch in scope}
-    branches = scope if keeps_scope else await _branches(transaction, project, wanted.branch_ids)
-    columns = _columns(request, wanted)
-    if keeps_scope:
-        columns["all_branches"] = before.all_branches
+    await _check(transaction, project, before.id, wanted)
+    columns = _columns(request, wanted) | {"all_branches": before.all_branches}
+    scope = branches = await queries.scope(transaction, before.id)
+    if wanted.branch_ids is not None:
+        branches = await _branches(transaction, project, wanted.branch_ids)
+        columns["all_branches"] = not branches
     if wanted.secret == secret_of(request, before):
         columns["shared_secret"] = before.shared_secret
     try:
         await queries.update_service(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    if not keeps_scope:
-        await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
+    await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     await _record_changes(request, transaction, project, before, wanted)
     for message in _scope_messages(wanted.name, scope, branches):
         await _record(request, transaction, project, "update_status_check", before.id, wanted.name, message)
-    if moves and before.paused_at is not None:
+    if wanted.external_url != before.external_url and before.paused_at is not None:
         await resume(transaction, before.id, caller(request).user_id)
 
 
@@ -115,19 +127,10 @@ def _columns(request: web.Request, wanted: Service) -> dict[str, Any]:
         "name": wanted.name,
         "external_url": wanted.external_url,
         "shared_secret": context.vault(request).encrypt(wanted.secret) if wanted.secret else None,
-        "all_branches": not wanted.branch_ids,
     }
 
 
-async def _check(
-    request: web.Request,
-    transaction: Transaction,
-    project: Project,
-    check_id: int | None,
-    wanted: Service,
-    *,
-    checks_url: bool,
-) -> None:
+async def _check(transaction: Transaction, project: Project, check_id: int | None, wanted: Service) -> None:
     problems = [*_text_problems(wanted)]
     taken = await queries.taken(
         transaction, project.id, check_id, name=wanted.name, external_url=wanted.external_url
@@ -136,8 +139,8 @@ async def _check(
         problems.append(_TAKEN["external_status_checks_name"])
     if taken.external_url:
         problems.append(_TAKEN["external_status_checks_url"])
-    if wanted.external_url and checks_url and (blocked := await _why_blocked(request, wanted.external_url)):
-        problems.append(f"External url is blocked: {blocked}")
+    if wanted.external_url and wanted.blocked:
+        problems.append(f"External url is blocked: {wanted.blocked}")
     if problems:
         raise invalid(problems, status=422)
 
@@ -154,16 +157,6 @@ def _text_problems(wanted: Service) -> Iterable[str]:
         yield f"External url is too long (maximum is {MAX_URL} characters)"
     if wanted.secret and len(wanted.secret) > MAX_SECRET:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"
-
-
-async def _why_blocked(request: web.Request, url: str) -> str | None:
-    """A name that does not resolve yet is no reason: every connection is checked again."""
-    policy = await request.config_dict[OUTGOING_POLICY]()
-    try:
-        await check_url(url, policy, request.config_dict[RESOLVER], schemes=STATUS_CHECK_SCHEMES)
-    except BlockedError as blocked:
-        return None if str(blocked) == UNRESOLVABLE else str(blocked)
-    return None
 
 
 async def _branches(transaction: Transaction, project: Project, wanted_ids: Sequence[int]) -> list[Row]:

@@ -2,12 +2,14 @@
 
 from aiohttp import web
 
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.merge_requests import queries
 from api_server.platform.projects.access import Project
-from api_server.state.database import Executor, Row
+from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.errors import forbidden, record_not_found
+from api_server.web.routes import caller
 
 
 def require_readable(project: Project) -> None:
@@ -26,11 +28,8 @@ async def find_merge_request(request: web.Request, project: Project, iid: int) -
     return found
 
 
-async def may_merge(database: Executor, project: Project, branch: str) -> bool:
-    """Whether the caller may put commits into `branch`: as its protection says, Developers where it has none."""
-    if project.role < Role.DEVELOPER:
-        return False
-    rule = await queries.merge_level(database, project.id, branch)
-    if not rule.protected:
-        return True
-    return rule.access_level is not None and project.role >= rule.access_level
+async def may_merge(request: web.Request, project: Project, branch: str) -> bool:
+    """Whether the caller may put commits into `branch`, by merging or by pushing."""
+    rules = await protection_of(context.database(request), project.id, branch)
+    admin = caller(request).admin
+    return rules.may_merge(project.role, admin=admin) or rules.may_push(project.role, admin=admin)

@@ -169,7 +169,7 @@ async def merge_merge_request(request: web.Request) -> web.Response:
     wanted = await parse(request, MergeMergeRequest)
     found = await find_project(request, wanted.id)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
-    if not await may_merge(context.database(request), found, row.target_branch):
+    if not await may_merge(request, found, row.target_branch):
         raise forbidden()
     how = merging.Merge(
         sha=wanted.sha,

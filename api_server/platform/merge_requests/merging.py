@@ -16,6 +16,7 @@ from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.push import RefUpdate
 from api_server.git.references import branch, delete_branch
 from api_server.git.repositories import Repository
+from api_server.platform.branches.protection import protection_of
 from api_server.platform.keys import repositories
 from api_server.platform.merge_requests import queries
 from api_server.platform.merge_requests.access import find_merge_request
@@ -96,8 +97,8 @@ async def _remove_source(
     request: web.Request, project: Project, repository: Repository, found: Row
 ) -> list[RefUpdate]:
     """Nothing where the branch is protected, the default one, or has moved on: those stay."""
-    rule = await queries.merge_level(context.database(request), project.id, found.source_branch)
-    if rule.protected or found.source_branch == project.default_branch:
+    rules = await protection_of(context.database(request), project.id, found.source_branch)
+    if rules.protected or found.source_branch == project.default_branch:
         return []
     try:
         delete_branch(repository, found.source_branch, expected=found.head_sha)

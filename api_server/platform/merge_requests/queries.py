@@ -214,20 +214,6 @@ async def unapprove(transaction: Transaction, merge_request_id: int, user_id: in
     return await transaction.row(UNAPPROVE, id=merge_request_id, user_id=user_id) is not None
 
 
-MERGE_LEVEL = Statement("""
-    SELECT count(*) > 0 AS protected,
-        -- Of several rules that match, the most permissive counts; level 0 stands for nobody.
-        least(min(nullif(rules.merge_access_level, 0)), min(nullif(rules.push_access_level, 0))) AS access_level
-    FROM protected_branches rules
-    WHERE rules.project_id = %(project_id)s AND wildcard_matches(rules.name, %(branch)s)
-""")
-
-
-async def merge_level(database: Executor, project_id: int, branch: str) -> Row:
-    """Whether the branch is protected, and the least role that may merge (or push) into it, None for nobody."""
-    return await database.row(MERGE_LEVEL, project_id=project_id, branch=branch)
-
-
 CONCERNED_SOURCES = """
     SELECT merge_requests.* FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = ANY (%(branches)s)

@@ -1,20 +1,17 @@
 """The application's one session for requests to addresses that users name, and the settings that bound it."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
-import orjson
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from api_server.platform.outbound.client import PolicySource, create_session
 from api_server.platform.outbound.destinations import MIRROR_SCHEMES, parse_destination
 from api_server.platform.outbound.policy import AllowList, Policy
+from api_server.platform.settings.values import InstanceSettings, current
 from api_server.settings import Settings
-from api_server.state.database import Statement
-from api_server.state.recent import Recent
-from api_server.web.context import DATABASE, SETTINGS
+from api_server.web.context import SETTINGS
 
 #: Tests set it; without it names are resolved as this machine does.
 RESOLVER = web.AppKey("resolver", AbstractResolver)
@@ -26,24 +23,14 @@ OUTGOING_POLICY: web.AppKey[PolicySource] = web.AppKey("outgoing_policy")
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 USER_AGENT = "forgelet"
 
-READ_SETTINGS = Statement("""
-    SELECT application_settings.values FROM application_settings
-""")
-
 
 async def outgoing(app: web.Application) -> AsyncIterator[None]:
     """Opens the session, and closes it with the application."""
     resolver = app.get(RESOLVER) or aiohttp.ThreadedResolver()
     app[RESOLVER] = resolver
-    remembered: Recent[Policy] = Recent(app[DATABASE])
 
     async def policy() -> Policy:
-        found = await remembered.get("policy", read)
-        return found or Policy()
-
-    async def read() -> Policy:
-        values = orjson.loads(await app[DATABASE].value(READ_SETTINGS) or "{}")
-        return policy_of(app[SETTINGS], values)
+        return policy_of(app[SETTINGS], await current(app))
 
     app[OUTGOING_POLICY] = policy
     async with create_session(policy, resolver, timeout=TIMEOUT, user_agent=USER_AGENT) as session:
@@ -51,12 +38,11 @@ async def outgoing(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-def policy_of(settings: Settings, values: dict[str, Any]) -> Policy:
-    """What the operator's settings and the administrators' (`values`, by GitLab's keys) allow together."""
+def policy_of(operator: Settings, instance: InstanceSettings) -> Policy:
+    """What the operator's and the administrators' settings allow together."""
     return Policy(
-        instance=parse_destination(settings.base_url, MIRROR_SCHEMES),
-        allow_local_requests=settings.allow_local_requests
-        or bool(values.get("allow_local_requests_from_web_hooks_and_services")),
-        deny_all_but_allowed=bool(values.get("deny_all_requests_except_allowed")),
-        allow_list=AllowList.parse(values.get("outbound_local_requests_whitelist") or []),
+        instance=parse_destination(operator.base_url, MIRROR_SCHEMES),
+        allow_local_requests=operator.allow_local_requests
+        or instance.allow_local_requests_from_web_hooks_and_services,
+        allow_list=AllowList.parse(instance.outbound_local_requests_whitelist),
     )

@@ -1,0 +1,83 @@
+"""A service that takes deliveries: it keeps what came and answers as a test says."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+
+@attrs.frozen
+class Received:
+    """One request, with its body as it came."""
+
+    headers: Any
+    body: bytes
+    path: str
+
+    @property
+    def payload(self) -> Any:
+        return orjson.loads(self.body)
+
+
+Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@attrs.define
+class Receiver:
+    """Answers each request with the next of `answers`; the last one stays (204 when there is none)."""
+
+    url: str = ""
+    received: list[Received] = attrs.field(factory=list)
+    answers: list[Behaviour] = attrs.field(factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.received.append(Received(request.headers, await request.read(), request.path_qs))
+        if not self.answers:
+            return web.Response(status=204)
+        behaviour = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await behaviour(request)
+
+
+def answer(status: int, body: str = "", **headers: str) -> Behaviour:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def behave(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=body, headers=named)
+
+    return behave
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    """Closes the connection without a word."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def hang(_: web.Request) -> web.StreamResponse:
+    """Never answers."""
+    await asyncio.sleep(3600)
+    return web.Response()
+
+
+async def never_end(request: web.Request) -> web.StreamResponse:
+    """Says 200, and goes on talking."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"x" * 4096)
+
+
+@contextlib.asynccontextmanager
+async def running_receiver() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", receiver.handle)
+    async with TestServer(app, host="127.0.0.1") as server:
+        receiver.url = f"http://127.0.0.1:{server.port}/hook"
+        yield receiver
