@@ -16,6 +16,8 @@ from tests.support.forge import Client, Forge, Person
 
 #: One job that does nothing.
 ONE_JOB = "build:\n  script: echo\n"
+#: One that waits to be played.
+MANUAL_JOB = "build:\n  script: echo\n  when: manual\n  allow_failure: false\n"
 
 
 def database(forge: Forge) -> Database:

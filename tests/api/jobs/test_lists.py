@@ -63,7 +63,9 @@ async def test_bridges_of_a_pipeline(forge):
     }  # fmt: skip
     assert (bridge["name"], bridge["status"], bridge["downstream_pipeline"]) == ("other", "manual", None)
     assert set(bridge["pipeline"]) >= {"created_at", "updated_at", "web_url"}
-    assert (await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/bridges?scope=failed")).body == []
+    assert (
+        await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/bridges?scope=failed")
+    ).body == []
 
 
 @pytest.mark.parametrize("query", ["scope=pending", "scope[]=pending", "scope[]=failed&scope[]=pending"])
@@ -79,7 +81,9 @@ async def test_scope_as_a_hash_counts_by_its_values_in_the_projects_list_only(fi
     project, pipeline = five
     assert len((await project.api.get(f"{project.url}/jobs?scope[0]=pending&scope[1]=failed")).body) == 5
     for list_of in ("jobs", "bridges"):
-        refused = await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/{list_of}?scope[0]=pending")
+        refused = await project.api.get(
+            f"{project.url}/pipelines/{pipeline['id']}/{list_of}?scope[0]=pending"
+        )
         assert (refused.status, refused.body) == (400, NO_SCOPE)
 
 
@@ -159,7 +163,11 @@ async def test_lists_of_pipelines_of_other_projects_are_404(five, forge):
 
 async def test_ids_that_are_no_numbers_are_400(five):
     project, _ = five
-    for path, name in (("jobs/x", "job_id"), ("pipelines/x/jobs", "pipeline_id"), ("pipelines/x/bridges", "pipeline_id")):
+    for path, name in (
+        ("jobs/x", "job_id"),
+        ("pipelines/x/jobs", "pipeline_id"),
+        ("pipelines/x/bridges", "pipeline_id"),
+    ):
         answer = await project.api.get(f"{project.url}/{path}")
         assert (answer.status, answer.body) == (400, {"error": f"{name} is invalid"})
 
