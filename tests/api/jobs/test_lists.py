@@ -163,11 +163,8 @@ async def test_lists_of_pipelines_of_other_projects_are_404(five, forge):
 
 async def test_ids_that_are_no_numbers_are_400(five):
     project, _ = five
-    for path, name in (
-        ("jobs/x", "job_id"),
-        ("pipelines/x/jobs", "pipeline_id"),
-        ("pipelines/x/bridges", "pipeline_id"),
-    ):
+    bad = {"jobs/x": "job_id", "pipelines/x/jobs": "pipeline_id", "pipelines/x/bridges": "pipeline_id"}
+    for path, name in bad.items():
         answer = await project.api.get(f"{project.url}/{path}")
         assert (answer.status, answer.body) == (400, {"error": f"{name} is invalid"})
 

@@ -57,7 +57,7 @@ async def test_least_role(closed, endpoint):
                     user_id=people[role].id,
                     id=job["id"],
                 )
-        url = f"{project.url}/{path.format(pipeline=pipeline['id'], job=job['id'])}"
+        url = f"{project.url}/{path.format(pipeline=pipeline['id'], job=job['id'], role=role)}"
         assert (await project.forge.anonymous.request(method, url)).status == 401
         answer = await people[role].api.request(method, url)
         if role == "stranger":
