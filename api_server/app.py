@@ -39,6 +39,7 @@ from api_server.platform.merge_requests.pushes import follow_pushes
 from api_server.platform.outbound.outgoing import outgoing
 from api_server.platform.pipelines import tasks as pipeline_tasks
 from api_server.platform.pipelines.handlers import routes as pipelines
+from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
@@ -77,6 +78,7 @@ API = [
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    ci_lint,
     agents,
     jobs,
     allowed_agents,

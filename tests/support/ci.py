@@ -16,6 +16,8 @@ from tests.support.forge import Client, Forge, Person
 
 #: One job that does nothing.
 ONE_JOB = "build:\n  script: echo\n"
+#: One that waits to be played.
+MANUAL_JOB = "build:\n  script: echo\n  when: manual\n  allow_failure: false\n"
 
 
 def database(forge: Forge) -> Database:
@@ -31,6 +33,8 @@ class CiProject:
     id: int
     path: str
     developer: Person
+    #: What stands in the CI file of each branch.
+    texts: dict[str, str] = attrs.field(factory=dict)
 
     @property
     def api(self) -> Client:
@@ -65,7 +69,9 @@ class CiProject:
         self, text: str = ONE_JOB, *, branch: str = "topic", by: Client | None = None, **values: Any
     ) -> dict[str, Any]:
         """A pipeline from this configuration."""
-        await self.commit(text, branch=branch)
+        if self.texts.get(branch) != text:
+            await self.commit(text, branch=branch)
+            self.texts[branch] = text
         answer = await (by or self.api).post(f"{self.url}/pipeline", {"ref": branch} | values)
         assert answer.status == 201, answer
         return dict(answer.body)
@@ -117,7 +123,9 @@ async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Row 
         return await changes.advance(transaction, job_id, event, **values)
 
 
-async def run(forge: Forge, job_id: int, *, runner_id: int | None = None) -> str:
+async def run(
+    forge: Forge, job_id: int, *, runner_id: int | None = None, cancels_gracefully: bool = False
+) -> str:
     """Hands a pending build out, as to a runner, and gives the job's token."""
     token = new_token(JOB_TOKEN)
     async with database(forge).transaction() as transaction:
@@ -127,7 +135,7 @@ async def run(forge: Forge, job_id: int, *, runner_id: int | None = None) -> str
             runner_id=runner_id or await a_runner(forge),
             runner_manager_id=None,
             token_digest=digest(token),
-            cancels_gracefully=False,
+            cancels_gracefully=cancels_gracefully,
         )
     assert row is not None
     async with database(forge).transaction() as transaction:

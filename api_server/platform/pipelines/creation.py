@@ -85,7 +85,8 @@ class Maker:
         if wanted.source == "push" and _SKIPS.search(read.commit["message"]):
             return await self._write(wanted, read, plan=None)
         try:
-            plan = await self._plan(wanted, subject, read)
+            context = await self._context(wanted, subject, read)
+            plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
         except ConfigError as refused:
             if keeps_rejected:
                 return await self._write(wanted, read, plan=None, errors=refused.errors)
@@ -94,12 +95,13 @@ class Maker:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.", rejected=True)
         return await self._write(wanted, read, plan)
 
-    async def try_out(self, wanted: Wanted) -> Plan:
-        """The plan that `make` would carry out, for `wanted.configuration`. Raises `ConfigError`, `NotMade`."""
+    async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
+        """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
         subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
         if subject is None:
             raise NotMade("Project not found")
-        return await self._plan(wanted, subject, await self._read(wanted, subject))
+        read = await self._read(wanted, subject)
+        return await self._context(wanted, subject, read), read.text
 
     async def _read(self, wanted: Wanted, subject: Row) -> Source:
         try:
@@ -120,8 +122,8 @@ class Maker:
             raise NotMade("Missing CI config file")
         return read
 
-    async def _plan(self, wanted: Wanted, subject: Row, read: Source) -> Plan:
-        context = Context(
+    async def _context(self, wanted: Wanted, subject: Row, read: Source) -> Context:
+        return Context(
             predefined=pipeline_variables(
                 descriptions.Server(url=self.base_url, version=DIALECT),
                 described_project(subject),
@@ -141,7 +143,6 @@ class Maker:
             given=wanted.variables,
             repository=read.for_planning,
         )
-        return await asyncio.to_thread(plan_pipeline, read.text or "", context)
 
     async def _is_protected(self, wanted: Wanted) -> bool:
         return (

@@ -55,17 +55,15 @@ async def start(maker: Maker, job_id: int) -> None:
 
 async def follow(maker: Maker, job_id: int) -> None:
     """Brings a bridge that waits for its downstream pipeline in line with it."""
-    bridge = await lookups.find_bridge(maker.database, job_id)
-    if bridge is None or bridge.retried or not _depends(queries.plan_of(bridge)):
-        return
-    downstream = await lookups.find_downstream(maker.database, job_id)
-    if downstream is None:
-        return
     async with maker.database.transaction() as transaction:
-        if downstream.status in COMPLETE:
-            if bridge.status == "running":
-                await changes.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
-        elif bridge.status in COMPLETE and downstream.status == "running":
+        await queries.lock_job(transaction, job_id)
+        bridge = await lookups.find_bridge(transaction, job_id)
+        downstream = await lookups.find_downstream(transaction, job_id)
+        if bridge is None or downstream is None or bridge.retried or not _depends(queries.plan_of(bridge)):
+            return
+        if bridge.status == "running" and downstream.status in COMPLETE:
+            await changes.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
+        elif bridge.status in ("success", "failed") and downstream.status not in COMPLETE:
             await changes.advance(transaction, job_id, "reopen")
 
 

@@ -85,5 +85,5 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "force_cancel": _to("canceled", "canceling"),
     "process": _to("created", "skipped", "manual"),
     # of a bridge whose downstream pipeline runs again
-    "reopen": _to("running", "success", "failed", "canceled"),
+    "reopen": _to("running", "success", "failed"),
 }

@@ -1,6 +1,8 @@
 """From a commit to the end of a pipeline: what runs when, and what comes of it."""
 
-from tests.support.ci import ci_project, happen, run
+import pytest
+
+from tests.support.ci import MANUAL_JOB, ci_project, database, eventually, happen, run
 
 THREE_STAGES = """
 stages: [build, test, deploy]
@@ -9,25 +11,295 @@ unit: {stage: test, script: make test}
 lint: {stage: test, script: make lint, allow_failure: true}
 release: {stage: deploy, script: make release, when: manual}
 """
+BY_OUTCOME = """
+stages: [build, after]
+compile: {stage: build, script: make}
+on success: {stage: after, script: echo}
+on failure: {stage: after, script: echo, when: on_failure}
+always: {stage: after, script: echo, when: always}
+"""
 
 
-async def test_jobs_of_a_stage_wait_for_the_stages_before(forge):
-    project = await ci_project(forge)
+@pytest.fixture(scope="session")
+async def project(forge):
+    return await ci_project(forge)
+
+
+async def ids(project, pipeline) -> dict[str, int]:
+    return {name: job["id"] for name, job in (await project.jobs(pipeline)).items()}
+
+
+async def finish(project, job_id: int, event: str = "success", **values) -> None:
+    """A runner takes the job and brings it to its end."""
+    await run(project.forge, job_id)
+    await happen(project.forge, job_id, event, **values)
+
+
+async def test_jobs_of_a_stage_wait_for_the_stages_before(project):
     pipeline = await project.pipeline(THREE_STAGES)
     assert pipeline["status"] == "pending"
     assert await project.statuses(pipeline) == {
         "compile": "pending", "unit": "created", "lint": "created", "release": "created"
     }  # fmt: skip
-    jobs = await project.jobs(pipeline)
-    await run(forge, jobs["compile"]["id"])
+    job = await ids(project, pipeline)
+    await run(project.forge, job["compile"])
     assert await project.status(pipeline) == "running"
-    await happen(forge, jobs["compile"]["id"], "success")
+    await happen(project.forge, job["compile"], "success")
     assert await project.statuses(pipeline) == {
         "compile": "success", "unit": "pending", "lint": "pending", "release": "created"
     }  # fmt: skip
-    for name in ("unit", "lint"):
-        await run(forge, jobs[name]["id"])
-    await happen(forge, jobs["unit"]["id"], "success")
-    await happen(forge, jobs["lint"]["id"], "drop", failure_reason="script_failure")
+    await finish(project, job["unit"])
+    await finish(project, job["lint"], "drop", failure_reason="script_failure")
     assert (await project.statuses(pipeline))["release"] == "manual"
     assert await project.status(pipeline) == "success"
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("success", {"on success": "pending", "on failure": "skipped", "always": "pending"}),
+        ("drop", {"on success": "skipped", "on failure": "pending", "always": "pending"}),
+    ],
+)
+async def test_when_decides_by_the_outcome_of_what_came_before(project, event, expected):
+    pipeline = await project.pipeline(BY_OUTCOME)
+    await finish(project, (await ids(project, pipeline))["compile"], event)
+    assert {name: (await project.statuses(pipeline))[name] for name in expected} == expected
+
+
+async def test_a_manual_job_that_may_not_fail_holds_up_what_comes_after(project):
+    pipeline = await project.pipeline(
+        "stages: [a, b]\ngate: {stage: a, script: echo, when: manual, allow_failure: false}\n"
+        "next: {stage: b, script: echo}\n"
+    )
+    assert await project.statuses(pipeline) == {"gate": "manual", "next": "created"}
+    assert await project.status(pipeline) == "manual"
+    gate = (await ids(project, pipeline))["gate"]
+    assert (await project.api.post(f"{project.url}/jobs/{gate}/play")).body["status"] == "pending"
+    await finish(project, gate)
+    assert (await project.statuses(pipeline))["next"] == "pending"
+
+
+async def test_needs_go_past_stages_and_a_skipped_need_skips(project):
+    pipeline = await project.pipeline("""
+stages: [a, b, c]
+fast: {stage: a, script: echo}
+slow: {stage: a, script: echo}
+after fast: {stage: b, script: echo, needs: [fast]}
+at once: {stage: c, script: echo, needs: []}
+optional: {stage: a, script: echo, when: manual}
+after optional: {stage: b, script: echo, needs: [optional]}
+""")
+    assert await project.statuses(pipeline) == {
+        "fast": "pending", "slow": "pending", "after fast": "created", "at once": "pending", "optional": "manual",
+        "after optional": "skipped",
+    }  # fmt: skip
+    job = await ids(project, pipeline)
+    await finish(project, job["fast"])
+    assert (await project.statuses(pipeline))["after fast"] == "pending"
+    await project.api.post(f"{project.url}/jobs/{job['optional']}/play")
+    assert (await project.statuses(pipeline))["after optional"] == "created"
+    await finish(project, job["optional"])
+    assert (await project.statuses(pipeline))["after optional"] == "pending"
+
+
+async def test_retry_gives_what_was_skipped_its_turn_again(project):
+    """4.4."""
+    pipeline = await project.pipeline(THREE_STAGES)
+    job = await ids(project, pipeline)
+    await finish(project, job["compile"], "drop")
+    assert await project.status(pipeline) == "failed"
+    assert await project.statuses(pipeline) == {
+        "compile": "failed", "unit": "skipped", "lint": "skipped", "release": "skipped"
+    }  # fmt: skip
+    again = (await project.forge.root.post(f"{project.url}/jobs/{job['compile']}/retry")).body
+    assert await project.statuses(pipeline) == {
+        "compile": "pending", "unit": "created", "lint": "created", "release": "created"
+    }  # fmt: skip
+    jobs = await project.jobs(pipeline)
+    assert {jobs[name]["user"]["username"] for name in ("compile", "unit")} == {"root"}
+    await finish(project, again["id"])
+    assert (await project.statuses(pipeline))["unit"] == "pending"
+
+
+async def test_a_job_is_retried_by_itself_as_often_as_its_file_says(project):
+    pipeline = await project.pipeline(
+        "flaky:\n  script: echo\n  retry: {max: 2, when: [runner_system_failure, script_failure]}\n"
+    )
+    seen = []
+    for reason in ("script_failure", "runner_system_failure", "script_failure"):
+        job = (await project.jobs(pipeline))["flaky"]
+        seen.append(job["id"])
+        assert job["user"]["id"] == project.developer.id
+        await finish(project, job["id"], "drop", failure_reason=reason)
+    assert len(set(seen)) == 3
+    assert await project.status(pipeline) == "failed"
+    everything = await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/jobs?include_retried=true")
+    assert [job["status"] for job in everything.body] == ["failed"] * 3
+
+
+async def test_a_failure_that_retry_does_not_name_is_final(project):
+    pipeline = await project.pipeline("flaky:\n  script: echo\n  retry: {max: 2, when: script_failure}\n")
+    await finish(
+        project, (await ids(project, pipeline))["flaky"], "drop", failure_reason="job_execution_timeout"
+    )
+    assert await project.status(pipeline) == "failed"
+
+
+async def test_exit_codes_that_are_allowed_make_an_allowed_failure(project):
+    text = "lint:\n  script: echo\n  allow_failure: {exit_codes: [3, 137]}\n"
+    for exit_code, status in ((137, "success"), (1, "failed")):
+        pipeline = await project.pipeline(text)
+        job_id = (await ids(project, pipeline))["lint"]
+        await finish(project, job_id, "drop", failure_reason="script_failure", exit_code=exit_code)
+        assert await project.status(pipeline) == status
+        assert (await project.jobs(pipeline))["lint"]["allow_failure"] == (status == "success")
+
+
+async def test_jobs_of_a_resource_group_run_one_after_the_other_in_their_order(project):
+    """4.2: enqueue of a job with a resource_group, across pipelines."""
+    text = "deploy:\n  script: echo\n  resource_group: production\n"
+    pipelines = [await project.pipeline(text) for _ in range(3)]
+    first, second, third = [(await ids(project, pipeline))["deploy"] for pipeline in pipelines]
+
+    async def is_pending(job_id: int) -> bool:
+        return (await project.api.get(f"{project.url}/jobs/{job_id}")).body["status"] == "pending"
+
+    await eventually(lambda: is_pending(first))
+    assert await project.status(pipelines[1]) == "waiting_for_resource"
+    await finish(project, first, "drop")
+    await eventually(lambda: is_pending(second))
+    assert not await is_pending(third)
+    await project.api.post(f"{project.url}/jobs/{second}/cancel")
+    await eventually(lambda: is_pending(third))
+
+
+async def test_a_delayed_job_starts_when_its_moment_has_come(project):
+    pipeline = await project.pipeline(
+        "soon:\n  script: echo\n  when: delayed\n  start_in: 1 second\n"
+        "late:\n  script: echo\n  when: delayed\n  start_in: 2 hours\n"
+    )
+    assert await project.statuses(pipeline) == {"soon": "scheduled", "late": "scheduled"}
+    assert await project.status(pipeline) == "scheduled"
+
+    async def soon_is_pending() -> bool:
+        return (await project.statuses(pipeline))["soon"] == "pending"
+
+    await eventually(soon_is_pending, seconds=20)
+    assert (await project.statuses(pipeline))["late"] == "scheduled"
+
+
+async def test_canceling_a_pipeline_cancels_all_that_has_not_finished_and_retrying_runs_it_again(project):
+    pipeline = await project.pipeline(THREE_STAGES)
+    job = await ids(project, pipeline)
+    await finish(project, job["compile"])
+    where = f"{project.url}/pipelines/{pipeline['id']}"
+    canceled = await project.api.post(f"{where}/cancel")
+    assert (canceled.status, canceled.body["status"]) == (200, "canceled")
+    assert await project.statuses(pipeline) == {
+        "compile": "success", "unit": "canceled", "lint": "canceled", "release": "canceled"
+    }  # fmt: skip
+    retried = await project.api.post(f"{where}/retry")
+    assert (retried.status, retried.body["status"]) == (201, "running")
+    assert await project.statuses(pipeline) == {
+        "compile": "success", "unit": "pending", "lint": "pending", "release": "created"
+    }  # fmt: skip
+    assert (await ids(project, pipeline))["compile"] == job["compile"]
+
+
+async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo $COLOR\n", path="child.yml")
+    pipeline = await project.pipeline(
+        "stages: [a, b]\nchild:\n  stage: a\n  variables: {COLOR: red}\n"
+        "  trigger: {include: child.yml, strategy: depend}\nnext: {stage: b, script: echo}\n"
+    )
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+    assert (child["project_id"], child["source"], child["sha"]) == (
+        project.id,
+        "parent_pipeline",
+        pipeline["sha"],
+    )
+    variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
+    assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
+
+    async def bridge_is(status: str) -> bool:
+        return (await project.statuses(pipeline))["child"] == status
+
+    await eventually(lambda: bridge_is("running"))
+    inner = (await project.jobs(child))["inner"]
+    await finish(project, inner["id"], "drop", failure_reason="script_failure")
+    await eventually(lambda: bridge_is("failed"))
+    assert (await project.statuses(pipeline))["next"] == "skipped"
+    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
+    await eventually(lambda: bridge_is("running"))
+    await finish(project, again["id"])
+    await eventually(lambda: bridge_is("success"))
+
+
+async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="child.yml")
+    pipeline = await project.pipeline("child:\n  trigger: {include: child.yml, strategy: depend}\n")
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+
+    async def runs() -> bool:
+        return (await project.statuses(pipeline))["child"] == "running"
+
+    await eventually(runs)
+    await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/cancel")
+
+    async def is_canceled() -> bool:
+        return await project.status(child) == "canceled"
+
+    await eventually(is_canceled)
+
+
+async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
+    here, there, hidden = await ci_project(forge), await ci_project(forge), await ci_project(forge)
+    await there.commit(MANUAL_JOB, branch="main")
+    from api_server.web.access import Role
+
+    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
+    pipeline = await here.pipeline(
+        f"good:\n  trigger: {there.path}\nhidden:\n  trigger: {hidden.path}\n"
+        f"no branch:\n  trigger: {{project: {there.path}, branch: nowhere}}\n"
+    )
+
+    async def are_done() -> bool:
+        return set((await here.statuses(pipeline)).values()) <= {"success", "failed"}
+
+    await eventually(are_done)
+    assert await here.statuses(pipeline) == {"good": "success", "hidden": "failed", "no branch": "failed"}
+    bridges = await here.bridges(pipeline)
+    assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
+    assert bridges["good"]["downstream_pipeline"]["source"] == "pipeline"
+    assert bridges["hidden"]["downstream_pipeline"] is None
+    rows = await database(forge).rows(
+        "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s AND kind = 'bridge' ORDER BY name",
+        id=pipeline["id"],
+    )
+    assert [row.failure_reason for row in rows] == [
+        None, "downstream_bridge_project_not_found", "downstream_pipeline_creation_failed"
+    ]  # fmt: skip
+
+
+async def test_pipelines_that_start_each_other_come_to_an_end(forge):
+    project = await ci_project(forge)
+    await project.commit(f"again:\n  trigger: {project.path}\n", branch="main")
+    await forge.root.post(f"{project.url}/pipeline", {"ref": "main"})
+    found = "SELECT count(*) FROM jobs WHERE project_id = %(id)s AND failure_reason = %(reason)s"
+
+    async def is_refused() -> bool:
+        reason = "reached_max_descendant_pipelines_depth"
+        return bool(await database(forge).value(found, id=project.id, reason=reason))
+
+    await eventually(is_refused)

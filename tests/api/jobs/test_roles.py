@@ -1,0 +1,160 @@
+"""Who may do what: roles by endpoints (facts/jobs 1; decision D1)."""
+
+import pytest
+
+from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
+
+FORBIDDEN = {"message": "403 Forbidden"}
+HIDDEN = {"message": "404 Project Not Found"}
+ROLES = ("stranger", "guest", "reporter", "developer", "maintainer", "owner")
+
+#: Method and path -> the least role in a private project that does not show its jobs to everybody.
+LEAST_ROLE = {
+    "GET jobs": "reporter",
+    "GET pipelines": "reporter",
+    "GET pipelines/latest?ref=topic": "reporter",
+    "GET pipelines/{pipeline}": "reporter",
+    "GET pipelines/{pipeline}/jobs": "reporter",
+    "GET pipelines/{pipeline}/bridges": "reporter",
+    "GET pipelines/{pipeline}/variables": "developer",
+    "GET jobs/{job}": "reporter",
+    "GET ci/lint": "reporter",
+    "GET cluster_agents": "developer",
+    "POST jobs/{job}/play": "developer",
+    "POST jobs/{job}/cancel": "developer",
+    "POST jobs/{job}/retry": "developer",
+    "POST jobs/{job}/erase": "developer",
+    "POST pipeline?ref=topic": "developer",
+    "POST pipelines/{pipeline}/cancel": "developer",
+    "POST pipelines/{pipeline}/retry": "developer",
+    "POST ci/lint?content=a": "developer",
+    "POST cluster_agents?name=agent-{role}": "maintainer",
+    "DELETE cluster_agents/0": "maintainer",
+    "DELETE pipelines/{pipeline}": "owner",
+}
+
+
+@pytest.fixture(scope="session")
+async def closed(forge):
+    project = await ci_project(forge, public_jobs=False)
+    return project, await forge.people(project.id)
+
+
+@pytest.mark.parametrize("endpoint", LEAST_ROLE)
+async def test_least_role(closed, endpoint):
+    """Below it 403, from it on never 403 or 404 for want of a role; strangers meet 404, callers without token 401."""
+    project, people = closed
+    method, _, path = endpoint.partition(" ")
+    for role in ROLES:
+        pipeline = await project.pipeline(MANUAL_JOB)
+        (job,) = (await project.jobs(pipeline)).values()
+        if path.endswith(("retry", "erase")):
+            await bring(project.forge, job["id"], "failed")
+            await give_log(project.forge, job["id"])
+            async with project.forge.server.app[_database()].transaction() as transaction:
+                await transaction.row(
+                    "UPDATE jobs SET user_id = %(user_id)s WHERE id = %(id)s",
+                    user_id=people[role].id,
+                    id=job["id"],
+                )
+        url = f"{project.url}/{path.format(pipeline=pipeline['id'], job=job['id'], role=role)}"
+        assert (await project.forge.anonymous.request(method, url)).status == 401
+        answer = await people[role].api.request(method, url)
+        if role == "stranger":
+            assert (answer.status, answer.body) == (404, HIDDEN)
+        elif ROLES.index(role) < ROLES.index(LEAST_ROLE[endpoint]):
+            assert (answer.status, answer.body) == (403, FORBIDDEN), role
+        else:
+            assert answer.status in (200, 201, 204) or answer.body == {"message": "404 Not found"}, (
+                role,
+                answer,
+            )
+
+
+def _database():
+    from api_server.web.context import DATABASE
+
+    return DATABASE
+
+
+async def test_guests_and_signed_in_readers_see_jobs_of_projects_that_show_them(forge):
+    """Row 1: public pipelines on (the default)."""
+    private, public = await ci_project(forge), await ci_project(forge, visibility="public")
+    guest, stranger = await forge.user("guest"), await forge.user("stranger")
+    from api_server.web.access import Role
+
+    await forge.member("projects", private.id, guest, Role.GUEST)
+    assert (await guest.api.get(f"{private.url}/jobs")).status == 200
+    assert (await stranger.api.get(f"{private.url}/jobs")).body == HIDDEN
+    assert (await stranger.api.get(f"{public.url}/jobs")).status == 200
+    assert (await forge.anonymous.get(f"{public.url}/jobs")).status == 401
+    assert (await stranger.api.post(f"{public.url}/jobs/1/cancel")).body == FORBIDDEN
+
+
+async def test_where_ci_is_disabled_nobody_sees_or_does_anything(forge):
+    """4.6."""
+    project = await ci_project(forge)
+    job = await project.job()
+    await forge.root.put(project.url, {"builds_access_level": "disabled"})
+    for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/retry")):
+        answer = await forge.root.request(method, f"{project.url}/jobs/{job['id']}{path}")
+        assert (answer.status, answer.body) == (403, FORBIDDEN)
+
+
+async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
+    """Rows 8 to 11 and decision D1."""
+    project = await ci_project(forge)
+    pipeline = await project.pipeline(MANUAL_JOB, branch="main", by=forge.root)
+    (job,) = (await project.jobs(pipeline)).values()
+    for path in ("play", "cancel", "retry", "erase"):
+        answer = await project.api.post(f"{project.url}/jobs/{job['id']}/{path}")
+        assert (answer.status, answer.body) == (403, FORBIDDEN)
+    for path in ("cancel", "retry"):
+        assert (await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/{path}")).status == 403
+    refused = await project.api.post(f"{project.url}/pipeline", {"ref": "main"})
+    text = "You do not have sufficient permission to run a pipeline on 'main'."
+    assert (refused.status, refused.body) == (400, {"message": {"base": [text]}})
+    assert (await forge.root.post(f"{project.url}/jobs/{job['id']}/play")).status == 200
+
+
+async def test_developers_erase_only_jobs_of_their_own(forge):
+    """Row 10."""
+    from api_server.web.access import Role
+
+    project = await ci_project(forge)
+    other = await forge.user("other")
+    await forge.member("projects", project.id, other, Role.DEVELOPER)
+    job = await project.job_in("success")
+    await give_log(forge, job["id"])
+    answer = await other.api.post(f"{project.url}/jobs/{job['id']}/erase")
+    assert (answer.status, answer.body) == (403, FORBIDDEN)
+    assert (await project.api.post(f"{project.url}/jobs/{job['id']}/erase")).status == 201
+
+
+async def test_the_role_is_asked_before_the_job_is_looked_for(closed):
+    """Decision D1: role 403, then record 404."""
+    project, people = closed
+    assert (await people["reporter"].api.post(f"{project.url}/jobs/0/cancel")).body == FORBIDDEN
+    assert (await people["developer"].api.post(f"{project.url}/jobs/0/cancel")).body == {
+        "message": "404 Not found"
+    }
+
+
+async def test_reading_needs_read_api_and_writing_needs_api(forge):
+    """3.2 and 3.3."""
+    from tests.support.forge import Client
+
+    project = await ci_project(forge)
+    job = await project.job()
+    reader = Client(forge.session, forge.base, await forge.token(project.developer.id, ("read_api",)))
+    nothing = Client(forge.session, forge.base, await forge.token(project.developer.id, ("read_user",)))
+    assert (await reader.get(f"{project.url}/jobs/{job['id']}")).status == 200
+    for client, method, path, scope in (
+        (reader, "POST", "/cancel", "api"), (nothing, "GET", "", "api read_api")
+    ):  # fmt: skip
+        answer = await client.request(method, f"{project.url}/jobs/{job['id']}{path}")
+        assert (answer.status, answer.body["error"], answer.body["scope"]) == (
+            403,
+            "insufficient_scope",
+            scope,
+        )
