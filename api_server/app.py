@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from api_server.areas.audit import tasks as audit_tasks
 from api_server.areas.audit.handlers import routes as audit
+from api_server.areas.invitations import tasks as invitation_tasks
+from api_server.areas.invitations.handlers import routes as invitations
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
@@ -20,6 +22,7 @@ from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
+from api_server.platform.mail import delivery as mail
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
 from api_server.platform.projects.access import PROJECTS
@@ -53,6 +56,7 @@ API = [
     repository,
     settings_routes,
     audit,
+    invitations,
 ]
 
 
@@ -116,6 +120,8 @@ def _add_tasks(app: web.Application) -> None:
     queue.add("remove_project_data", remove_project_data, attempts=5)
     member_tasks.add_tasks(app)
     audit_tasks.add_tasks(app)
+    mail.add_tasks(app)
+    invitation_tasks.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
