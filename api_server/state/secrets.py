@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
 STATIC_OBJECT_TOKEN = "flso-"
+INVITATION_TOKEN = "flinv-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

@@ -1,0 +1,46 @@
+"""`python -m api_server.commands`: what an operator does beside the running server, with the server's settings."""
+
+import click
+import psycopg2
+import typed_settings
+
+from api_server.areas.audit.commands import audit
+from api_server.settings import Settings
+from common import logs
+from common.settings import loaders
+
+
+@click.group()
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Commands for operators of the API server.
+
+    They take the server's own settings: the environment (FORGELET_API_DATABASE_URL, FORGELET_API_DATA_DIR, ...) or the
+    TOML file that FORGELET_SETTINGS names.
+    """
+    context.obj = _settings
+
+
+def _settings() -> Settings:
+    try:
+        return typed_settings.load_settings(Settings, loaders("api_server", "FORGELET_API_"))
+    except typed_settings.exceptions.InvalidSettingsError as problem:
+        reasons = "; ".join(str(reason) for reason in problem.exceptions)
+        raise click.ClickException(f"the settings cannot be used: {logs.redact(reasons)}") from None
+
+
+commands.add_command(audit)
+
+
+def main() -> None:
+    """Ends with one sentence where the database cannot be used."""
+    try:
+        commands(prog_name="python -m api_server.commands")
+    except psycopg2.OperationalError as problem:
+        raise SystemExit(
+            f"PostgreSQL cannot be used, check FORGELET_API_DATABASE_URL: {logs.redact(str(problem).strip())}"
+        ) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Mail to people: what it looks like, and how it leaves the service."""

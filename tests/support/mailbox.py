@@ -1,0 +1,121 @@
+"""A real SMTP server for tests (aiosmtpd), with STARTTLS and accounts, that keeps what it is given."""
+
+import asyncio
+import contextlib
+import datetime
+import email
+import email.policy
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Callable
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import attrs
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+USER, PASSWORD = "forge", "correct horse"
+
+
+@attrs.define
+class Mailbox:
+    """What has arrived. `on_data` runs before a message is acknowledged; `refuse` is answered in its place."""
+
+    port: int = 0
+    messages: list[EmailMessage] = attrs.Factory(list)
+    recipients: list[str] = attrs.Factory(list)
+    over_tls: list[bool] = attrs.Factory(list)
+    refuse: str | None = None
+    on_data: Callable[[], None] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"smtp://{USER}:correct%20horse@localhost:{self.port}"
+
+    def to(self, address: str) -> list[EmailMessage]:
+        return [message for message in self.messages if message["To"] == address]
+
+    async def arrival(self, address: str, count: int = 1) -> list[EmailMessage]:
+        """Waits until `count` messages to the address have arrived."""
+        async with asyncio.timeout(20):
+            while len(self.to(address)) < count:
+                await asyncio.sleep(0.02)
+        return self.to(address)
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
+        self, _server: SMTP, _session: Any, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        if self.refuse:
+            return self.refuse
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, _server: SMTP, session: Any, envelope: Envelope) -> str:  # noqa: N802
+        content = envelope.original_content or b""
+        message = email.message_from_bytes(content, policy=email.policy.default)
+        self.messages.append(message)  # type: ignore[arg-type]
+        self.recipients += envelope.rcpt_tos
+        self.over_tls.append(session.ssl is not None)
+        if self.on_data:
+            self.on_data()
+        return "250 OK"
+
+
+@contextlib.asynccontextmanager
+async def running_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
+    """Listens on a free port of localhost; its certificate is `folder`/mailbox.pem."""
+    mailbox = Mailbox()
+    certificate = folder / "mailbox.pem"
+    certificate.write_bytes(_certificate())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+
+    def authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
+        known = isinstance(data, LoginPassword) and data == LoginPassword(USER.encode(), PASSWORD.encode())
+        return AuthResult(success=known, handled=known)
+
+    def protocol() -> SMTP:
+        return SMTP(
+            mailbox,
+            hostname="localhost",
+            tls_context=context,
+            require_starttls=True,
+            authenticator=authenticate,
+            auth_required=True,
+            loop=asyncio.get_running_loop(),
+        )
+
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    mailbox.port = server.sockets[0].getsockname()[1]
+    try:
+        yield mailbox
+    finally:
+        server.close()
+
+
+def _certificate() -> bytes:
+    """A key and a certificate for localhost, in one PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return secret + certificate.public_bytes(serialization.Encoding.PEM)
