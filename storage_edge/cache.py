@@ -188,7 +188,7 @@ class Cache:
             stale is not None
             and stale.status < 500
             and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowance)
-            and not self._store.ledger.is_concerned(epoch, stale.target, stale.surrogate_keys)
+            and not self._store.ledger.is_concerned(epoch, stale)
         ):
             if leads and failed.response is not None:
                 failed.response.close()

@@ -318,9 +318,7 @@ def _put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
 def _is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
     """Whether any purge, of any process, since the response's origin request concerns it."""
     rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
-    return any(
-        _purge_from_json(text).matches(stored.target, stored.surrogate_keys) for (text,) in rows.fetchall()
-    )
+    return any(_purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
 
 
 def _concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
