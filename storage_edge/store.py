@@ -92,6 +92,8 @@ class Store:
             stored = self.find_in_memory(target, request)
             if stored is not None:
                 return stored
+            if not self._disk.has(target):
+                return None
             epoch = self.ledger.epoch
             variants = await self._in_worker(self._disk.find, target)
             variants = [await self._warmed(stored) for stored in variants]
