@@ -13,7 +13,7 @@ from aiohttp import web
 from common import logs
 from common.settings import command
 from storage_edge.app import create_app
-from storage_edge.handlers import AccessLog
+from storage_edge.handlers import CONNECTIONS, AccessLog
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -49,6 +49,8 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
         shutdown_timeout=settings.shutdown_timeout,
     )
     await runner.setup()
+    assert runner.server is not None  # noqa: S101 - set up just now
+    watch = asyncio.create_task(app[CONNECTIONS].watch(runner.server))
     try:
         site = web.TCPSite(
             runner,
@@ -64,6 +66,7 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
         await stop.wait()
         log.info("stopping")
     finally:
+        watch.cancel()
         await runner.cleanup()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
+from typing import Final
 
 import attrs
 from aiohttp import hdrs, web
@@ -17,6 +18,8 @@ from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, ranges, validation
 from storage_edge.rules.cache_status import Outcome
 
+#: Bodies up to this many bytes are sent in one piece; the pace of longer ones is watched.
+AT_ONCE: Final = 512 * 1024
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
 
@@ -58,12 +61,13 @@ class Sender:
                     return partial
             headers[hdrs.ACCEPT_RANGES] = "bytes"
         body = stored.body
-        if isinstance(body, MemoryBody) and request.method == "GET" and stored.status not in _BODILESS:
+        has_body = request.method == "GET" and stored.status not in _BODILESS
+        if isinstance(body, MemoryBody) and has_body and body.length <= AT_ONCE:
             return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
         if body.length is not None and stored.status not in _BODILESS:
             headers[hdrs.CONTENT_LENGTH] = str(body.length)
         response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
-        if request.method == "HEAD" or stored.status in _BODILESS:
+        if not has_body:
             return await _finished(http, response)
         return await self._stream(http, response, _pieces(answer.reader, 0, body.length))
 

@@ -14,6 +14,7 @@ from common import operations
 from storage_edge import handlers
 from storage_edge.answers import Sender
 from storage_edge.cache import Cache, CacheOptions
+from storage_edge.connections import IdleConnections
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
@@ -34,6 +35,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
     )
     app[handlers.METRICS] = Metrics()
+    app[handlers.CONNECTIONS] = IdleConnections(settings.header_timeout, settings.keepalive_timeout)
     app[handlers.SENDER] = Sender(clock, settings.send_timeout)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:

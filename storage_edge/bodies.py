@@ -2,12 +2,14 @@
 
 import asyncio
 import hashlib
+import mmap
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Final, Protocol
 
-#: Files are read in aligned blocks of this many bytes.
+#: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
 
 
@@ -68,39 +70,58 @@ class MemoryBody:
 class FileBody:
     """A complete body in a file of the disk tier."""
 
-    __slots__ = ("length", "path")
+    __slots__ = ("_mapped", "length", "path")
 
     def __init__(self, path: Path, length: int) -> None:
         self.path = path
         self.length = length
+        self._mapped: weakref.ref[MappedFile] | None = None
 
     def open(self) -> "FileReader":
-        """Opens the file; raises `BodyGoneError` when it was evicted or is not as long as it was."""
+        """Maps the file, once for all who read it at a time; raises `BodyGoneError` when it was evicted or is not
+        as long as it was.
+        """
+        mapped = self._mapped() if self._mapped is not None else None
+        if mapped is None:
+            mapped = MappedFile(self.path, self.length)
+            self._mapped = weakref.ref(mapped)
+        return FileReader(mapped)
+
+
+class MappedFile:
+    """A file's bytes in the page cache: readers share them without copies, and keep them when it is evicted."""
+
+    __slots__ = ("__weakref__", "view")
+
+    def __init__(self, path: Path, length: int) -> None:
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise BodyGoneError from error
-        if os.fstat(descriptor).st_size != self.length:
+        try:
+            if os.fstat(descriptor).st_size != length:
+                raise BodyGoneError
+            self.view = _mapped(descriptor, length)
+        finally:
             os.close(descriptor)
-            raise BodyGoneError
-        return FileReader(descriptor)
 
 
 class FileReader:
-    """Reads a file from the page cache; the descriptor keeps the bytes even when the file is evicted."""
+    """Reads a mapped file."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("_file",)
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, file: MappedFile) -> None:
+        self._file: MappedFile | None = file
 
-    async def read(self, offset: int, size: int) -> bytes:
-        """A copy of the bytes."""
-        return os.pread(self.descriptor, min(size, BLOCK), offset)
+    async def read(self, offset: int, size: int) -> memoryview:
+        """A view, no copy."""
+        assert self._file is not None  # noqa: S101 - nobody reads after closing
+        return self._file.view[offset : offset + min(size, BLOCK)]
 
     def close(self) -> None:
-        """Closes the file."""
-        os.close(self.descriptor)
+        """Lets the file go."""
+        self._file = None
 
 
 class Spool:
@@ -119,7 +140,7 @@ class Spool:
         self._closed = False
         self._digest = hashlib.sha256()
         self._progress = asyncio.get_running_loop().create_future()
-        self._block: tuple[int, bytes] = (-1, b"")
+        self._view = memoryview(b"")
         self.size = 0
         self.finished = False
         self.truncated = False
@@ -188,7 +209,7 @@ class Spool:
         self._readers += 1
         return SpoolReader(self)
 
-    async def read(self, offset: int, size: int) -> bytes:
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
         """See `Reader.read`."""
         while offset >= self.size:
             if self.finished:
@@ -200,16 +221,14 @@ class Spool:
         memory = self._memory  # the thread that moves it to a file may do so meanwhile
         if memory is not None:
             return bytes(memory[offset:end])
-        return self._shared_block(offset, end)
+        return self._file_view(offset, end)
 
-    def _shared_block(self, offset: int, end: int) -> bytes:
-        """Readers that run together get one and the same object, however many they are."""
-        start, block = self._block
-        if start != offset or len(block) < min(end - offset, BLOCK):
+    def _file_view(self, offset: int, end: int) -> memoryview:
+        """Readers share the page cache's bytes, however many they are and wherever they stand."""
+        if end > len(self._view):
             assert self._file is not None  # noqa: S101 - not in memory, so in the file
-            block = os.pread(self._file, end - offset, offset)
-            self._block = (offset, block)
-        return block if len(block) <= end - offset else block[: end - offset]
+            self._view = _mapped(self._file, self.size)
+        return self._view[offset:end]
 
     def release(self) -> None:
         """The cache needs it no more; it is closed with its last reader."""
@@ -242,7 +261,7 @@ class SpoolReader:
         self._spool = spool
         self._open = True
 
-    async def read(self, offset: int, size: int) -> bytes:
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
         """Waits for bytes that have not arrived yet."""
         return await self._spool.read(offset, size)
 
@@ -251,6 +270,12 @@ class SpoolReader:
         if self._open:
             self._open = False
             self._spool.reader_closed()
+
+
+def _mapped(descriptor: int, length: int) -> memoryview:
+    if length == 0:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ))
 
 
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:

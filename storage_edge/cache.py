@@ -9,7 +9,7 @@ import cachetools
 import structlog
 from multidict import CIMultiDictProxy
 
-from storage_edge.bodies import BodyGoneError, Reader, Spool
+from storage_edge.bodies import BodyGoneError, FileBody, Reader, Spool
 from storage_edge.flights import Failed, Flight, Flights, Kept, Passed
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin, OriginError, OriginResponse
@@ -104,7 +104,7 @@ class Cache:
         try:
             return await self._answer(request, stored)
         except BodyGoneError:
-            if stored is not None:
+            if stored is not None and isinstance(stored.body, FileBody):
                 await self._store.remove(stored)
             return await self._ask_alone(request, None)
 
@@ -188,7 +188,7 @@ class Cache:
             stale is not None
             and stale.status < 500
             and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowance)
-            and not self._store.ledger.is_concerned(epoch, stale.target, stale.surrogate_keys)
+            and not self._store.ledger.is_concerned(epoch, stale)
         ):
             if leads and failed.response is not None:
                 failed.response.close()
@@ -229,6 +229,7 @@ class Cache:
             async for chunk in response.chunks():
                 await spool.write(chunk)
         except BaseException as error:
+            self._flights.close_to_joiners(flight)
             spool.fail()
             spool.release()
             if not isinstance(error, OriginError):
@@ -237,6 +238,7 @@ class Cache:
             return
         spool.finish()
         await self._store.save(stored, spool)
+        self._flights.close_to_joiners(flight)
         spool.release()
 
     def _stored(

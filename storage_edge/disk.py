@@ -51,6 +51,7 @@ class DiskTier:
         except OSError as error:
             raise SystemExit(f"The data directory {directory} cannot be written: {error.strerror}.") from None
         self._index = _open_index(self._root / "index.sqlite3")
+        self._reader = _connect(self._root / "index.sqlite3")
         self._lock, self.incoming = _own_incoming(self._root / "incoming")
         self._epoch_file = _open_epoch(self._root / "epoch")
         with self._transaction() as index:
@@ -59,6 +60,7 @@ class DiskTier:
 
     def close(self) -> None:
         """Closes the index; what arrives still is lost."""
+        self._reader.close()
         self._index.close()
         self._epoch_file.close()
         shutil.rmtree(self.incoming, ignore_errors=True)
@@ -68,6 +70,11 @@ class DiskTier:
     def epoch(self) -> int:
         """Purges that the processes of this directory have seen; cheap enough to ask at every request."""
         return int(_EPOCH.unpack_from(self._epoch_file, 0)[0])
+
+    def has(self, target: str) -> bool:
+        """Whether anything is stored under a target; quick, for the event loop, and without any lock."""
+        row = self._reader.execute("SELECT 1 FROM responses WHERE target = ? LIMIT 1", (target,)).fetchone()
+        return row is not None
 
     def find(self, target: str) -> list[Stored]:
         """All responses stored under a target, their files there, complete and checked once per process."""
@@ -168,10 +175,9 @@ class DiskTier:
 
     def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
         """Purges of any process after `epoch`."""
-        with contextlib.closing(_connect(self._root / "index.sqlite3")) as reader:
-            rows = reader.execute(
-                "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
-            ).fetchall()
+        rows = self._reader.execute(
+            "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
+        ).fetchall()
         return [(number, _purge_from_json(text)) for number, text in rows]
 
     def _path(self, digest: str) -> Path:
@@ -318,9 +324,7 @@ def _put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
 def _is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
     """Whether any purge, of any process, since the response's origin request concerns it."""
     rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
-    return any(
-        _purge_from_json(text).matches(stored.target, stored.surrogate_keys) for (text,) in rows.fetchall()
-    )
+    return any(_purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
 
 
 def _concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:

@@ -126,4 +126,4 @@ class Flights:
 
 def _is_concerned(flight: Flight, purge: Purge) -> bool:
     landing = flight.landing.result()
-    return not isinstance(landing, Kept) or purge.matches(flight.target, landing.stored.surrogate_keys)
+    return not isinstance(landing, Kept) or purge.concerns(landing.stored)

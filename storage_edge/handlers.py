@@ -13,9 +13,10 @@ from storage_edge import answers, purges, request_rules
 from storage_edge.answers import Sender
 from storage_edge.bodies import TruncatedBodyError
 from storage_edge.cache import Cache
+from storage_edge.connections import IdleConnections
 from storage_edge.metrics import Metrics
 from storage_edge.origin import OriginError
-from storage_edge.request_rules import Refusal, Rules
+from storage_edge.request_rules import EdgeRequest, Refusal, Rules
 from storage_edge.store import Store
 
 log = structlog.get_logger(__name__)
@@ -24,6 +25,7 @@ RULES = web.AppKey("rules", Rules)
 CACHE = web.AppKey("cache", Cache)
 STORE = web.AppKey("store", Store)
 SENDER = web.AppKey("sender", Sender)
+CONNECTIONS = web.AppKey("connections", IdleConnections)
 METRICS = web.AppKey("metrics", Metrics)
 PURGE_TOKEN = web.AppKey("purge_token", str)
 
@@ -34,14 +36,23 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    if http.method == "OPTIONS":
-        return answers.options(preflight=request_rules.is_preflight(http.headers))
-    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    with http.app[CONNECTIONS].at_work(http.protocol):
+        if http.method == "OPTIONS":
+            return answers.options(preflight=request_rules.is_preflight(http.headers))
+        request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+        if isinstance(request, Refusal):
+            return _refused(http, request)
+        return await _answered(http, request)
+
+
+def _refused(http: web.Request, refusal: Refusal) -> web.Response:
+    http.app[METRICS].refused(refusal.status)
+    allow = {"Allow": request_rules.ALLOWED_METHODS} if refusal.status == 405 else None
+    return answers.empty(refusal.status, headers=allow)
+
+
+async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamResponse:
     metrics = http.app[METRICS]
-    if isinstance(request, Refusal):
-        metrics.refused(request.status)
-        allow = {"Allow": request_rules.ALLOWED_METHODS} if request.status == 405 else None
-        return answers.empty(request.status, headers=allow)
     try:
         answer = await http.app[CACHE].answer(request)
         metrics.answered(request.kind, answer.outcome)

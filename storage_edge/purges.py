@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import cattrs
@@ -15,6 +15,22 @@ REMEMBERED: Final = 4096
 
 class PurgeRequestError(ValueError):
     """The body of a purge is not what it should be; the text says what is wrong."""
+
+
+class Purgeable(Protocol):
+    """What of a response a purge looks at."""
+
+    @property
+    def target(self) -> str:
+        """Canonical request target."""
+
+    @property
+    def status(self) -> int:
+        """Status code."""
+
+    @property
+    def surrogate_keys(self) -> frozenset[str]:
+        """The origin's names for it."""
 
 
 @attrs.frozen
@@ -30,12 +46,21 @@ class Purge:
     soft: bool = False
 
     def matches(self, target: str, surrogate_keys: Collection[str]) -> bool:
-        """Whether a response stored under this target and with these surrogate keys is concerned."""
+        """Whether a response stored under this target and with these surrogate keys is named."""
         return (
             target in self.urls
             or (bool(self.prefixes) and target.startswith(self.prefixes))
             or not self.keys.isdisjoint(surrogate_keys)
         )
+
+    def concerns(self, response: Purgeable) -> bool:
+        """Whether a response must not be used as it is any more.
+
+        An answer like "not found" that bears no key may be about anything that a purge tells of, so every purge
+        concerns it.
+        """
+        keys = response.surrogate_keys
+        return self.matches(response.target, keys) or (response.status != 200 and not keys)
 
 
 @attrs.frozen
@@ -124,7 +149,7 @@ class Ledger:
             return None
         return [purge for number, purge in self._recent if number > epoch]
 
-    def is_concerned(self, epoch: int, target: str, surrogate_keys: Collection[str]) -> bool:
+    def is_concerned(self, epoch: int, response: Purgeable) -> bool:
         """Whether a purge since `epoch` concerns a response, or might."""
         purges = self.since(epoch)
-        return purges is None or any(purge.matches(target, surrogate_keys) for purge in purges)
+        return purges is None or any(purge.concerns(response) for purge in purges)

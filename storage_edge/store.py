@@ -92,6 +92,8 @@ class Store:
             stored = self.find_in_memory(target, request)
             if stored is not None:
                 return stored
+            if not self._disk.has(target):
+                return None
             epoch = self.ledger.epoch
             variants = await self._in_worker(self._disk.find, target)
             variants = [await self._warmed(stored) for stored in variants]
@@ -112,7 +114,7 @@ class Store:
             on_disk = await self._in_worker(self._save, stored, spool, wanted_again)
             body = on_disk if on_disk is None or data is None else body
         self.catch_up()
-        if body is None or self.ledger.is_concerned(stored.epoch, stored.target, stored.surrogate_keys):
+        if body is None or self.ledger.is_concerned(stored.epoch, stored):
             return False
         self._replace(attrs.evolve(stored, body=body))
         return True
@@ -123,7 +125,7 @@ class Store:
     async def update(self, old: Stored, new: Stored) -> None:
         """Replaces the fields of a response whose bytes stay the same, unless it is not there any more."""
         self.catch_up()
-        if self.ledger.is_concerned(new.epoch, new.target, new.surrogate_keys):
+        if self.ledger.is_concerned(new.epoch, new):
             return
         kept = self._memory.get(old.target, ())
         if any(s.times == old.times and s.selected == old.selected for s in kept):
@@ -155,7 +157,7 @@ class Store:
     def _obey(self, epoch: int, purge: Purge) -> None:
         self.ledger.record(epoch, purge)
         for target, variants in list(self._memory.items()):
-            concerned = [s for s in variants if purge.matches(target, s.surrogate_keys)]
+            concerned = [s for s in variants if purge.concerns(s)]
             if concerned:
                 kept = [s for s in variants if s not in concerned]
                 if purge.soft:

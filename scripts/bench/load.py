@@ -13,11 +13,16 @@ from scripts.local import postgres_binaries
 CONNECTIONS = 16
 
 
-def http_requests(url: str, headers: dict[str, str], seconds: int) -> float:
-    """Requests a second that `url` answers with 2xx or 3xx, over kept-alive connections."""
+def http_requests(url: str, headers: dict[str, str], seconds: int, script: Path | None = None) -> float:
+    """Requests a second that `url` answers with 2xx or 3xx, over kept-alive connections.
+
+    `script` is Lua that makes the requests, in wrk's manner.
+    """
     if shutil.which("wrk") is None:
         raise SkippedError("the program wrk is not installed")
     options = [option for name, value in headers.items() for option in ("-H", f"{name}: {value}")]
+    if script is not None:
+        options += ["-s", str(script)]
     said = _said(["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *options, url])
     if "Non-2xx" in said:
         raise RuntimeError(f"Not every answer was a success: {said}")

@@ -176,6 +176,7 @@ async def test_the_edge_never_repeats_a_request(edge: Edge, origin: Origin) -> N
 async def test_stale_objects_are_validated_once_for_all(edge: Edge, origin: Origin, clock: Clock) -> None:
     origin.answers(b"same")
     await edge.get(ARCHIVE)
+    await edge.settled()
     clock.advance(120)
     answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(20)))
     assert {answer.body for answer in answers} == {b"same"}

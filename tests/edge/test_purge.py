@@ -171,3 +171,14 @@ async def test_a_large_archive_asked_for_once_does_not_displace_others(
     for expected in ("fwd=uri-miss", "fwd=uri-miss", "hit"):
         assert expected in (await edge.get("/g/app/-/archive/main/app.zip")).cache_status
         await edge.settled()
+
+
+async def test_every_purge_ends_what_was_not_found(edge: Edge, origin: Origin) -> None:
+    origin.answers(status=404, etag=None, cache_control=None)
+    for _ in range(2):
+        assert (await edge.get(RAW)).status == 404
+    await edge.settled()
+    assert len(origin.requests) == 1
+    await edge.purge(keys=["project-1"])
+    origin.answers(b"pushed")
+    assert (await edge.get(RAW)).body == b"pushed"

@@ -1,0 +1,42 @@
+"""The origin of the edge's measurements: bodies of the sizes that their paths name, 1 % of them private."""
+
+import sys
+
+import uvloop
+from aiohttp import web
+
+SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "64MiB": 64 << 20, "50MB": 50_000_000}
+BODIES = {name: bytes(size) for name, size in SIZES.items()}
+REQUESTS = web.AppKey("requests", list[int])
+
+
+async def static_object(request: web.Request) -> web.Response:
+    """`/<group>/<project>/-/raw/main/<anything>/<size>`; projects named `secret` are private."""
+    request.app[REQUESTS][0] += 1
+    private = "/secret/" in request.path
+    headers = {
+        "Cache-Control": "private, max-age=0" if private else "public, max-age=3600",
+        "ETag": '"1"',
+        "Content-Type": "application/octet-stream",
+    }
+    if request.headers.get("If-None-Match") == '"1"':
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=BODIES[request.path.rsplit("/", 1)[1]], headers=headers)
+
+
+async def count(request: web.Request) -> web.Response:
+    """How many static objects have been asked for."""
+    return web.Response(text=str(request.app[REQUESTS][0]))
+
+
+def main(port: int) -> None:
+    """Serves until it is ended."""
+    app = web.Application()
+    app[REQUESTS] = [0]
+    app.router.add_get("/count", count)
+    app.router.add_get("/{path:.*}", static_object)
+    web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None, loop=uvloop.new_event_loop())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""Clients that are slow on purpose do not hold the edge."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from typed_settings import SecretStr
+
+from storage_edge.app import create_app
+from storage_edge.handlers import CONNECTIONS
+from storage_edge.settings import Settings
+from tests.edge.conftest import Clock, Origin
+
+RAW = "/group/app/-/raw/main/README.md"
+
+
+@pytest.fixture
+async def port(origin: Origin, clock: Clock) -> AsyncIterator[int]:
+    """An edge that allows 0.4 s for a request's head, 0.4 s between requests and 0.4 s for a piece of a body."""
+    settings = Settings(
+        origin=origin.url,
+        storage_token=SecretStr("x"),
+        header_timeout=0.4,
+        keepalive_timeout=0.4,
+        send_timeout=0.4,
+    )
+    app = create_app(settings, clock)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    assert runner.server is not None
+    watch = asyncio.create_task(app[CONNECTIONS].watch(runner.server))
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1]
+    watch.cancel()
+    await runner.cleanup()
+
+
+async def _is_closed_while_trickling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    for _ in range(60):
+        try:
+            writer.write(b"X: y\r\n")
+            await writer.drain()
+            if await asyncio.wait_for(reader.read(1000), 0.05) == b"":
+                return True
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("served_before", [False, True])
+async def test_a_head_that_trickles_in_ends_the_connection(
+    port: int, origin: Origin, served_before: bool
+) -> None:
+    origin.answers()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET {RAW} HTTP/1.1\r\nHost: x\r\n".encode()
+    if served_before:
+        writer.write(head + b"\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(len(b"content"))
+    writer.write(head)
+    assert await _is_closed_while_trickling(reader, writer)
+    writer.close()
+
+
+async def test_a_reader_that_does_not_read_is_cut_off(port: int, origin: Origin) -> None:
+    origin.answers(b"x" * 50_000_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+    writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    await reader.read(100)
+    await asyncio.sleep(3)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await reader.readexactly(50_000_000)
+    writer.close()
+
+
+async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(port: int, origin: Origin) -> None:
+    origin.answers(b"x" * 12_000_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**16)
+    writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    for _ in range(12):
+        await reader.readexactly(1_000_000)
+        await asyncio.sleep(0.12)
+    writer.close()
