@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from api_server.areas.audit import tasks as audit_tasks
 from api_server.areas.audit.handlers import routes as audit
+from api_server.areas.invitations import tasks as invitation_tasks
+from api_server.areas.invitations.handlers import routes as invitations
 from api_server.areas.jobs.allowed_agents import routes as allowed_agents
 from api_server.areas.jobs.handlers import JOBS_LIMIT
 from api_server.areas.jobs.handlers import routes as jobs
@@ -31,6 +33,7 @@ from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
+from api_server.platform.mail import delivery as mail
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
 from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
@@ -69,6 +72,7 @@ API = [
     groups,
     projects,
     members,
+    invitations,
     branches,
     repository,
     settings_routes,
@@ -161,6 +165,8 @@ def _add_tasks(app: web.Application) -> None:
     agent_tasks.add_tasks(app)
     member_tasks.add_tasks(app)
     audit_tasks.add_tasks(app)
+    mail.add_tasks(app)
+    invitation_tasks.add_tasks(app)
     follow_pushes(app)
     status_check_tasks.add_tasks(app)
     mirror_tasks.add_tasks(app)
