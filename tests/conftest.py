@@ -7,10 +7,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 import pytest
+import structlog
 
 from api_server.state.migrate import migrate
 from scripts.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
+
+# As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 @pytest.fixture(scope="session")
