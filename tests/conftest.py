@@ -5,22 +5,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-import hypothesis
 import psycopg2
 import pytest
+import structlog
 
 from api_server.state.migrate import migrate
 from scripts.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
 
-# The same examples in each run, on however busy a machine.
-hypothesis.settings.register_profile(
-    "suite",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+# As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
 )
-hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from api_server.web.params import merged
 MAX_PER_PAGE = 100
 #: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.
 MAX_OFFSET = 50_000
+#: Bytes of a Link header that clients and proxies take.
+MAX_LINK = 7_000
 
 
 @attrs.frozen(kw_only=True)
@@ -112,15 +114,25 @@ async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> d
 
 
 async def _links(request: web.Request, page: Page, relations: dict[str, dict[str, str]]) -> str:
-    """Each link repeats every parameter of the request, in alphabetical order; credentials are left out."""
+    """Each link repeats every parameter of the request, in alphabetical order; credentials are left out.
+
+    Raises 400 where that would be too long for one header field; links that can be done without go first.
+    """
     sent = {name: value for name, value in (await merged(request)).items() if name not in _CREDENTIALS}
     base = f"{context.settings(request).base_url}{request.path_qs.split('?', 1)[0]}"
-    links = []
+    links = {}
     for relation, changed in relations.items():
         fields = {"page": "1", **sent, "per_page": str(page.size), **changed}
         query = urlencode(sorted(_flat(fields)))
-        links.append(f'<{base}?{query}>; rel="{relation}"')
-    return ", ".join(links)
+        links[relation] = f'<{base}?{query}>; rel="{relation}"'
+    for dispensable in ("last", "first", "prev"):
+        if len(", ".join(links.values())) <= MAX_LINK:
+            break
+        links.pop(dispensable, None)
+    joined = ", ".join(links.values())
+    if len(joined) > MAX_LINK:
+        raise bad_parameters("the parameters are too long to be paged through")
+    return joined
 
 
 _CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"})

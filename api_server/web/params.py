@@ -19,6 +19,7 @@ import attrs
 import cattrs
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from api_server.web.errors import ApiError, bad_parameters
 
@@ -163,7 +164,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
 async def _form(request: web.Request) -> Mapping[str, Any]:
     try:
         return await request.post()
-    except (ValueError, AssertionError, LookupError) as problem:
+    except (ValueError, AssertionError, LookupError, HttpProcessingError) as problem:
         raise bad_parameters("the form cannot be read") from problem
 
 

@@ -1,0 +1,108 @@
+"""Entity tags, HEAD, CORS and request ids: what every answer of the API has (decisions D2, D3)."""
+
+import re
+
+import pytest
+
+from api_server.web.routes import Route
+from tests.support.forge import Answer, Forge
+from tests.support.route_table import ROUTES, name_of, path_of, required
+
+READS = [route for route in ROUTES if route.method == "GET"]
+
+
+async def _existing(forge: Forge, route: Route) -> str:
+    """The route's path where its parameters name what exists, as far as one project and one group can say."""
+    user_id = (await forge.root.get("/user")).body["id"]
+    token_id = (await forge.root.get("/personal_access_tokens/self")).body["id"]
+    values: dict[str, object] = {"user_id": user_id, "path": "root", "id": user_id}
+    if route.access.who == "project":
+        project = await forge.project()
+        await forge.root.post(f"/projects/{project['id']}/protected_branches", {"name": "main"})
+        values |= {"id": project["id"], "name": "main"}
+    elif route.access.who == "group":
+        values["id"] = (await forge.group())["id"]
+    elif route.path.startswith("/personal_access_tokens"):
+        values["id"] = token_id
+    return path_of(route, values)
+
+
+@pytest.mark.parametrize("route", READS, ids=name_of)
+async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known(forge: Forge, route: Route) -> None:
+    path = await _existing(forge, route)
+    answer = await forge.root.get(path, params=required(route))
+    if answer.status != 200:
+        pytest.skip(f"{answer.status}: nothing there to read")
+    tag = answer.headers["ETag"]
+    assert re.fullmatch(r'(W/)?"[^"]+"', tag)
+    known = await forge.root.get(path, params=required(route), headers={"If-None-Match": f'"other", {tag}'})
+    assert (known.status, known.body, known.headers["ETag"]) == (304, "", tag)
+    changed = await forge.root.get(path, params=required(route), headers={"If-None-Match": '"other"'})
+    assert (changed.status, changed.body) == (200, answer.body)
+
+
+@pytest.mark.parametrize("route", READS, ids=name_of)
+async def test_head_answers_with_the_headers_of_get_and_no_body(forge: Forge, route: Route) -> None:
+    path = await _existing(forge, route)
+    answer = await forge.root.get(path, params=required(route))
+    head = await forge.root.request("HEAD", path, params=required(route))
+    assert head.status == answer.status
+    assert head.body == ""
+    assert _comparable(head) == _comparable(answer)
+
+
+def _comparable(answer: Answer) -> dict[str, str]:
+    named = {name.lower(): value for name, value in answer.headers.items()}
+    return {name: value for name, value in named.items() if name not in ("date", "x-request-id")}
+
+
+async def test_a_star_matches_every_tag_and_writes_have_none(forge: Forge) -> None:
+    assert (await forge.root.get("/user", headers={"If-None-Match": "*"})).status == 304
+    made = await forge.root.post("/groups", {"name": "g", "path": f"etag-{id(forge)}"})
+    assert "ETag" not in made.headers
+
+
+async def test_the_tag_changes_with_the_answer(forge: Forge) -> None:
+    group = await forge.group()
+    before = await forge.root.get(f"/groups/{group['id']}")
+    await forge.root.put(f"/groups/{group['id']}", {"description": "another"})
+    after = await forge.root.get(f"/groups/{group['id']}", headers={"If-None-Match": before.headers["ETag"]})
+    assert (after.status, after.body["description"]) == (200, "another")
+
+
+async def test_browsers_of_other_origins_may_call_the_api(forge: Forge) -> None:
+    asked = {
+        "Origin": "https://app.example.org",
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "private-token,content-type",
+    }
+    preflight = await forge.anonymous.request("OPTIONS", "/projects/1", headers=asked)
+    assert preflight.status == 200
+    assert preflight.headers["Access-Control-Allow-Origin"] == "https://app.example.org"
+    assert "PUT" in preflight.headers["Access-Control-Allow-Methods"]
+    assert "PRIVATE-TOKEN" in preflight.headers["Access-Control-Allow-Headers"].upper()
+    answer = await forge.root.get("/user", headers={"Origin": "https://app.example.org"})
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example.org"
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    exposed = answer.headers["Access-Control-Expose-Headers"].lower()
+    assert "x-request-id" in exposed
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("abcdefgh", True),
+        ("a" * 64, True),
+        ("short", False),
+        ("a" * 65, False),
+        ("with space", False),
+        ("", False),
+    ],
+)
+async def test_a_client_may_name_its_request(forge: Forge, sent: str, kept: bool) -> None:
+    answer = await forge.root.get("/user", headers={"X-Request-Id": sent} if sent else {})
+    given = answer.headers["X-Request-Id"]
+    assert (given == sent) == kept
+    assert kept or re.fullmatch("[0-9a-f]{32}", given)
+    for path in ("/nothing", "/projects/0"):
+        assert "X-Request-Id" in (await forge.root.get(path)).headers

@@ -1,0 +1,96 @@
+"""The whole route table: each route has a rule, and each handler applies it."""
+
+import pytest
+
+from api_server.web.access import Role
+from api_server.web.errors import insufficient_scope
+from api_server.web.routes import Route
+from tests.support.forge import Forge, Person
+from tests.support.route_table import ROUTES, name_of, path_of, required
+
+#: Routes that answer without a personal access token, and why.
+OPEN_TO_ANYONE: dict[str, str] = {}
+
+#: The least role that may call these, which their handlers ask for beside the route's own rule.
+ASKS_FOR_MORE = {
+    "DELETE /groups/{id}/members/{user_id}": Role.OWNER,
+    "DELETE /projects/{id}/members/{user_id}": Role.MAINTAINER,
+}
+
+SECURED = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
+OF_SOURCES = [route for route in ROUTES if route.access.who in ("project", "group")]
+
+
+def _table(routes: list[Route]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("route", routes, ids=name_of)
+
+
+def test_no_two_routes_are_the_same() -> None:
+    assert len({name_of(route) for route in ROUTES}) == len(ROUTES)
+
+
+def test_what_is_open_to_anyone_is_known_by_name() -> None:
+    assert {name_of(route) for route in ROUTES if route.access.who == "anyone"} == set(OPEN_TO_ANYONE)
+
+
+@_table(SECURED)
+async def test_without_a_token_the_answer_is_401(forge: Forge, route: Route) -> None:
+    answer = await forge.anonymous.request(route.method, path_of(route, {}), json={})
+    assert (answer.status, answer.body) == (401, {"message": "401 Unauthorized"})
+
+
+@_table(SECURED)
+async def test_a_token_needs_one_of_the_routes_scopes(forge: Forge, route: Route) -> None:
+    if "write_repository" in route.scopes:
+        pytest.skip("takes every scope")
+    user = await forge.user(scopes=("write_repository",))
+    answer = await user.api.request(route.method, path_of(route, {}), json={})
+    assert (answer.status, answer.body) == (403, insufficient_scope(" ".join(route.scopes)).body)
+
+
+@_table([route for route in SECURED if route.access.who == "administrator"])
+async def test_administrators_only(forge: Forge, route: Route) -> None:
+    user = await forge.user()
+    answer = await user.api.request(route.method, path_of(route, {}), json=required(route))
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+
+
+@_table(OF_SOURCES)
+async def test_what_the_caller_cannot_see_is_not_there(forge: Forge, route: Route) -> None:
+    stranger = await forge.user("stranger")
+    source_id = await _source(forge, route)
+    answer = await _call(stranger, route, source_id)
+    missing = await _call(stranger, route, 999_999_999)
+    thing = "Project" if route.access.who == "project" else "Group"
+    assert (answer.status, answer.body) == (404, {"message": f"404 {thing} Not Found"})
+    assert (missing.status, missing.body) == (answer.status, answer.body)
+
+
+@_table([route for route in OF_SOURCES if ASKS_FOR_MORE.get(name_of(route), route.access.role) > Role.GUEST])
+async def test_a_role_below_the_least_one_is_refused_and_the_least_one_is_not(
+    forge: Forge, route: Route
+) -> None:
+    least = ASKS_FOR_MORE.get(name_of(route), route.access.role)
+    below = max(role for role in Role if role < least and role != Role.MINIMAL_ACCESS)
+    source_id = await _source(forge, route)
+    weak, strong = await forge.user(below.name.lower()), await forge.user(least.name.lower())
+    kind = "projects" if route.access.who == "project" else "groups"
+    await forge.member(kind, source_id, weak, below)
+    await forge.member(kind, source_id, strong, least)
+    refused = await _call(weak, route, source_id)
+    assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
+    allowed = await _call(strong, route, source_id)
+    assert allowed.status < 500, allowed
+    assert (allowed.status, allowed.body) != (403, {"message": "403 Forbidden"})
+
+
+async def _source(forge: Forge, route: Route) -> int:
+    """A private project or group of the test's own."""
+    if route.access.who == "project":
+        return int((await forge.project())["id"])
+    return int((await forge.group(visibility="private"))["id"])
+
+
+async def _call(person: Person, route: Route, source_id: int):
+    values = {"id": source_id, "user_id": 999_999_999}
+    return await person.api.request(route.method, path_of(route, values), json=required(route))

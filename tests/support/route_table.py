@@ -1,0 +1,112 @@
+"""The API's routes as declared, and requests that fit each of them, made from its parameter class."""
+
+import datetime
+import enum
+import inspect
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import attrs
+
+from api_server.app import API
+from api_server.web.params import CommaList, Unset
+from api_server.web.routes import Route
+
+ROUTES: list[Route] = [route for routes in API for route in routes.routes]
+_PARSES = re.compile(r"\bparse(?:_query)?\(request, (\w+)\)")
+_CALLS = re.compile(r"\b(_\w+)\(")
+
+
+def name_of(route: Route) -> str:
+    """`GET /projects/{id}`, for tables and test ids."""
+    return f"{route.method} {route.path}"
+
+
+def parameters_of(route: Route) -> type | None:
+    """The class that the route's handler parses, by itself or in a function of its module that it calls."""
+    return _parsed_by(route.handler, set())
+
+
+def _parsed_by(function: Any, seen: set[str]) -> type | None:
+    source = inspect.getsource(function)
+    module = inspect.getmodule(function)
+    if found := _PARSES.search(source):
+        return typing.cast("type", getattr(module, found[1]))
+    for name in _CALLS.findall(source):
+        called = getattr(module, name, None)
+        if inspect.isfunction(called) and name not in seen and called.__module__ == function.__module__:
+            seen.add(name)
+            if found_class := _parsed_by(called, seen):
+                return found_class
+    return None
+
+
+#: What handlers need that their parameter class cannot say: one of several parameters.
+_ONE_OF: dict[str, dict[str, Any]] = {
+    "POST /projects": {"path": "example"},
+    "POST /users": {"force_random_password": True},
+    "POST /groups/{id}/members": {"user_id": 999_999_999},
+    "POST /projects/{id}/members": {"user_id": 999_999_999},
+}
+
+
+def required(route: Route) -> dict[str, Any]:
+    """Values that fit the parameters which the route's request needs, those of its path left out."""
+    return _required_by_class(route) | _ONE_OF.get(name_of(route), {})
+
+
+def _required_by_class(route: Route) -> dict[str, Any]:
+    parsed = parameters_of(route)
+    if parsed is None:
+        return {}
+    in_path = set(re.findall(r"{(\w+)", route.path))
+    return {
+        field.metadata.get("name", field.name): example(field.type)
+        for field in attrs.fields(parsed)
+        if field.default is attrs.NOTHING and field.name not in in_path
+    }
+
+
+def example(wanted: Any) -> Any:
+    """A value that a parameter of that type accepts, as JSON has it."""
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return example(next(arm for arm in arguments if arm not in (type(None), Unset)))
+    if origin is Literal:
+        return arguments[-1]
+    if origin in (list, CommaList):
+        return [example(arguments[0])]
+    if origin is dict:
+        return {"key": "value"}
+    if attrs.has(wanted):
+        return {
+            field.name: example(field.type)
+            for field in attrs.fields(wanted)
+            if field.default is attrs.NOTHING
+        }
+    if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
+        return list(wanted)[-1].value
+    return _EXAMPLES[wanted]
+
+
+_EXAMPLES: Mapping[Any, Any] = {
+    int: 1,
+    float: 1.5,
+    bool: True,
+    str: "example",
+    datetime.date: "2999-01-01",
+    datetime.datetime: "2999-01-01T00:00:00Z",
+}
+
+
+def path_of(route: Route, values: Mapping[str, object]) -> str:
+    """The route's path with `values` (others: 1) in the place of its parameters, percent-encoded."""
+    return re.sub(
+        r"{(\w+)(?::[^{}]*(?:{[^{}]*})?[^{}]*)?}",
+        lambda match: quote(str(values.get(match[1], 1)), safe=""),
+        route.path,
+    )
