@@ -143,7 +143,7 @@ class Dispatcher:
         now = self._clock()
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            patience = retry_after(outcome.headers.get("Retry-After"), now)
+            patience = retry_after(outcome.retry_after, now)
             wait = wait_after(row.tries + 1, self._random(), patience)
         check = await delivery_queries.record(transaction, row.id, outcome, now, now + wait if wait else None)
         if check is None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime
+import errno
+import os
 import time
 from collections.abc import Mapping
 
@@ -38,6 +40,7 @@ class Outcome:
     duration: float
     status: int | None = None
     headers: Mapping[str, str] = attrs.field(factory=dict)
+    retry_after: str | None = None
     body: str | None = None
     error: str | None = None
 
@@ -73,7 +76,8 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
                 began_at=now,
                 duration=time.perf_counter() - started,
                 status=response.status,
-                headers={name: _storable(value) for name, value in response.headers.items()},
+                headers={str(name): _storable(value) for name, value in response.headers.items()},
+                retry_after=response.headers.get("Retry-After"),
                 body=kept,
             )
     except (aiohttp.ClientError, BlockedError, OSError, ValueError) as problem:  # TimeoutError is an OSError
@@ -114,7 +118,7 @@ def explanation(problem: Exception) -> str:
         case aiohttp.ClientSSLError():
             return "The TLS handshake failed or the certificate is not valid"
         case aiohttp.ClientConnectorError():
-            return f"No connection: {problem.os_error.strerror or 'unreachable'}"
+            return f"No connection: {os.strerror(problem.os_error.errno or errno.ECONNREFUSED)}"
         case aiohttp.ServerDisconnectedError() | ConnectionError() | aiohttp.ClientOSError():
             return "The connection was closed before an answer came"
         case _:

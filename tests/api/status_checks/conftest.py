@@ -62,7 +62,9 @@ class Lab:
     project: dict[str, Any]
 
     async def deliver(self, **moved: float) -> None:
-        """Moves the clock, then sends all that is due."""
+        """Moves the clock, then sends all that is due. What is queued is due at the database's time, so that the
+        clock never lags behind that."""
+        self.clock.now = max(self.clock.now, datetime.datetime.now(datetime.UTC))
         self.clock.move(**moved)
         await self.forge.server.app[DISPATCHER].deliver_due()
 
