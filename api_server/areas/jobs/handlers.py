@@ -19,9 +19,11 @@ from api_server.platform.pipelines.access import (
     find_pipeline,
     find_readable_project,
 )
+from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import JOB, Role, project
 from api_server.web.answers import json_text
+from api_server.web.authorship import author
 from api_server.web.errors import bad_request, forbidden, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.params import parse
@@ -130,9 +132,19 @@ async def erase_job(request: web.Request) -> web.Response:
     check_may_erase(request, found, job)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        erased = await actions.erase(transaction, job.id, caller(request).user_id)
-    if not erased:
-        raise forbidden("Job is not erasable!")
+        if not await actions.erase(transaction, job.id, caller(request).user_id):
+            raise forbidden("Job is not erasable!")
+        await audit_trail.record(
+            transaction,
+            "job_erased",
+            author=author(request),
+            entity=found.entity,
+            target_type="Job",
+            target_id=job.id,
+            target_details=job.name,
+            message=f"Erased the log and the artifacts of job {job.id}",
+            pipeline_id=job.pipeline_id,
+        )
     entity = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
     return json_text(entity, status=201)
 

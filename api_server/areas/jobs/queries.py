@@ -126,13 +126,13 @@ async def show_bridge(database: Executor, job_id: int) -> str:
 
 
 FIND_JOB = Statement("""
-    SELECT jobs.id, jobs.kind, jobs.user_id, jobs.created_at, jobs.debug_trace, pipelines.ref, pipelines.tag,
-        jobs.protected
+    SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
+        jobs.protected, pipelines.ref, pipelines.tag
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
     WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s
 """)
 
 
 async def find_job(database: Executor, project_id: int, job_id: int) -> Row | None:
-    """id, kind, user_id, created_at, debug_trace, protected of a job, with its pipeline's ref and tag."""
+    """id, pipeline_id, kind, name, user_id, created_at, debug_trace, protected; its pipeline's ref and tag."""
     return await database.row(FIND_JOB, project_id=project_id, id=job_id)

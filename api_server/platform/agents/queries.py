@@ -54,13 +54,15 @@ async def delete_agent(transaction: Transaction, project_id: int, agent_id: int)
     return await transaction.row(DELETE_AGENT, project_id=project_id, id=agent_id)
 
 
-AGENTS_OF_PROJECT = """
-    SELECT cluster_agents.id, cluster_agents.name FROM cluster_agents WHERE cluster_agents.project_id = %(project_id)s
+LOCK_AGENTS = """
+    SELECT cluster_agents.id, cluster_agents.name FROM cluster_agents
+    WHERE cluster_agents.project_id = %(project_id)s ORDER BY cluster_agents.id FOR UPDATE
 """
 
 
-async def agents_of_project(database: Executor, project_id: int) -> list[Row]:
-    return await database.rows(AGENTS_OF_PROJECT, project_id=project_id)
+async def lock_agents(transaction: Transaction, project_id: int) -> list[Row]:
+    """id and name of a project's agents, whose grants nobody else changes until the transaction ends."""
+    return await transaction.rows(LOCK_AGENTS, project_id=project_id)
 
 
 #: Only what lies below the same top-level namespace as the agent's own project can be granted to.

@@ -26,10 +26,11 @@ def add_tasks(app: web.Application) -> None:
     app[REF_LISTENERS].append(react_to_push)
 
     async def refresh_grants(project_id: int) -> None:
-        agents = await queries.agents_of_project(app[DATABASE], project_id)
-        names = [agent.name for agent in agents]
-        texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, names)
         async with app[DATABASE].transaction() as transaction:
+            # read while nobody else can: what is written last was read last
+            agents = await queries.lock_agents(transaction, project_id)
+            names = [agent.name for agent in agents]
+            texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, names)
             for agent in agents:
                 await queries.replace_grants(transaction, agent.id, grants_in(texts[agent.name]))
 
@@ -48,8 +49,7 @@ async def react_to_push(
 
 async def refresh(transaction: Transaction, project_id: int) -> None:
     """Queues reading the configuration files of a project's agents."""
-    lock = f"{REFRESH_GRANTS}/{project_id}"
-    await enqueue(transaction, REFRESH_GRANTS, lock=lock, project_id=project_id)
+    await enqueue(transaction, REFRESH_GRANTS, project_id=project_id)
 
 
 def _texts(repositories: Repositories, project_id: int, names: Sequence[str]) -> dict[str, str]:

@@ -48,12 +48,12 @@ def composite(parts: Iterable[Part]) -> Status | None:
 
 
 def composite_of_needs(parts: Iterable[Part]) -> Status | None:
-    """As `composite`, of the jobs that another one needs: it is skipped with any of them, and waits for all."""
+    """As `composite`, of the jobs that another one needs: it waits for all of them, and is skipped with any."""
     kinds = _kinds(parts)
+    if not kinds <= {"success", "failed", "canceled", "skipped"} | _NEUTRAL:
+        return "pending"
     if kinds & {"skipped", _IGNORED}:
         return "skipped"
-    if not kinds <= {"success", "failed", "canceled", _WARNING}:
-        return "pending"
     return _of(kinds)
 
 

@@ -216,11 +216,10 @@ async def delete_pipeline(request: web.Request) -> web.Response:
             "destroy_pipeline",
             author=author(request),
             entity=found.entity,
-            target_type="Ci::Pipeline",
+            target_type="Pipeline",
             target_id=pipeline.id,
             target_details=str(pipeline.id),
             message="Deleted pipeline",
-            remove="pipeline",
         )
     return no_content()
 
