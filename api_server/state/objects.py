@@ -8,7 +8,8 @@ from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
 import obstore
-from obstore.store import LocalStore, ObjectStore as Backend, from_url
+from obstore.store import LocalStore, from_url
+from obstore.store import ObjectStore as Backend
 
 #: Bytes that are held at a time while an object is written or read.
 CHUNK = 2**20

@@ -24,7 +24,7 @@ class NewRunner:
 
     namespace_id: int | None = None
     project_id: int | None = None
-    description: str | None = None
+    description: str = ""
     name: str | None = None
     active: bool = True
     locked: bool = False
@@ -76,9 +76,7 @@ def clean_tags(tags: Any) -> list[str]:
     return sorted({tag.strip() for tag in tags} - {""})
 
 
-def refuse_contradictions(
-    tags: Any, maximum_timeout: int | None, *, run_untagged: bool
-) -> None:
+def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagged: bool) -> None:
     """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
     problems = {}
     if not run_untagged and not clean_tags(tags):

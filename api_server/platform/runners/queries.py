@@ -11,7 +11,7 @@ LIST_RUNNERS = """
     SELECT runners.* FROM runners
     WHERE (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
         AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
-        AND (%(status)s::text IS NULL OR runner_status(runners.contacted_at) = %(status)s)
+        AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at) = %(status)s)
         AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
         AND (%(owner_id)s::bigint IS NULL
             OR EXISTS (
@@ -46,14 +46,13 @@ async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed
     return await LISTING.read(database, page, **{name: filters.get(name) for name in names})
 
 
-SHOW_RUNNER = one(
-    _ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s"
-)
+SHOW_RUNNER = one(_ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")
 
 
 async def show_runner(database: Executor, runner_id: int) -> str:
     """The entity with all details."""
-    return str((await database.row(SHOW_RUNNER, id=runner_id)).entity)
+    row: Row = await database.row(SHOW_RUNNER, id=runner_id)
+    return str(row.entity)
 
 
 FIND_RUNNER = """
@@ -196,7 +195,8 @@ async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bo
 
 
 MANAGERS = Listing(
-    _ENTITIES["manager"], "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s"
+    _ENTITIES["manager"],
+    "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s",
 )
 
 DELETE_MANAGER = """

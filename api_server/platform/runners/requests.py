@@ -47,7 +47,11 @@ async def request_job(request: web.Request) -> web.Response:
     waits = context.settings(request).runner_poll_timeout if wanted.last_update else 0
     features = told.get("features")
     graceful = isinstance(features, dict) and features.get("cancel_gracefully") is True
-    job = await _next_job(request, runner, manager_id, waits, cancels_gracefully=graceful) if runner.active else None
+    job = (
+        await _next_job(request, runner, manager_id, waits, cancels_gracefully=graceful)
+        if runner.active
+        else None
+    )
     headers = _last_update(request)
     if job is None:
         return web.Response(status=204, headers=headers)

@@ -142,7 +142,8 @@ async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> 
 
 SEAL = """
     WITH log AS (
-        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL RETURNING job_id, size
+        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
+        RETURNING job_id, size
     ), chunks AS (
         DELETE FROM job_trace_chunks USING log WHERE job_trace_chunks.job_id = log.job_id
     ), coverage AS (
@@ -161,9 +162,7 @@ async def seal(
     transaction: Transaction, job_id: int, *, key: str, sha256: bytes, coverage: float | None
 ) -> bool:
     """The log is the object `key` from then on. False where the log is gone, or is an object already."""
-    return (
-        await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)
-    ) is not None
+    return (await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)) is not None
 
 
 UNSEALED = """
