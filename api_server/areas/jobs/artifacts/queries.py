@@ -60,7 +60,7 @@ async def set_report_variables(transaction: Transaction, job_id: int, variables:
 
 DELETE_ARTIFACTS = """
     WITH deleted AS (
-        DELETE FROM job_artifacts WHERE job_id = %(job_id)s AND file_type <> 'trace' RETURNING object_key
+        DELETE FROM job_artifacts WHERE job_id = %(job_id)s RETURNING object_key
     ), job AS (
         UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
     )
@@ -76,7 +76,7 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
 KEEP = """
     WITH kept AS (
         UPDATE job_artifacts SET expire_at = NULL
-        WHERE job_id = %(job_id)s AND file_type <> 'trace' AND (expire_at IS NULL OR expire_at > now() OR locked)
+        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > now() OR locked)
         RETURNING job_id
     )
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id RETURNING jobs.id

@@ -28,7 +28,7 @@ routes = Routes()
 
 Format = Literal["zip", "gzip", "raw"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-FILE_TYPES = frozenset({"archive", "metadata", "trace", *REPORTS})
+FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
 
 
 @attrs.frozen(kw_only=True)
