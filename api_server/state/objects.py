@@ -1,15 +1,19 @@
 """The object store: bytes too many for the database, by key, in local files or in S3 (decision D10)."""
 
 import asyncio
+import io
 import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
+
+if TYPE_CHECKING:
+    from obstore import ReadableFile
 
 #: Bytes that are held at a time while an object is written or read.
 CHUNK = 2**20
@@ -51,7 +55,7 @@ class Objects:
 
         Raises FileNotFoundError.
         """
-        return cast("IO[bytes]", obstore.open_reader(self._backend, key, buffer_size=CHUNK))
+        return io.BufferedReader(_Object(obstore.open_reader(self._backend, key, buffer_size=CHUNK)))
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Removes them; those that are gone already are passed over."""
@@ -65,6 +69,30 @@ class Objects:
         """Removes everything whose key begins with `prefix` and a slash."""
         async for listed in obstore.list(self._backend, prefix=prefix):
             await self.delete(meta["path"] for meta in listed)
+
+
+class _Object(io.RawIOBase):
+    """An object as Python's file protocol has it."""
+
+    def __init__(self, reader: "ReadableFile") -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._reader.read(len(buffer))
+        buffer[: len(piece)] = bytes(piece)
+        return len(piece)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._reader.tell()
 
 
 def open_objects(url: str, data_dir: Path) -> Objects:

@@ -117,7 +117,8 @@ def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
     text = (
         "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
     )
-    return _answer(error.status, {"error": text}, {})
+    told = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
+    return _answer(error.status, {"error": text}, told)
 
 
 def _answer(

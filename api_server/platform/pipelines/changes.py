@@ -94,6 +94,8 @@ async def _set_off(transaction: Transaction, row: Row) -> None:
         await enqueue(transaction, tasks_named.START_DELAYED, at=row.scheduled_at, job_id=row.id)
     if row.status == "waiting_for_resource" or row.status in COMPLETE:
         await release_resource(transaction, row)
+    if row.status in COMPLETE and row.started_at is not None:
+        await enqueue(transaction, tasks_named.SEAL_LOG, job_id=row.id)
 
 
 async def release_resource(transaction: Transaction, row: Row) -> None:

@@ -24,7 +24,7 @@ class NewRunner:
 
     namespace_id: int | None = None
     project_id: int | None = None
-    description: str | None = None
+    description: str = ""
     name: str | None = None
     active: bool = True
     locked: bool = False

@@ -59,11 +59,14 @@ DEPENDENCIES = Statement("""
 """)
 
 
-async def dependencies(database: Database, job: Row, names: list[str] | None) -> list[Row]:
+async def dependencies(database: Database, job: Row, names: Sequence[str] | None) -> list[Row]:
     """id and name of the jobs whose results this one gets (None: those of all earlier stages), with filename and size
     of their archive, null without one."""
     return await database.rows(
-        DEPENDENCIES, pipeline_id=job.pipeline_id, stage_index=job.stage_index, names=names
+        DEPENDENCIES,
+        pipeline_id=job.pipeline_id,
+        stage_index=job.stage_index,
+        names=None if names is None else list(names),
     )
 
 

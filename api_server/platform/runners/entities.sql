@@ -12,9 +12,9 @@ SELECT page.id, page.position, json_build_object(
     'is_shared', page.runner_type = 'instance_type',
     'runner_type', page.runner_type,
     'name', page.name,
-    'online', runner_status(page.contacted_at) = 'online',
+    'online', coalesce(page.contacted_at > now() - interval '2 hours', false),
     'created_at', iso8601(page.created_at),
-    'status', runner_status(page.contacted_at),
+    'status', contact_status(page.contacted_at, page.created_at),
     'tag_list', page.tag_list,
     'run_untagged', page.run_untagged,
     'locked', page.locked,
@@ -28,15 +28,7 @@ SELECT page.id, page.position, json_build_object(
     'contacted_at', iso8601(page.contacted_at),
     'created_by', user_basic(creator),
     'projects', coalesce((
-        SELECT json_agg(json_build_object(
-            'id', projects.id,
-            'description', projects.description,
-            'name', projects.name,
-            'name_with_namespace', namespaces.full_name || ' / ' || projects.name,
-            'path', projects.path,
-            'path_with_namespace', projects.full_path,
-            'created_at', iso8601(projects.created_at)
-        ) ORDER BY projects.id)
+        SELECT json_agg(config_project(projects, namespaces) ORDER BY projects.id)
         FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
         JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE runner_projects.runner_id = page.id

@@ -59,7 +59,7 @@ class UpdateRunner:
     run_untagged: bool | None = None
     tag_list: CommaList[str] | None = None
     access_level: AccessLevel | None = None
-    maximum_timeout: int | None | Unset = UNSET
+    maximum_timeout: int | Unset | None = UNSET
     maintenance_note: str | None = None
 
 
@@ -181,7 +181,7 @@ async def reset_token(request: web.Request) -> web.Response:
 
 @routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER))
 async def assign_runner(request: web.Request) -> web.Response:
-    """Lets a project runner that the caller looks after run this project's jobs too. Locked ones stay where they are."""
+    """Lets a project runner that the caller looks after run this project's jobs too; locked ones stay as they are."""
     wanted = await parse(request, AssignRunner)
     found = await find_project(request, wanted.id)
     runner = await find_runner(request, wanted.runner_id, to_change=True)
@@ -245,7 +245,7 @@ async def create_runner(request: web.Request) -> web.Response:
             NewRunner(
                 namespace_id=namespace_id,
                 project_id=project_id,
-                description=wanted.description,
+                description=wanted.description or "",
                 maintenance_note=wanted.maintenance_note,
                 active=not wanted.paused,
                 locked=wanted.locked,

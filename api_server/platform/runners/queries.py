@@ -11,7 +11,7 @@ LIST_RUNNERS = """
     SELECT runners.* FROM runners
     WHERE (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
         AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
-        AND (%(status)s::text IS NULL OR runner_status(runners.contacted_at) = %(status)s)
+        AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at) = %(status)s)
         AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
         AND (%(owner_id)s::bigint IS NULL
             OR EXISTS (
@@ -51,7 +51,8 @@ SHOW_RUNNER = one(_ENTITIES["runner_details"], "SELECT runners.* FROM runners WH
 
 async def show_runner(database: Executor, runner_id: int) -> str:
     """The entity with all details."""
-    return str((await database.row(SHOW_RUNNER, id=runner_id)).entity)
+    row: Row = await database.row(SHOW_RUNNER, id=runner_id)
+    return str(row.entity)
 
 
 FIND_RUNNER = """

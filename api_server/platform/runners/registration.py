@@ -68,7 +68,7 @@ async def register_runner(request: web.Request) -> web.Response:
             NewRunner(
                 namespace_id=registration.namespace_id,
                 project_id=registration.project_id,
-                description=wanted.description,
+                description=wanted.description or "",
                 name=wanted.name,
                 active=wanted.active if wanted.paused is None else not wanted.paused,
                 locked=wanted.locked,

@@ -2,11 +2,30 @@
 
 from aiohttp import hdrs, web
 
+from api_server.areas.jobs.access import find_job
 from api_server.areas.jobs.logs import queries
-from api_server.areas.jobs.logs.handlers import logs_of
+from api_server.areas.jobs.logs.storage import logs_of
+from api_server.areas.jobs.parameters import OneJob
+from api_server.platform.pipelines.access import find_readable_project
 from api_server.web import context
-from api_server.web.errors import ApiError
+from api_server.web.access import Role, project
+from api_server.web.errors import ApiError, forbidden
+from api_server.web.params import parse
 from api_server.web.ranges import wanted_part
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project())
+async def show_log(request: web.Request) -> web.StreamResponse:
+    """Endpoint 7. The log of a job with debug tracing may show secrets: it is for those who could run the job."""
+    wanted = await parse(request, OneJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_job(request, found, wanted.job_id)
+    if job.debug_trace and found.role < Role.DEVELOPER:
+        raise forbidden()
+    return await send_log(request, job.id)
 
 
 async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
@@ -26,8 +45,12 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     }
     response = web.StreamResponse(status=part.status, headers=headers)
     await response.prepare(request)
-    if request.method != "HEAD":
+    left = part.end - part.start if request.method != "HEAD" else 0
+    if left:
         async for piece in logs_of(request.config_dict).read(job_id, part.start, part.end):
             await response.write(piece)
+            left -= len(piece)
+    if left:  # erased meanwhile: the client must not take this for the whole
+        raise ConnectionResetError
     await response.write_eof()
     return response

@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 import attrs
 from aiohttp import web
 
-from api_server.areas.jobs.logs.storage import CHUNK, Logs
+from api_server.areas.jobs.logs.storage import CHUNK, logs_of
 from api_server.areas.jobs.running import protocol_headers, running_job
-from api_server.platform.keys import OBJECTS
 from api_server.platform.pipelines import changes
 from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.access import ANYONE
-from api_server.web.context import DATABASE, VAULT, App
 from api_server.web.errors import ApiError
 from api_server.web.params import parse_query
 from api_server.web.routes import Routes
@@ -51,10 +49,6 @@ async def append_log(request: web.Request) -> web.Response:
     if start != await logs.size(job.id):
         raise _not_there(job, await logs.size(job.id))
     return _accepted(job, start)
-
-
-def logs_of(app: App) -> Logs:
-    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])
 
 
 def _start(request: web.Request) -> int:

@@ -142,26 +142,20 @@ async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> 
 
 SEAL = """
     WITH log AS (
-        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL RETURNING job_id, size
+        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
+        RETURNING job_id
     ), chunks AS (
         DELETE FROM job_trace_chunks USING log WHERE job_trace_chunks.job_id = log.job_id
     ), coverage AS (
         UPDATE jobs SET coverage = %(coverage)s FROM log WHERE jobs.id = log.job_id AND %(coverage)s::float IS NOT NULL
-    ), artifact AS (
-        INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256)
-        SELECT jobs.project_id, jobs.id, 'trace', 'raw', 'job.log', log.size, %(key)s, %(sha256)s
-        FROM log JOIN jobs ON jobs.id = log.job_id
-        ON CONFLICT (job_id, file_type) DO NOTHING
     )
     SELECT log.job_id FROM log
 """
 
 
-async def seal(
-    transaction: Transaction, job_id: int, *, key: str, sha256: bytes, coverage: float | None
-) -> bool:
+async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
     """The log is the object `key` from then on. False where the log is gone, or is an object already."""
-    return (await transaction.row(SEAL, job_id=job_id, key=key, sha256=sha256, coverage=coverage)) is not None
+    return (await transaction.row(SEAL, job_id=job_id, key=key, coverage=coverage)) is not None
 
 
 UNSEALED = """

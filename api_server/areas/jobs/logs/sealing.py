@@ -1,6 +1,5 @@
 """Moving the log of a job that is over into the object store, and reading the coverage from it on the way."""
 
-import hashlib
 import secrets
 from collections.abc import AsyncIterator
 
@@ -23,28 +22,24 @@ async def seal(logs: Logs, job_id: int) -> None:
         if log.held is not None:
             await queries.add_last_chunk(transaction, job_id, logs.held(log))
     key = f"projects/{log.project_id}/jobs/{job_id}/log-{secrets.token_hex(16)}"
-    reading = _Reading(plan_of(log).coverage)
-    await logs.objects.put(key, reading.through(logs.read(job_id, 0, log.size)))
+    coverage = Coverage(plan_of(log).coverage)
+    await logs.objects.put(key, coverage.through(logs.read(job_id, 0, log.size)))
     async with logs.database.transaction() as transaction:
-        sealed = await queries.seal(
-            transaction, job_id, key=key, sha256=reading.digest.digest(), coverage=reading.coverage
-        )
+        sealed = await queries.seal(transaction, job_id, key=key, coverage=coverage.found)
     if not sealed:  # erased meanwhile, or sealed by another worker
         await logs.objects.delete([key])
 
 
-class _Reading:
-    """What is found in a log that goes by: its digest, and the last figure that the coverage expression matches."""
+class Coverage:
+    """The last figure that a job's `coverage` expression matches in a log that goes by."""
 
     def __init__(self, expression: str | None) -> None:
-        self.digest = hashlib.sha256()
-        self.coverage: float | None = None
+        self.found: float | None = None
         self._expression = re2.compile(expression) if expression else None
         self._line = b""
 
     async def through(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for piece in pieces:
-            self.digest.update(piece)
             if self._expression is not None:
                 *lines, self._line = (self._line + piece).split(b"\n")
                 for line in lines:
@@ -59,7 +54,7 @@ class _Reading:
         text = line[-_LINE:].decode(errors="replace")
         for match in self._expression.finditer(text):
             found = match.group(1) if match.re.groups else match.group(0)
-            self.coverage = figure(found or "", self.coverage)
+            self.found = figure(found or "", self.found)
 
 
 def figure(text: str, otherwise: float | None) -> float | None:

@@ -7,9 +7,11 @@ import attrs
 
 from api_server.areas.jobs.logs import queries
 from api_server.areas.jobs.logs.masking import mask
+from api_server.platform.keys import OBJECTS
 from api_server.state.database import Database, Row
 from api_server.state.objects import Objects
 from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT, App
 
 #: Bytes that are stored as one piece at most, and about as many are held while a log is read.
 CHUNK = 2**20
@@ -31,7 +33,7 @@ class Logs:
         size, checksum = (log.size, log.checksum) if log is not None else (0, 0)
         if size != start or (log is not None and log.closed):
             return None
-        before = self._held(log)
+        before = self.held(log)
         stored, held = mask(before + text, secrets)
         async with self.database.transaction() as transaction:
             added = await queries.append(
@@ -69,11 +71,12 @@ class Logs:
                 async for piece in self.objects.read(log.object_key, position, end):
                     yield piece
 
-    def held(self, log: Row) -> bytes:
+    def held(self, log: Row | None) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""
-        return self._held(log)
-
-    def _held(self, log: Row | None) -> bytes:
         if log is None or log.held is None:
             return b""
         return self.vault.decrypt(log.held).encode("latin-1")
+
+
+def logs_of(app: App) -> Logs:
+    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])

@@ -1,0 +1,118 @@
+"""Statements about artifacts."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from api_server.state.database import Executor, Row, Transaction
+
+ADD_ARTIFACT = """
+    WITH job AS (
+        UPDATE jobs SET
+            contacted_at = now(),
+            artifacts_expire_at = CASE WHEN %(file_type)s = 'archive' THEN %(expire_at)s::timestamptz
+                ELSE coalesce(artifacts_expire_at, %(expire_at)s) END
+        WHERE id = %(job_id)s AND status IN ('running', 'canceling') AND erased_at IS NULL
+        RETURNING id, project_id
+    )
+    INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256,
+        expire_at)
+    SELECT job.project_id, job.id, %(file_type)s, %(file_format)s, %(filename)s, %(size)s, %(object_key)s, %(sha256)s,
+        %(expire_at)s
+    FROM job
+    RETURNING id
+"""
+
+
+async def add_artifact(
+    transaction: Transaction, job_id: int, *, expire_at: datetime.datetime | None, **values: Any
+) -> bool:
+    """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
+    return await transaction.row(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) is not None
+
+
+FIND_ARTIFACT = """
+    SELECT job_artifacts.* FROM job_artifacts
+    WHERE job_artifacts.job_id = %(job_id)s AND job_artifacts.file_type = %(file_type)s
+        AND (job_artifacts.expire_at IS NULL OR job_artifacts.expire_at > now() OR job_artifacts.locked)
+"""
+
+
+async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Row | None:
+    """The job's artifact of that type, unless it has expired."""
+    return await database.row(FIND_ARTIFACT, job_id=job_id, file_type=file_type)
+
+
+SET_REPORT_VARIABLES = """
+    WITH old AS (DELETE FROM job_report_variables WHERE job_id = %(job_id)s AND key <> ALL (%(keys)s))
+    INSERT INTO job_report_variables (job_id, key, value)
+    SELECT %(job_id)s, key, value FROM unnest(%(keys)s::text[], %(values)s::bytea[]) AS given(key, value)
+    ON CONFLICT (job_id, key) DO UPDATE SET value = excluded.value
+"""
+
+
+async def set_report_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
+    """What the job reports as variables for later jobs, encrypted."""
+    await transaction.row(
+        SET_REPORT_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
+    )
+
+
+DELETE_ARTIFACTS = """
+    WITH deleted AS (
+        DELETE FROM job_artifacts WHERE job_id = %(job_id)s RETURNING object_key
+    ), job AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
+    )
+    SELECT deleted.object_key FROM deleted
+"""
+
+
+async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
+    """Forgets the job's artifacts, not its log: the keys of their bytes."""
+    return [row.object_key for row in await transaction.rows(DELETE_ARTIFACTS, job_id=job_id)]
+
+
+KEEP = """
+    WITH kept AS (
+        UPDATE job_artifacts SET expire_at = NULL
+        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > now() OR locked)
+        RETURNING job_id
+    )
+    UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id RETURNING jobs.id
+"""
+
+
+async def keep(transaction: Transaction, job_id: int) -> bool:
+    """The job's artifacts do not expire any more; False where it has none."""
+    return await transaction.row(KEEP, job_id=job_id) is not None
+
+
+DELETE_EXPIRED = """
+    DELETE FROM job_artifacts WHERE id IN (
+        SELECT job_artifacts.id FROM job_artifacts
+        WHERE job_artifacts.expire_at < now() AND NOT job_artifacts.locked
+        ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+    RETURNING object_key
+"""
+
+
+async def delete_expired(transaction: Transaction, most: int) -> list[str]:
+    """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
+    return [row.object_key for row in await transaction.rows(DELETE_EXPIRED, most=most)]
+
+
+LATEST_OF_REF = """
+    SELECT jobs.id FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
+        AND (archive.expire_at IS NULL OR archive.expire_at > now() OR archive.locked)
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.status = 'success'
+        AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
+    ORDER BY pipelines.id DESC LIMIT 1
+"""
+
+
+async def latest_of_ref(database: Executor, project_id: int, ref: str, name: str) -> int | None:
+    """The job of that name with an archive in the last successful pipeline of a branch or tag."""
+    found = await database.value(LATEST_OF_REF, project_id=project_id, ref=ref, name=name)
+    return None if found is None else int(found)
