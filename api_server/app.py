@@ -9,6 +9,7 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from api_server.admin.site import add_pages
 from api_server.areas.audit import tasks as audit_tasks
 from api_server.areas.audit.handlers import routes as audit
 from api_server.areas.invitations import tasks as invitation_tasks
@@ -122,6 +123,7 @@ def create_app(
     )
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
+    add_pages(app)
     git_http.add_routes(app)
     static_objects.add_routes(app)
     _add_tasks(app)

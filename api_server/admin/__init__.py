@@ -1,1 +1,1 @@
-"""The pages."""
+"""Pages for people: signing in, and answering invitations. Plain HTML forms, no JavaScript."""

@@ -45,3 +45,13 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_user ON sessions (user_id);
 CREATE INDEX sessions_expiry ON sessions (expires_at);
+
+CREATE FUNCTION end_sessions() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM sessions WHERE user_id = NEW.id;
+    RETURN NULL;
+END $$;
+
+-- Whoever knew the old password is signed out everywhere.
+CREATE TRIGGER end_sessions AFTER UPDATE OF password_hash ON users FOR EACH ROW
+    WHEN (OLD.password_hash IS DISTINCT FROM NEW.password_hash) EXECUTE FUNCTION end_sessions();

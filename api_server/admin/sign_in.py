@@ -1,0 +1,136 @@
+"""`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser. Both outcomes are audited."""
+
+import asyncio
+import re
+from typing import Any
+
+from aiohttp import web
+
+from api_server.admin import pages, sessions
+from api_server.admin.sessions import Visitor
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.database import Row
+from api_server.state.secrets import password_matches
+from api_server.web import context
+from api_server.web.rate_limit import RateLimiter
+
+#: Attempts a minute, from one address and for one account; more are neither checked nor recorded.
+ATTEMPTS_BY_ADDRESS = 10
+ATTEMPTS_BY_LOGIN = 5
+#: Failures a minute with unknown logins that the audit trail tells of, so that nobody fills it from many addresses.
+RECORDED_UNKNOWN = 60
+
+BY_ADDRESS = web.AppKey("sign_in_by_address", RateLimiter)
+BY_LOGIN = web.AppKey("sign_in_by_login", RateLimiter)
+UNKNOWN = web.AppKey("sign_in_unknown", RateLimiter)
+
+_LONGEST = 1024
+#: Where signing in may lead: our own pages only.
+_RETURN_TO = re.compile(r"/-/[\w/-]*", re.ASCII)
+
+FIND_ACCOUNT = """
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.state, users.password_hash
+    FROM users WHERE lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)
+"""
+
+
+def add_routes(app: web.Application) -> None:
+    app[BY_ADDRESS] = RateLimiter(ATTEMPTS_BY_ADDRESS)
+    app[BY_LOGIN] = RateLimiter(ATTEMPTS_BY_LOGIN)
+    app[UNKNOWN] = RateLimiter(RECORDED_UNKNOWN)
+    app.router.add_get("/-/sign_in", show_form)
+    app.router.add_post("/-/sign_in", pages.form(sign_in))
+    app.router.add_post("/-/sign_out", pages.form(sign_out))
+
+
+async def show_form(request: web.Request) -> web.Response:
+    return _form(request, await sessions.visitor(request), request.query.get("return_to"))
+
+
+async def sign_in(request: web.Request, who: Visitor, form: Any) -> web.StreamResponse:
+    login, password = _text(form, "login").strip(), _text(form, "password")
+    if wait := _retry_after(request, login):
+        problem = f"There were too many attempts. Try again in {wait} seconds."
+        return _form(request, who, form.get("return_to"), login, problem, status=429)
+    account = await context.database(request).row(FIND_ACCOUNT, login=login)
+    # Takes some 50 ms of computing, with or without an account.
+    matches = await asyncio.to_thread(password_matches, password, account and account.password_hash)
+    if account is None or not matches or account.password_hash is None or account.state != "active":
+        await _record_failure(request, account, login)
+        blocked = matches and account is not None and account.state != "active"
+        problem = "Your account has been blocked." if blocked else "Invalid login or password."
+        return _form(request, who, form.get("return_to"), login, problem, status=401)
+    async with context.database(request).transaction() as transaction:
+        signed_in = await sessions.begin(request, transaction, account)
+        await audit_trail.record(
+            transaction,
+            "authenticated_with_password",
+            author=signed_in.author(),
+            message="Signed in with STANDARD authentication",
+            **_about(account),
+            **{"with": "STANDARD"},
+        )
+    response = _see_other(_safe(form.get("return_to")))
+    sessions.remember(request, response, signed_in)
+    return response
+
+
+async def sign_out(request: web.Request, _who: Visitor, _form: Any) -> web.StreamResponse:
+    async with context.database(request).transaction() as transaction:
+        await sessions.end(request, transaction)
+    response = _see_other("/-/sign_in")
+    sessions.forget(request, response)
+    return response
+
+
+def _form(
+    request: web.Request, who: Visitor, return_to: Any, login: str = "", problem: str = "", status: int = 200
+) -> web.Response:
+    if who.user and not problem:
+        return pages.say(request, who, "You are signed in")
+    return pages.answer(
+        request, who, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
+    )
+
+
+def _text(form: Any, name: str) -> str:
+    return str(form.get(name, ""))[:_LONGEST].replace("\0", "")
+
+
+def _safe(return_to: Any) -> str:
+    return return_to if isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) else "/-/sign_in"
+
+
+def _see_other(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
+
+
+def _retry_after(request: web.Request, login: str) -> int:
+    by_address = request.config_dict[BY_ADDRESS].retry_after(request.remote)
+    return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
+
+
+def _about(account: Row) -> dict[str, Any]:
+    return {
+        "entity": Entity(type="User", id=account.id, path=account.username),
+        "target_type": "User",
+        "target_id": account.id,
+        "target_details": account.username,
+    }
+
+
+async def _record_failure(request: web.Request, account: Row | None, login: str) -> None:
+    """Of a known account in its own trail, of an unknown one in the instance's."""
+    if account is None and request.config_dict[UNKNOWN].retry_after("all"):
+        return
+    about = {"entity": INSTANCE, "target_type": "User", "target_id": None, "target_details": login}
+    async with context.database(request).transaction() as transaction:
+        await audit_trail.record(
+            transaction,
+            "login_failed_with_standard_authentication",
+            author=Author(id=-1, name=login, ip_address=request.remote),
+            message="Failed to login with STANDARD authentication",
+            failed_login="STANDARD",
+            **(about if account is None else _about(account)),
+        )

@@ -1,0 +1,19 @@
+"""All pages, joined to the application."""
+
+from aiohttp import web
+
+from api_server.admin import invites, pages, sessions, sign_in
+from api_server.platform.keys import QUEUE
+from api_server.web.context import CLOCK, DATABASE
+
+
+def add_pages(app: web.Application) -> None:
+    pages.setup(app)
+    sign_in.add_routes(app)
+    invites.add_routes(app)
+
+    async def delete_expired_sessions() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await sessions.delete_expired(transaction, app[CLOCK]())
+
+    app[QUEUE].add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)
