@@ -150,9 +150,12 @@ class Sender:
         try:
             piece = await anext(pieces, None)
             await response.prepare(http)
+            if self._sending > CROWD and http.transport is not None:
+                http.transport.set_write_buffer_limits(high=CROWD_PIECE)
             while piece is not None:
                 async with asyncio.timeout(self.send_timeout):
                     await response.write(piece)
+                    await http.writer.drain()
                 piece = await anext(pieces, None)
         except (OriginError, TruncatedBodyError, TimeoutError) as error:
             if not response.prepared:
