@@ -20,16 +20,21 @@ from storage_edge.rules.cache_status import Outcome
 
 #: Bodies up to this many bytes are sent in one piece; the pace of longer ones is watched.
 AT_ONCE: Final = 512 * 1024
+#: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
+#: stays in memory.
+CROWD: Final = 32
+CROWD_PIECE: Final = 16 * 1024
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
 
 
-@attrs.frozen
+@attrs.define
 class Sender:
     """Sends answers. `clock` gives seconds since 1970; `send_timeout` is for one piece of a body."""
 
     clock: Callable[[], float]
     send_timeout: float
+    _sending: int = 0
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
         """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
@@ -69,7 +74,7 @@ class Sender:
         response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
         if not has_body:
             return await _finished(http, response)
-        return await self._stream(http, response, _pieces(answer.reader, 0, body.length))
+        return await self._stream(http, response, _pieces(answer.reader, 0, body.length, self._piece_size))
 
     async def _passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
@@ -105,6 +110,9 @@ class Sender:
         )
         return headers
 
+    def _piece_size(self) -> int:
+        return BLOCK if self._sending < CROWD else CROWD_PIECE
+
     async def _partial(
         self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
     ) -> web.StreamResponse | None:
@@ -126,7 +134,7 @@ class Sender:
         if len(spans) == 1:
             headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
-            pieces = _pieces(answer.reader, spans[0].first, spans[0].length)
+            pieces = _pieces(answer.reader, spans[0].first, spans[0].length, self._piece_size)
         else:
             pieces = _multipart(answer.reader, spans, length, headers)
         return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
@@ -138,19 +146,27 @@ class Sender:
         sent, so that
         a body that breaks at once becomes an error rather than a broken answer.
         """
-        piece = await anext(pieces, None)
-        await response.prepare(http)
+        self._sending += 1
         try:
+            piece = await anext(pieces, None)
+            await response.prepare(http)
+            if self._sending > CROWD and http.transport is not None:
+                http.transport.set_write_buffer_limits(high=CROWD_PIECE)
             while piece is not None:
                 async with asyncio.timeout(self.send_timeout):
                     await response.write(piece)
+                    await http.writer.drain()
                 piece = await anext(pieces, None)
         except (OriginError, TruncatedBodyError, TimeoutError) as error:
+            if not response.prepared:
+                raise
             _break_off(http)
             raise ConnectionAbortedError(type(error).__name__) from error
         except asyncio.CancelledError:
             _break_off(http)
             raise
+        finally:
+            self._sending -= 1
         await response.write_eof()
         return response
 
@@ -205,11 +221,14 @@ async def _finished(http: web.Request, response: web.StreamResponse) -> web.Stre
     return response
 
 
-async def _pieces(reader: Reader, first: int, length: int | None) -> AsyncIterator[bytes | memoryview]:
+async def _pieces(
+    reader: Reader, first: int, length: int | None, piece_size: Callable[[], int]
+) -> AsyncIterator[bytes | memoryview]:
     """`length` bytes from `first`, or all of them."""
     sent = 0
     while length is None or sent < length:
-        piece = await reader.read(first + sent, BLOCK if length is None else min(BLOCK, length - sent))
+        most = piece_size()
+        piece = await reader.read(first + sent, most if length is None else min(most, length - sent))
         if not piece:
             if length is None:
                 return
@@ -237,7 +256,7 @@ def _multipart(
     async def pieces() -> AsyncIterator[bytes | memoryview]:
         for span, head in zip(spans, heads, strict=True):
             yield head.encode()
-            async for piece in _pieces(reader, span.first, span.length):
+            async for piece in _pieces(reader, span.first, span.length, lambda: BLOCK):
                 yield piece
             yield b"\r\n"
         yield end.encode()

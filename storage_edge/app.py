@@ -13,8 +13,9 @@ from aiohttp import web
 from common import operations
 from storage_edge import handlers
 from storage_edge.answers import Sender
-from storage_edge.cache import Cache, CacheOptions
+from storage_edge.cache import Cache
 from storage_edge.connections import IdleConnections
+from storage_edge.fetching import CacheOptions
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
+#: A file of unknown length is mapped anew when it has grown by so many bytes.
+MAPPING_STEP: Final = 4 * 1024 * 1024
 
 
 class TruncatedBodyError(Exception):
@@ -170,6 +172,9 @@ class Spool:
         if self._file is None:
             self._file, name = tempfile.mkstemp(dir=self._directory)
             self._path = Path(name)
+            if self.length is not None:
+                os.ftruncate(self._file, self.length)
+                self._view = _mapped(self._file, self.length)
             _write_all(self._file, bytes(self._memory or b""), 0)
             self._memory = None
         _write_all(self._file, chunk, self.size)
@@ -221,12 +226,14 @@ class Spool:
         memory = self._memory  # the thread that moves it to a file may do so meanwhile
         if memory is not None:
             return bytes(memory[offset:end])
-        return self._file_view(offset, end)
+        return self._from_file(offset, end)
 
-    def _file_view(self, offset: int, end: int) -> memoryview:
+    def _from_file(self, offset: int, end: int) -> bytes | memoryview:
         """Readers share the page cache's bytes, however many they are and wherever they stand."""
+        assert self._file is not None  # noqa: S101 - not in memory, so in the file
         if end > len(self._view):
-            assert self._file is not None  # noqa: S101 - not in memory, so in the file
+            if not self.finished and self.size - len(self._view) < MAPPING_STEP:
+                return os.pread(self._file, end - offset, offset)
             self._view = _mapped(self._file, self.size)
         return self._view[offset:end]
 

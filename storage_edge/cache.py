@@ -6,23 +6,19 @@ from collections.abc import Callable
 
 import attrs
 import cachetools
-import structlog
-from multidict import CIMultiDictProxy
 
 from storage_edge.bodies import BodyGoneError, FileBody, Reader, Spool
+from storage_edge.fetching import CacheOptions, Fetcher
 from storage_edge.flights import Failed, Flight, Flights, Kept, Passed
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin, OriginError, OriginResponse
 from storage_edge.purges import Purge
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import freshness, reuse, selection, storing, validation
+from storage_edge.rules import reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
-from storage_edge.rules.storing import Storage
 from storage_edge.store import Store
 from storage_edge.stored import Stored
-
-log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
@@ -53,15 +49,6 @@ class Missing:
 Answer = FromStore | FromOrigin | Missing
 
 
-@attrs.frozen
-class CacheOptions:
-    """The operator's choices, in seconds (see `Settings`)."""
-
-    private_grace: float = 0.0
-    negative_seconds: float = 0.0
-    stale_when_unreachable: float = 0.0
-
-
 class Cache:
     """Answers GET and HEAD for static objects. `clock` gives seconds since 1970."""
 
@@ -73,12 +60,11 @@ class Cache:
         clock: Callable[[], float],
         metrics: Metrics,
     ) -> None:
-        self._metrics = metrics
-        self._origin = origin
         self._store = store
         self._options = options
         self._clock = clock
         self._flights = Flights()
+        self._fetcher = Fetcher(origin, store, self._flights, options, clock, metrics)
         self._grants: cachetools.TTLCache[tuple[str, bytes], str] = cachetools.TTLCache(
             65_536, max(options.private_grace, 1e-9), timer=clock
         )
@@ -157,7 +143,7 @@ class Cache:
 
     def _start(self, request: EdgeRequest, stale: Stored | None) -> Flight:
         flight = Flight(request.target, self._store.ledger.epoch)
-        self._flights.start(flight, self._fly(flight, request, stale))
+        self._flights.start(flight, self._fetcher.fly(flight, request, stale))
         return flight
 
     async def _lead(self, request: EdgeRequest, flight: Flight, stale: Stored | None) -> Answer:
@@ -197,73 +183,6 @@ class Cache:
             return FromOrigin(failed.response, Outcome.MISS)
         raise failed.error
 
-    async def _fly(self, flight: Flight, request: EdgeRequest, stale: Stored | None) -> None:
-        requested = self._clock()
-        try:
-            response = await self._ask(request, {} if stale is None else stale.conditions)
-        except OriginError as error:
-            flight.land(Failed(error))
-            return
-        if response.status == 304 and stale is not None:
-            response.close()
-            new = self._freshened(stale, response, requested, flight.epoch)
-            flight.land(Kept(new, validated=True))
-            await self._store.update(stale, new)
-        else:
-            await self._land(flight, request, response, requested)
-
-    async def _land(
-        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
-    ) -> None:
-        """Keeps a response while it arrives, or hands it to the leader."""
-        stored, spool = self._stored(flight, request, response, requested)
-        if stored is None or spool is None:
-            self._flights.close_to_joiners(flight)
-            if response.status >= 500:
-                flight.land(Failed(OriginError(response.status, "The origin failed."), response))
-            else:
-                flight.land(Passed(response))
-            return
-        flight.land(Kept(stored))
-        try:
-            async for chunk in response.chunks():
-                await spool.write(chunk)
-        except BaseException as error:
-            self._flights.close_to_joiners(flight)
-            spool.fail()
-            spool.release()
-            if not isinstance(error, OriginError):
-                raise
-            log.warning("origin stopped early", target=request.target)
-            return
-        spool.finish()
-        await self._store.save(stored, spool)
-        self._flights.close_to_joiners(flight)
-        spool.release()
-
-    def _stored(
-        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
-    ) -> tuple[Stored | None, Spool | None]:
-        received = self._clock()
-        policy = freshness.policy(response.status, response.headers, received, self._options.negative_seconds)
-        where = storing.storage(request.facts, response.status, response.headers, policy)
-        if where is Storage.NONE or not response.has_known_end:
-            return None, None
-        spool = self._store.spool(response.length)
-        stored = Stored(
-            target=request.target,
-            status=response.status,
-            reason=response.reason,
-            headers=CIMultiDictProxy(storing.end_to_end(response.headers)),
-            times=freshness.times(response.headers, requested, received),
-            policy=policy,
-            selected=selection.selection(response.headers.getall("Vary", []), request.forwarded),
-            private=where is Storage.PRIVATE,
-            epoch=flight.epoch,
-            body=spool,
-        )
-        return stored, spool
-
     async def _validate_for_user(self, request: EdgeRequest, stored: Stored) -> Answer:
         """A private object goes to nobody before the origin has said 304 to this user's own token."""
         grant = (request.target, hashlib.sha256((request.token or "").encode()).digest())
@@ -273,7 +192,7 @@ class Cache:
         epoch, requested = self._store.ledger.epoch, self._clock()
         reader = stored.body.open()
         try:
-            response = await self._ask(request, {"If-None-Match": tag})
+            response = await self._fetcher.ask(request, {"If-None-Match": tag})
         except BaseException:
             reader.close()
             raise
@@ -283,7 +202,7 @@ class Cache:
         response.close()
         if self._options.private_grace > 0 and epoch == self._store.ledger.epoch:
             self._grants[grant] = tag
-        new = self._freshened(stored, response, requested, epoch)
+        new = self._fetcher.freshened(stored, response, requested, epoch)
         if _differ(stored, new):
             await self._store.update(stored, new)
         return FromStore(new, Outcome.VALIDATED_FOR_USER, reader)
@@ -297,7 +216,7 @@ class Cache:
         flight = Flight(request.target, epoch)
         self._flights.start(
             flight,
-            self._land(flight, request, response, requested),
+            self._fetcher.land(flight, request, response, requested),
             joinable=epoch == self._store.ledger.epoch,
         )
         return await self._lead(request, flight, None)
@@ -306,45 +225,23 @@ class Cache:
         """HEAD goes upstream as HEAD; its answer can freshen what is stored (RFC 9111 section 4.3.5)."""
         epoch, requested = self._store.ledger.epoch, self._clock()
         try:
-            response = await self._ask(request, {} if stale is None else stale.conditions)
+            response = await self._fetcher.ask(request, {} if stale is None else stale.conditions)
         except OriginError as error:
             return self._stand_in(Failed(error), stale, epoch, leads=True)
         if stale is None:
             return FromOrigin(response, Outcome.MISS)
         if response.status == 304:
             response.close()
-            new = self._freshened(stale, response, requested, epoch)
+            new = self._fetcher.freshened(stale, response, requested, epoch)
             answer = _from_store(new, Outcome.VALIDATED)
             await self._store.update(stale, new)
             return answer
         if response.status == 200 and response.status == stale.status:
             if validation.head_matches(stale.headers, stale.body.length, response.headers):
-                await self._store.update(stale, self._freshened(stale, response, requested, epoch))
+                await self._store.update(stale, self._fetcher.freshened(stale, response, requested, epoch))
             else:
                 await self._store.update(stale, attrs.evolve(stale, stale=True))
         return FromOrigin(response, Outcome.REPLACED)
-
-    def _freshened(self, stored: Stored, response: OriginResponse, requested: float, epoch: int) -> Stored:
-        """The stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
-        received = self._clock()
-        headers = CIMultiDictProxy(storing.freshened(stored.headers, response.headers))
-        policy = freshness.policy(stored.status, headers, received, self._options.negative_seconds)
-        return attrs.evolve(
-            stored,
-            headers=headers,
-            times=freshness.times(response.headers, requested, received),
-            policy=policy,
-            private=policy.private,
-            epoch=epoch,
-            stale=False,
-        )
-
-    async def _ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
-        headers = {**request.forwarded, **conditions}
-        with self._metrics.origin_seconds.time():
-            return await self._origin.ask(
-                request.method, request.target, token=request.token, headers=headers
-            )
 
     def _obey(self, purge: Purge) -> None:
         self._flights.obey(purge)

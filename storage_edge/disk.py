@@ -7,7 +7,6 @@ All methods block; `Store` calls them from one worker thread.
 import contextlib
 import fcntl
 import hashlib
-import json
 import mmap
 import os
 import shutil
@@ -16,13 +15,12 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
-import attrs
 import structlog
 
+from storage_edge import index_file
 from storage_edge.bodies import FileBody, Spool
 from storage_edge.purges import Purge
 from storage_edge.stored import Stored, selection_from_key, selection_key
@@ -50,12 +48,12 @@ class DiskTier:
                 (self._root / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SystemExit(f"The data directory {directory} cannot be written: {error.strerror}.") from None
-        self._index = _open_index(self._root / "index.sqlite3")
-        self._reader = _connect(self._root / "index.sqlite3")
+        self._index = index_file.open_or_start_anew(self._root / "index.sqlite3")
+        self._reader = index_file.connect(self._root / "index.sqlite3")
         self._lock, self.incoming = _own_incoming(self._root / "incoming")
         self._epoch_file = _open_epoch(self._root / "epoch")
         with self._transaction() as index:
-            _EPOCH.pack_into(self._epoch_file, 0, _last_epoch(index))
+            _EPOCH.pack_into(self._epoch_file, 0, index_file.last_epoch(index))
         self._sweep()
 
     def close(self) -> None:
@@ -109,9 +107,9 @@ class DiskTier:
         if size > self._budget:
             return None
         with self._transaction() as index:
-            if _is_purged(index, stored):
+            if index_file.is_purged(index, stored):
                 return None
-            if not _has_body(index, digest):
+            if not index_file.has_body(index, digest):
                 if not self._make_room(
                     index, size, displace=wanted_again or size <= self._budget * LARGE_PART
                 ):
@@ -120,7 +118,7 @@ class DiskTier:
                 spool.move_to(self._path(digest))
                 index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, time.time()))
             self._verified.add(digest)
-            _put(index, stored, digest)
+            index_file.put(index, stored, digest)
         return FileBody(self._path(digest), size)
 
     def update(self, stored: Stored) -> None:
@@ -130,8 +128,8 @@ class DiskTier:
                 "SELECT digest FROM responses WHERE target = ? AND selected = ?",
                 (stored.target, selection_key(stored.selected)),
             ).fetchone()
-            if row is not None and not _is_purged(index, stored):
-                _put(index, stored, row[0])
+            if row is not None and not index_file.is_purged(index, stored):
+                index_file.put(index, stored, row[0])
 
     def remove(self, stored: Stored) -> None:
         """Drops one response."""
@@ -158,9 +156,11 @@ class DiskTier:
         self._index.execute("PRAGMA synchronous = FULL")
         try:
             with self._transaction() as index:
-                cursor = index.execute("INSERT INTO purges (purge) VALUES (?)", (_purge_to_json(purge),))
+                cursor = index.execute(
+                    "INSERT INTO purges (purge) VALUES (?)", (index_file.purge_to_json(purge),)
+                )
                 epoch = int(cursor.lastrowid or 0)
-                ids = _concerned(index, purge)
+                ids = index_file.concerned(index, purge)
                 statement = (
                     "UPDATE responses SET stale = 1 WHERE id = ?"
                     if purge.soft
@@ -178,7 +178,7 @@ class DiskTier:
         rows = self._reader.execute(
             "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
         ).fetchall()
-        return [(number, _purge_from_json(text)) for number, text in rows]
+        return [(number, index_file.purge_from_json(text)) for number, text in rows]
 
     def _path(self, digest: str) -> Path:
         return self._root / "objects" / digest[:2] / digest[2:]
@@ -225,7 +225,7 @@ class DiskTier:
         try:
             yield self._index
             for (digest,) in self._index.execute("DELETE FROM garbage RETURNING digest").fetchall():
-                if not _has_body(self._index, digest):
+                if not index_file.has_body(self._index, digest):
                     self._path(digest).unlink(missing_ok=True)
             self.size = int(self._index.execute("SELECT bytes FROM totals").fetchone()[0])
         except BaseException:
@@ -238,31 +238,8 @@ class DiskTier:
         for directory in (self._root / "objects").iterdir():
             with self._transaction() as index:
                 for path in directory.iterdir():
-                    if not _has_body(index, directory.name + path.name):
+                    if not index_file.has_body(index, directory.name + path.name):
                         path.unlink(missing_ok=True)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    index.execute("PRAGMA foreign_keys = ON")
-    index.execute("PRAGMA synchronous = NORMAL")
-    return index
-
-
-def _open_index(path: Path) -> sqlite3.Connection:
-    schema = resources.files("storage_edge").joinpath("index.sql").read_text(encoding="utf-8")
-    try:
-        index = _connect(path)
-        index.execute("PRAGMA journal_mode = WAL")
-        index.executescript(schema)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        log.warning("The cache index cannot be read; starting with an empty cache.")
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        return _open_index(path)
-    return index
 
 
 def _own_incoming(directory: Path) -> tuple[int, Path]:
@@ -290,72 +267,3 @@ def _open_epoch(path: Path) -> mmap.mmap:
         if file.tell() < _EPOCH.size:
             file.truncate(_EPOCH.size)
         return mmap.mmap(file.fileno(), _EPOCH.size)
-
-
-def _last_epoch(index: sqlite3.Connection) -> int:
-    row = index.execute("SELECT seq FROM sqlite_sequence WHERE name = 'purges'").fetchone()
-    return int(row[0]) if row else 0
-
-
-def _has_body(index: sqlite3.Connection, digest: str) -> bool:
-    return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
-
-
-def _put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
-    ((id_,),) = index.execute(
-        "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (target, selected) DO UPDATE SET digest = excluded.digest, epoch = excluded.epoch,"
-        " stale = excluded.stale, response = excluded.response RETURNING id",
-        (
-            stored.target,
-            selection_key(stored.selected),
-            digest,
-            stored.epoch,
-            stored.stale,
-            stored.to_json(),
-        ),
-    ).fetchall()
-    index.execute("DELETE FROM response_keys WHERE response = ?", (id_,))
-    index.executemany(
-        "INSERT INTO response_keys VALUES (?, ?)", [(key, id_) for key in sorted(stored.surrogate_keys)]
-    )
-
-
-def _is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
-    """Whether any purge, of any process, since the response's origin request concerns it."""
-    rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
-    return any(_purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
-
-
-def _concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
-    ids: set[int] = set()
-    for key in purge.keys:
-        ids.update(
-            row[0] for row in index.execute("SELECT response FROM response_keys WHERE key = ?", (key,))
-        )
-    for url in purge.urls:
-        ids.update(row[0] for row in index.execute("SELECT id FROM responses WHERE target = ?", (url,)))
-    for prefix in purge.prefixes:
-        ids.update(
-            row[0]
-            for row in index.execute(
-                "SELECT id FROM responses WHERE target >= :prefix"
-                " AND substr(target, 1, length(:prefix)) = :prefix",
-                {"prefix": prefix},
-            )
-        )
-    return ids
-
-
-def _purge_to_json(purge: Purge) -> str:
-    return json.dumps({**attrs.asdict(purge), "keys": sorted(purge.keys), "urls": sorted(purge.urls)})
-
-
-def _purge_from_json(text: str) -> Purge:
-    kept = json.loads(text)
-    return Purge(
-        keys=frozenset(kept["keys"]),
-        urls=frozenset(kept["urls"]),
-        prefixes=tuple(kept["prefixes"]),
-        soft=kept["soft"],
-    )
