@@ -14,9 +14,15 @@ from api_server.areas.audit import tasks as audit_tasks
 from api_server.areas.audit.handlers import routes as audit
 from api_server.areas.invitations import tasks as invitation_tasks
 from api_server.areas.invitations.handlers import routes as invitations
+from api_server.areas.jobs import upkeep as job_upkeep
 from api_server.areas.jobs.allowed_agents import routes as allowed_agents
+from api_server.areas.jobs.artifacts.handlers import routes as artifacts
+from api_server.areas.jobs.artifacts.uploads import routes as artifact_uploads
 from api_server.areas.jobs.handlers import JOBS_LIMIT
 from api_server.areas.jobs.handlers import routes as jobs
+from api_server.areas.jobs.logs.answer import routes as logs
+from api_server.areas.jobs.logs.handlers import routes as log_appends
+from api_server.areas.jobs.outcome import routes as outcomes
 from api_server.areas.mirrors import tasks as mirror_tasks
 from api_server.areas.mirrors.handlers import routes as remote_mirrors
 from api_server.areas.static_objects import handlers as static_objects
@@ -33,7 +39,7 @@ from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.groups.handlers import routes as groups
-from api_server.platform.keys import INTERNAL_SESSION, QUEUE, REPOSITORIES
+from api_server.platform.keys import INTERNAL_SESSION, OBJECTS, QUEUE, REPOSITORIES
 from api_server.platform.mail import delivery as mail
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.members.handlers import routes as members
@@ -47,6 +53,10 @@ from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.access import PROJECTS
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.handlers import routes as repository
+from api_server.platform.runners import setup as runners_setup
+from api_server.platform.runners.handlers import routes as runners
+from api_server.platform.runners.registration import routes as runner_registration
+from api_server.platform.runners.requests import routes as job_requests
 from api_server.platform.settings import values as instance_settings
 from api_server.platform.settings.handlers import routes as settings_routes
 from api_server.platform.tokens.handlers import routes as tokens
@@ -55,6 +65,7 @@ from api_server.platform.users.handlers import routes as users
 from api_server.platform.version import routes as version
 from api_server.settings import Settings
 from api_server.state import database
+from api_server.state.objects import open_objects
 from api_server.state.queue import Queue
 from api_server.state.recent import Recent
 from api_server.state.secrets import open_vault
@@ -85,8 +96,16 @@ API = [
     pipelines,
     ci_lint,
     agents,
+    artifacts,
+    logs,
     jobs,
     allowed_agents,
+    runner_registration,
+    runners,
+    job_requests,
+    log_appends,
+    outcomes,
+    artifact_uploads,
     remote_mirrors,
     version,
 ]
@@ -104,6 +123,7 @@ def create_app(
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
+    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir)
     app[QUEUE] = Queue(settings.database_url)
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
@@ -126,6 +146,7 @@ def create_app(
     add_pages(app)
     git_http.add_routes(app)
     static_objects.add_routes(app)
+    runners_setup.set_up(app)
     _add_tasks(app)
     return app
 
@@ -152,6 +173,7 @@ def _add_tasks(app: web.Application) -> None:
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].remove_project, project_id)
+        await app[OBJECTS].delete_below(f"projects/{project_id}")
 
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
@@ -172,6 +194,7 @@ def _add_tasks(app: web.Application) -> None:
     follow_pushes(app)
     status_check_tasks.add_tasks(app)
     mirror_tasks.add_tasks(app)
+    job_upkeep.add_tasks(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

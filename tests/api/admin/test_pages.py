@@ -87,7 +87,8 @@ async def _invitation(forge: Forge, email: str, kind: str = "projects", **values
     async with forge.database.transaction() as transaction:
         await transaction.row("UPDATE users SET confirmed_at = now() WHERE email = %(email)s", email=email)
     row = await forge.database.row(
-        "SELECT token_seed FROM invitations WHERE lower(email) = lower(%(email)s) ORDER BY id DESC", email=email
+        "SELECT token_seed FROM invitations WHERE lower(email) = lower(%(email)s) ORDER BY id DESC",
+        email=email,
     )
     token = forge.server.app[VAULT].derived_token(INVITATION_TOKEN, row.token_seed)
     return source, f"/-/invites/{token}"
@@ -110,12 +111,17 @@ async def test_signing_in_and_out(page_forge: Forge, browser: Browser, by: str) 
     assert (browser.status, browser.title) == (200, "You are signed in")
     assert f"({person.username})" in browser.text
     (details,) = await _details(page_forge, f"event_type=authenticated_with_password&author_id={person.id}")
-    assert (details["custom_message"], details["with"]) == ("Signed in with STANDARD authentication", "STANDARD")
+    assert (details["custom_message"], details["with"]) == (
+        "Signed in with STANDARD authentication",
+        "STANDARD",
+    )
     await browser.send("/-/sign_out")
     assert browser.title == "Sign in"
 
 
-async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(page_forge: Forge, browser: Browser) -> None:
+async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(
+    page_forge: Forge, browser: Browser
+) -> None:
     person = await _person(page_forge)
     await browser.get("/-/sign_in")
     before = next(iter(browser.session.cookie_jar)).value
@@ -133,9 +139,12 @@ async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(page_forge
 
 
 async def test_over_https_the_cookie_is_for_this_host_and_tls_only(new_forge: Any) -> None:
-    async with new_forge(external_url="https://forge.example.org") as forge, aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{forge.settings.port}/-/sign_in") as answer:
-            cookie = answer.headers["Set-Cookie"]
+    async with (
+        new_forge(external_url="https://forge.example.org") as forge,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{forge.settings.port}/-/sign_in") as answer,
+    ):
+        cookie = answer.headers["Set-Cookie"]
     assert cookie.startswith("__Host-forgelet_session=")
     assert "Secure" in cookie
 
@@ -160,7 +169,9 @@ async def test_a_wrong_password_and_an_unknown_login_look_alike_and_are_audited(
     assert {known["custom_message"]} == {"Failed to login with STANDARD authentication"}
 
 
-async def test_attempts_are_limited_and_those_beyond_are_not_recorded(page_forge: Forge, browser: Browser) -> None:
+async def test_attempts_are_limited_and_those_beyond_are_not_recorded(
+    page_forge: Forge, browser: Browser
+) -> None:
     person = await _person(page_forge)
     statuses = []
     await browser.get("/-/sign_in")
@@ -275,7 +286,9 @@ async def _until_mailed(forge: Forge, subject: str, text: str) -> None:
     folder = forge.settings.data_dir / "mail"
     async with asyncio.timeout(10):
         while not any(
-            f"Subject: {subject}" in (mail := file.read_text()) and text in mail and "To: root@localhost" in mail
+            f"Subject: {subject}" in (mail := file.read_text())
+            and text in mail
+            and "To: root@localhost" in mail
             for file in folder.glob("*.eml")
         ):
             await asyncio.sleep(0.02)
