@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
+#: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
+COPIED: Final = 16 * 1024
 #: A file of unknown length is mapped anew when it has grown by so many bytes.
 MAPPING_STEP: Final = 4 * 1024 * 1024
 
@@ -229,8 +231,10 @@ class Spool:
         return self._from_file(offset, end)
 
     def _from_file(self, offset: int, end: int) -> bytes | memoryview:
-        """Readers share the page cache's bytes, however many they are and wherever they stand."""
+        """Readers share the page cache's bytes; a small piece is copied, which is cheaper than mapping its pages."""
         assert self._file is not None  # noqa: S101 - not in memory, so in the file
+        if end - offset <= COPIED:
+            return os.pread(self._file, end - offset, offset)
         if end > len(self._view):
             if not self.finished and self.size - len(self._view) < MAPPING_STEP:
                 return os.pread(self._file, end - offset, offset)
