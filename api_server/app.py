@@ -10,59 +10,31 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from api_server.admin.site import add_pages
+from api_server.api import ROUTES
 from api_server.areas.audit import tasks as audit_tasks
-from api_server.areas.audit.handlers import routes as audit
 from api_server.areas.invitations import tasks as invitation_tasks
-from api_server.areas.invitations.handlers import routes as invitations
 from api_server.areas.jobs import upkeep as job_upkeep
-from api_server.areas.jobs.allowed_agents import routes as allowed_agents
-from api_server.areas.jobs.artifacts.handlers import routes as artifacts
-from api_server.areas.jobs.artifacts.uploads import routes as artifact_uploads
 from api_server.areas.jobs.handlers import JOBS_LIMIT
-from api_server.areas.jobs.handlers import routes as jobs
-from api_server.areas.jobs.logs.answer import routes as logs
-from api_server.areas.jobs.logs.handlers import routes as log_appends
-from api_server.areas.jobs.outcome import routes as outcomes
 from api_server.areas.mirrors import tasks as mirror_tasks
-from api_server.areas.mirrors.handlers import routes as remote_mirrors
 from api_server.areas.static_objects import handlers as static_objects
 from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
 from api_server.areas.static_objects.limits import LIMITS, Limits
 from api_server.areas.status_checks import tasks as status_check_tasks
-from api_server.areas.status_checks.delivery_handlers import routes as status_check_deliveries
-from api_server.areas.status_checks.handlers import routes as status_checks
-from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
 from api_server.platform.agents import tasks as agent_tasks
-from api_server.platform.agents.handlers import routes as agents
-from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.git_http import handlers as git_http
-from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.keys import INTERNAL_SESSION, OBJECTS, QUEUE, REPOSITORIES
 from api_server.platform.mail import delivery as mail
 from api_server.platform.members import tasks as member_tasks
-from api_server.platform.members.handlers import routes as members
 from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
-from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.merge_requests.pushes import follow_pushes
 from api_server.platform.outbound.outgoing import outgoing
 from api_server.platform.pipelines import tasks as pipeline_tasks
-from api_server.platform.pipelines.handlers import routes as pipelines
-from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.access import PROJECTS
-from api_server.platform.projects.handlers import routes as projects
-from api_server.platform.repository.handlers import routes as repository
 from api_server.platform.runners import setup as runners_setup
-from api_server.platform.runners.handlers import routes as runners
-from api_server.platform.runners.registration import routes as runner_registration
-from api_server.platform.runners.requests import routes as job_requests
 from api_server.platform.settings import values as instance_settings
-from api_server.platform.settings.handlers import routes as settings_routes
-from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users import root
-from api_server.platform.users.handlers import routes as users
-from api_server.platform.version import routes as version
 from api_server.settings import Settings
 from api_server.state import database
 from api_server.state.objects import open_objects
@@ -76,39 +48,6 @@ from api_server.web.errors import api_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
 from common import operations
-
-#: Everything below /api/v4, in the order in which paths are tried.
-API = [
-    users,
-    tokens,
-    groups,
-    projects,
-    members,
-    invitations,
-    branches,
-    repository,
-    settings_routes,
-    audit,
-    merge_requests,
-    status_checks,
-    merge_request_checks,
-    status_check_deliveries,
-    pipelines,
-    ci_lint,
-    agents,
-    artifacts,
-    logs,
-    jobs,
-    allowed_agents,
-    runner_registration,
-    runners,
-    job_requests,
-    log_appends,
-    outcomes,
-    artifact_uploads,
-    remote_mirrors,
-    version,
-]
 
 
 def create_app(
@@ -153,7 +92,7 @@ def create_app(
 
 def _api() -> web.Application:
     api = web.Application(middlewares=[api_errors, entity_tags])
-    for routes in API:
+    for routes in ROUTES:
         routes.register(api)
     options = aiohttp_cors.ResourceOptions(
         expose_headers="*", allow_headers="*", allow_methods="*", max_age=600

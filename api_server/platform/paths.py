@@ -21,6 +21,7 @@ _RESERVED_ROOTS = frozenset(
         "help",
         "users",
         "projects",
+        "raw",
     ]
 )
 #: Names that mean a page of a project.

@@ -48,7 +48,8 @@ def letter(invitation: Row, url: str, reminder: int) -> Letter:
     )
     if reminder and inviter:
         subject = _REMINDERS[reminder - 1].format(inviter=inviter)
-    opening = f"{inviter or 'You'} {'invited you' if inviter else 'are invited'} to join the {kind} {invitation.source_name} as {role}."
+    invited = f"{inviter} invited you" if inviter else "You are invited"
+    opening = f"{invited} to join the {kind} {invitation.source_name} as {role}."
     paragraphs = [opening, _cut(invitation.source_description)]
     if invitation.expires_at:
         paragraphs.append(f"The membership ends on {invitation.expires_at}.")
