@@ -27,7 +27,7 @@ UNKNOWN = web.AppKey("sign_in_unknown", RateLimiter)
 
 _LONGEST = 1024
 #: Where signing in may lead: our own pages only.
-_RETURN_TO = re.compile(r"/-/[\w/-]*", re.ASCII)
+_RETURN_TO = re.compile(r"/(?:-|admin)/[\w/-]*", re.ASCII)
 
 FIND_ACCOUNT = """
     SELECT users.id, users.username, users.name, users.email, users.admin, users.state, users.password_hash

@@ -1,4 +1,4 @@
-"""Who is meant by `email` and `user_id` of an invitation, and the words for what went wrong with each (facts B.2, B.3)."""
+"""Who is meant by `email` and `user_id` of an invitation, and the words for what went wrong with each."""
 
 from collections.abc import Mapping, Sequence
 
@@ -63,7 +63,7 @@ def sentence(problems: Mapping[str, Sequence[str]]) -> str:
         for field, texts in problems.items()
         for text in texts
     ]
-    return ", ".join(parts[:-2] + [" and ".join(parts[-2:])])
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
 
 
 def text_of(refusal: ApiError) -> str:
