@@ -78,15 +78,15 @@ async def list_subgroups(request: web.Request) -> web.Response:
 async def _listed(request: web.Request, wanted: ListGroups, parent_id: int | None) -> web.Response:
     page = wanted_page(wanted, queries.LISTING, default_order="name", default_sort="asc")
     who = caller(request)
+    levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
     listed = await queries.list_groups(
         context.database(request),
         page,
         user_id=who.user_id,
         admin=who.admin,
+        min_level=max(filter(None, levels), default=None),
         parent_id=parent_id,
         top_level_only=wanted.top_level_only,
-        owned=wanted.owned,
-        min_access_level=wanted.min_access_level,
         search=wanted.search,
     )
     return await paginated(request, page, listed)
@@ -156,7 +156,12 @@ async def list_namespaces(request: web.Request) -> web.Response:
     page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")
     who = caller(request)
     listed = await queries.NAMESPACES.read(
-        context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
+        context.database(request),
+        page,
+        user_id=who.user_id,
+        admin=who.admin,
+        min_level=int(Role.GUEST),
+        search=wanted.search,
     )
     return await paginated(request, page, listed)
 

@@ -8,40 +8,54 @@ from api_server.state.listing import Listed, Listing, Page, one, read_sql
 _ENTITIES = read_sql("api_server.platform.groups")
 GROUP = _ENTITIES["group"]
 
-#: Groups that a user sees: public and internal ones, and those above and below the groups with a membership of hers.
-_VISIBLE = """
-    (%(admin)s OR namespaces.visibility IN ('public', 'internal') OR namespaces.lineage && ARRAY(
-        SELECT members.namespace_id FROM members WHERE members.user_id = %(user_id)s
-            AND members.namespace_id IS NOT NULL
-            AND (members.expires_at IS NULL OR members.expires_at > current_date)))
+#: Groups in which the user has at least `min_level`: those at or below her memberships.
+_HERS = """
+    SELECT below.id FROM namespaces below WHERE below.kind = 'group' AND below.lineage && ARRAY(
+        SELECT members.namespace_id FROM members
+        WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
+            AND members.access_level >= %(min_level)s::int
+            AND (members.expires_at IS NULL OR members.expires_at > current_date))
 """
+_FILTERS = """
+    (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
+    AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
+    AND (%(search)s::text IS NULL OR strpos(lower(namespaces.name), lower(%(search)s)) > 0
+        OR strpos(lower(namespaces.path), lower(%(search)s)) > 0)
+"""
+_ORDERS = {"name": "name", "path": "path"}
 LISTING = Listing(
     GROUP,
     f"""
     SELECT namespaces.* FROM namespaces
-    WHERE namespaces.kind = 'group' AND {_VISIBLE}
-        AND (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
-        AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
-        AND (NOT %(owned)s OR namespace_role(namespaces, %(user_id)s) = 50)
-        AND (%(min_access_level)s::int IS NULL OR namespace_role(namespaces, %(user_id)s) >= %(min_access_level)s)
-        AND (%(search)s::text IS NULL OR namespaces.name ILIKE '%%' || %(search)s || '%%'
-            OR namespaces.path ILIKE '%%' || %(search)s || '%%')
+    WHERE namespaces.kind = 'group' AND {_FILTERS}
+        AND (%(admin)s OR namespaces.visibility = 'public'
+            OR (namespaces.visibility = 'internal'
+                AND NOT (SELECT users.external FROM users WHERE users.id = %(user_id)s))
+            OR namespaces.id IN ({_HERS}))
     """,
-    {"name": "name", "path": "path"},
+    _ORDERS,
+)
+_OF_HERS = Listing(
+    GROUP, f"SELECT namespaces.* FROM namespaces WHERE namespaces.id IN ({_HERS}) AND {_FILTERS}", _ORDERS
 )
 
 
-async def list_groups(database: Executor, page: Page, **filters: Any) -> Listed:
-    return await LISTING.read(database, page, **filters)
+async def list_groups(
+    database: Executor, page: Page, *, user_id: int, admin: bool, min_level: int | None, **filters: Any
+) -> Listed:
+    """The groups that the user can see; with `min_level`, those where she has that role."""
+    if min_level is not None:
+        return await _OF_HERS.read(database, page, user_id=user_id, min_level=min_level, **filters)
+    return await LISTING.read(database, page, user_id=user_id, admin=admin, min_level=1, **filters)
 
 
 NAMESPACES = Listing(
     _ENTITIES["namespace"],
-    """
+    f"""
     SELECT namespaces.* FROM namespaces
-    WHERE (%(admin)s OR namespaces.owner_id = %(user_id)s
-            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s) >= 10))
-        AND (%(search)s::text IS NULL OR namespaces.full_path ILIKE '%%' || %(search)s || '%%')
+    WHERE (%(admin)s OR namespaces.id IN (
+            SELECT own.id FROM namespaces own WHERE own.owner_id = %(user_id)s UNION ALL {_HERS}))
+        AND (%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)
     """,
 )
 

@@ -130,7 +130,7 @@ async def remove_expired(transaction: Transaction, **where: int | None) -> None:
 async def _check(
     transaction: Transaction, source: Source, user_id: int, level: Role, expires_at: datetime.date | None
 ) -> None:
-    above = await queries.find_greatest(transaction, user_id, project_id=None, lineage=source.above)
+    above = await queries.find_inherited(transaction, user_id, source.above)
     if found := rules.problems(
         source.kind,
         level,

@@ -1,17 +1,28 @@
 -- name: member
 SELECT page.id, page.position, json_build_object(
-    'id', users.id,
-    'username', users.username,
-    'public_email', users.public_email,
-    'name', users.name,
-    'state', users.state,
+    'id', page.id,
+    'username', page.username,
+    'public_email', page.public_email,
+    'name', page.name,
+    'state', page.state,
     'locked', false,
     'avatar_url', NULL,
-    'web_url', web_url(users.username),
-    'access_level', page.access_level,
-    'created_at', iso8601(page.created_at),
+    'web_url', web_url(page.username),
+    'access_level', greatest_membership.access_level,
+    'created_at', iso8601(greatest_membership.created_at),
     'created_by', user_basic(creators),
-    'expires_at', page.expires_at,
+    'expires_at', greatest_membership.expires_at,
     'membership_state', 'active'
 ) AS entity
-FROM page JOIN users ON users.id = page.user_id LEFT JOIN users creators ON creators.id = page.created_by_id
+FROM page
+JOIN LATERAL (
+    -- The membership with the greatest role; of equal ones the nearest.
+    SELECT members.* FROM members
+    WHERE members.user_id = page.id
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(namespace_ids)s::bigint[]))
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    ORDER BY members.access_level DESC, members.project_id IS NULL,
+        array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
+    LIMIT 1
+) greatest_membership ON true
+LEFT JOIN users creators ON creators.id = greatest_membership.created_by_id

@@ -6,7 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.platform.members import changes, queries
-from api_server.platform.members.sources import Source, find_source
+from api_server.platform.members.sources import Places, Source, find_source
 from api_server.platform.users import queries as users
 from api_server.state.database import Row, Transaction
 from api_server.web import context
@@ -60,28 +60,25 @@ class RemoveMember(MemberId):
 @routes.get("/groups/{id}/members", access=group())
 @routes.get("/projects/{id}/members", access=project())
 async def list_members(request: web.Request) -> web.Response:
-    """Direct members."""
-    return await _listed(request, inherited=False)
+    """Direct members, by their ids."""
+    wanted = await parse(request, ListMembers)
+    source = await find_source(request, wanted.id)
+    return await _listed(request, wanted, source.direct)
 
 
 @routes.get("/groups/{id}/members/all", access=group())
 @routes.get("/projects/{id}/members/all", access=project())
 async def list_all_members(request: web.Request) -> web.Response:
     """Direct and inherited members, each with her greatest role."""
-    return await _listed(request, inherited=True)
-
-
-async def _listed(request: web.Request, *, inherited: bool) -> web.Response:
     wanted = await parse(request, ListMembers)
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     source = await find_source(request, wanted.id)
+    return await _listed(request, wanted, source.everywhere)
+
+
+async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> web.Response:
+    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_members(
-        context.database(request),
-        page,
-        **source.place,
-        lineage=source.lineage if inherited else None,
-        query=wanted.query,
-        user_ids=wanted.user_ids,
+        context.database(request), page, **places, query=wanted.query, user_ids=wanted.user_ids
     )
     return await paginated(request, page, listed)
 
@@ -92,8 +89,7 @@ async def show_member(request: web.Request) -> web.Response:
     """A direct member."""
     wanted = await parse(request, MemberId)
     source = await find_source(request, wanted.id)
-    found = await queries.find_member(context.database(request), wanted.user_id, **source.place)
-    return await _shown(request, found)
+    return await _shown(request, wanted.user_id, source.direct)
 
 
 @routes.get("/groups/{id}/members/all/{user_id}", access=group())
@@ -102,19 +98,14 @@ async def show_any_member(request: web.Request) -> web.Response:
     """A direct or inherited member, with her greatest role."""
     wanted = await parse(request, MemberId)
     source = await find_source(request, wanted.id)
-    found = await queries.find_greatest(
-        context.database(request),
-        wanted.user_id,
-        project_id=source.place["project_id"],
-        lineage=source.lineage,
-    )
-    return await _shown(request, found)
+    return await _shown(request, wanted.user_id, source.everywhere)
 
 
-async def _shown(request: web.Request, found: Row | None) -> web.Response:
-    if found is None:
+async def _shown(request: web.Request, user_id: int, places: Places) -> web.Response:
+    shown = await queries.show_member(context.database(request), user_id, **places)
+    if shown is None:
         raise record_not_found()
-    return json_text(await queries.show_member(context.database(request), found.id))
+    return json_text(shown)
 
 
 @routes.post("/groups/{id}/members", access=group(Role.OWNER))
@@ -133,9 +124,9 @@ async def add_members(request: web.Request) -> web.Response:
         user = await _user(transaction, wanted.user_id[0] if wanted.user_id else wanted.username or "")
         if user is None:
             raise not_found("User")
-        member_id = await _add(request, transaction, source, wanted, user)
-        shown = await queries.show_member(transaction, member_id)
-    return json_text(shown, status=201)
+        await _add(request, transaction, source, wanted, user)
+        shown = await queries.show_member(transaction, user.id, **source.direct)
+    return json_text(shown or "null", status=201)
 
 
 async def _added(
@@ -165,8 +156,8 @@ async def _user(transaction: Transaction, reference: int | str) -> Row | None:
 
 async def _add(
     request: web.Request, transaction: Transaction, source: Source, wanted: AddMember, user: Row
-) -> int:
-    return await changes.add(
+) -> None:
+    await changes.add(
         transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
     )
 
@@ -178,7 +169,7 @@ async def update_member(request: web.Request) -> web.Response:
     wanted = await parse(request, UpdateMember)
     source = await find_source(request, wanted.id)
     async with context.database(request).transaction() as transaction:
-        member_id = await changes.update(
+        await changes.update(
             transaction,
             source,
             wanted.user_id,
@@ -186,8 +177,8 @@ async def update_member(request: web.Request) -> web.Response:
             wanted.expires_at,
             author(request),
         )
-        shown = await queries.show_member(transaction, member_id)
-    return json_text(shown)
+        shown = await queries.show_member(transaction, wanted.user_id, **source.direct)
+    return json_text(shown or "null")
 
 
 @routes.delete("/groups/{id}/members/{user_id}", access=group())

@@ -1,7 +1,7 @@
 """Statements about members.
 
-Where a member belongs is given as `namespace_id` (a group) or `project_id`, one of them None. `lineage` are the ids of
-the namespaces whose members have their role there too.
+The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
+`namespace_ids` are groups from the root down, whose members have their role in what is below too.
 """
 
 import datetime
@@ -11,55 +11,78 @@ from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
 _MEMBER = read_sql("api_server.platform.members")["member"]
 
-_MATCHING = """
-    (%(query)s::text IS NULL OR EXISTS (
-        SELECT FROM users WHERE users.id = members.user_id AND (
-            strpos(lower(users.name), lower(%(query)s)) > 0 OR strpos(lower(users.username), lower(%(query)s)) > 0
-            OR lower(users.email) = lower(%(query)s))))
-    AND (%(user_ids)s::bigint[] IS NULL OR members.user_id = ANY (%(user_ids)s::bigint[]))
-    AND (members.expires_at IS NULL OR members.expires_at > current_date)
+_FILTERS = """
+    (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
+        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
+    AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
-_DIRECT = {
-    kind: f"SELECT members.* FROM members WHERE members.{kind}_id = %({kind}_id)s AND {_MATCHING}"
-    for kind in ("namespace", "project")
-}
-#: The membership with the greatest role of each user, here and in what is above; the nearest one where two are equal.
-_ALL = f"""
-    SELECT DISTINCT ON (members.user_id) members.* FROM members
-    WHERE (members.project_id = %(project_id)s OR members.namespace_id = ANY (%(lineage)s::bigint[]))
-        AND {_MATCHING}
-    ORDER BY members.user_id, members.access_level DESC, (members.project_id IS NULL),
-        array_position(%(lineage)s::bigint[], members.namespace_id) DESC
-"""
-LISTING = Listing(_MEMBER, _ALL)
-_LISTS = {kind: Listing(_MEMBER, rows) for kind, rows in _DIRECT.items()}
+_NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
+#: A list of users, so that who is a member in several places is there once.
+_ANYWHERE = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM users
+    WHERE users.id IN (
+            SELECT members.user_id FROM members
+            WHERE members.project_id = %(project_id)s::bigint AND {_NOT_EXPIRED}
+            UNION ALL
+            SELECT members.user_id FROM members
+            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {_NOT_EXPIRED})
+        AND {_FILTERS}
+    """,
+)
+#: In one place nobody is twice, and an index has its members in the order of the list.
+_IN_ONE_GROUP = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND {_NOT_EXPIRED} AND {_FILTERS}
+    """,
+)
+_IN_ONE_PROJECT = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.project_id = %(project_id)s::bigint AND {_NOT_EXPIRED} AND {_FILTERS}
+    """,
+)
+LISTING = _ANYWHERE
 
 
 async def list_members(
     database: Executor,
     page: Page,
     *,
-    namespace_id: int | None,
     project_id: int | None,
-    lineage: list[int] | None,
+    namespace_ids: list[int],
     query: str | None,
     user_ids: list[int] | None,
 ) -> Listed:
-    """Direct members; with `lineage`, those who inherit their role from there as well."""
-    filters = {"query": query, "user_ids": user_ids}
-    if lineage is not None:
-        return await LISTING.read(database, page, project_id=project_id, lineage=lineage, **filters)
-    if project_id is not None:
-        return await _LISTS["project"].read(database, page, project_id=project_id, **filters)
-    return await _LISTS["namespace"].read(database, page, namespace_id=namespace_id, **filters)
+    """The users with a membership in any of these places, each with her greatest role, by their ids."""
+    listing = _ANYWHERE
+    if project_id is None and len(namespace_ids) == 1:
+        listing = _IN_ONE_GROUP
+    elif project_id is not None and not namespace_ids:
+        listing = _IN_ONE_PROJECT
+    return await listing.read(
+        database,
+        page,
+        project_id=project_id,
+        namespace_ids=namespace_ids,
+        query=query,
+        user_ids=user_ids,
+    )
 
 
-SHOW_MEMBER = one(_MEMBER, "SELECT members.* FROM members WHERE members.id = %(id)s")
+SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
 
 
-async def show_member(database: Executor, member_id: int) -> str:
-    row = await database.row(SHOW_MEMBER, id=member_id)
-    return str(row and row.entity)
+async def show_member(
+    database: Executor, user_id: int, *, project_id: int | None, namespace_ids: list[int]
+) -> str | None:
+    """The user with her greatest role in these places; None where she is no member of any."""
+    row = await database.row(SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids)
+    return row and str(row.entity)
 
 
 FIND_MEMBER = Statement("""
@@ -79,24 +102,19 @@ async def find_member(
     return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
 
 
-FIND_GREATEST = Statement("""
-    SELECT members.id, members.access_level, namespaces.name AS group_name
-    FROM members LEFT JOIN namespaces ON namespaces.id = members.namespace_id
-    WHERE members.user_id = %(user_id)s
-        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(lineage)s::bigint[]))
+FIND_INHERITED = """
+    SELECT members.access_level, namespaces.name AS group_name
+    FROM members JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
         AND (members.expires_at IS NULL OR members.expires_at > current_date)
-    ORDER BY members.access_level DESC, (members.project_id IS NULL),
-        array_position(%(lineage)s::bigint[], members.namespace_id) DESC
+    ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1
-""")
+"""
 
 
-async def find_greatest(
-    database: Executor, user_id: int, *, project_id: int | None, lineage: list[int]
-) -> Row | None:
-    """The user's membership with the greatest role in the project and the namespaces of `lineage`:
-    id, access_level, group_name (None for one of the project)."""
-    return await database.row(FIND_GREATEST, user_id=user_id, project_id=project_id, lineage=lineage)
+async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Row | None:
+    """The user's membership with the greatest role in these groups: access_level and group_name."""
+    return await database.row(FIND_INHERITED, user_id=user_id, namespace_ids=namespace_ids)
 
 
 ADD_MEMBER = """

@@ -1,6 +1,7 @@
 """What members belong to, a group or a project, found as the request's route declares it."""
 
 import datetime
+from typing import TypedDict
 
 import attrs
 from aiohttp import web
@@ -12,6 +13,13 @@ from api_server.state.audit_trail import Entity
 from api_server.web import context
 from api_server.web.errors import forbidden
 from api_server.web.routes import ROUTE
+
+
+class Places(TypedDict):
+    """As lists of members take it."""
+
+    project_id: int | None
+    namespace_ids: list[int]
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +43,19 @@ class Source:
             "namespace_id": self.id if self.kind == "group" else None,
             "project_id": self.id if self.kind == "project" else None,
         }
+
+    @property
+    def direct(self) -> Places:
+        """Where its direct members are."""
+        return {
+            "project_id": self.place["project_id"],
+            "namespace_ids": self.lineage[-1:] if self.kind == "group" else [],
+        }
+
+    @property
+    def everywhere(self) -> Places:
+        """Where its direct and its inherited members are."""
+        return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
 
     @property
     def above(self) -> list[int]:

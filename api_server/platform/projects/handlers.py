@@ -6,7 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.platform import paths
-from api_server.platform.groups.access import find_group
+from api_server.platform.groups.access import Group, find_group
 from api_server.platform.projects import changes, queries
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.visibility import Visibility
@@ -28,6 +28,7 @@ FeatureAccess = Literal["disabled", "private", "enabled"]
 class ListProjects(Paginated):
     membership: bool = False
     owned: bool = False
+    min_access_level: Role | None = None
     search: str | None = None
     visibility: Visibility | None = None
     archived: bool | None = None
@@ -83,27 +84,28 @@ async def list_projects(request: web.Request) -> web.Response:
 async def list_group_projects(request: web.Request) -> web.Response:
     wanted = await parse(request, ListGroupProjects)
     found = await find_group(request, wanted.id)
-    return await _listed(request, wanted, group_id=found.id, include_subgroups=wanted.include_subgroups)
+    below: queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
+    return await _listed(request, wanted, found, below)
 
 
 async def _listed(
     request: web.Request,
     wanted: ListProjects,
-    group_id: int | None = None,
-    *,
-    include_subgroups: bool = False,
+    group: Group | None = None,
+    below: queries.Below = "directly",
 ) -> web.Response:
     page = wanted_page(wanted, queries.LISTING)
     who = caller(request)
+    levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
     listed = await queries.list_projects(
         context.database(request),
         page,
         viewer_id=who.user_id,
-        admin=who.admin,
-        membership=wanted.membership,
-        owner_id=who.user_id if wanted.owned else None,
-        group_id=group_id,
-        include_subgroups=include_subgroups,
+        # whoever has a role in a group has it in all of its projects
+        sees_all=who.admin or (group is not None and group.role >= Role.GUEST),
+        min_level=max(filter(None, levels), default=None),
+        group_id=group.id if group else None,
+        below=below,
         visibility=wanted.visibility,
         archived=wanted.archived,
         search=wanted.search,

@@ -12,7 +12,7 @@ _MATCHING = """
     WHERE (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
-        AND (%(search)s::text IS NULL OR users.name ILIKE '%%' || %(search)s || '%%'
+        AND (%(search)s::text IS NULL OR strpos(lower(users.name), lower(%(search)s)) > 0
             OR lower(users.username) = lower(%(search)s) OR lower(users.email) = lower(%(search)s))
 """
 _LISTS = {
