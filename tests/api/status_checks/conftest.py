@@ -10,6 +10,7 @@ import attrs
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from api_server.areas.status_checks.dispatcher import Dispatcher
 from api_server.areas.status_checks.tasks import DISPATCHER, RANDOM
 from api_server.platform.outbound.outgoing import RESOLVER
 from api_server.web.context import CLOCK
@@ -62,11 +63,15 @@ class Lab:
     project: dict[str, Any]
 
     async def deliver(self, **moved: float) -> None:
-        """Moves the clock, then sends all that is due. What is queued is due at the database's time, so that the
-        clock never lags behind that."""
-        self.clock.now = max(self.clock.now, datetime.datetime.now(datetime.UTC))
+        """Moves the clock, then sends all that is due."""
+        dispatcher = self.dispatcher()
         self.clock.move(**moved)
-        await self.forge.server.app[DISPATCHER].deliver_due()
+        await dispatcher.deliver_due()
+
+    def dispatcher(self) -> Dispatcher:
+        """The server's own. What is queued is due at the database's time, so the clock does not lag behind that."""
+        self.clock.now = max(self.clock.now, datetime.datetime.now(datetime.UTC))
+        return self.forge.server.app[DISPATCHER]
 
     async def check(self, url: str, name: str = "QA", **values: Any) -> dict[str, Any]:
         made = await self.alice.api.post(self.checks, {"name": name, "external_url": url} | values)

@@ -24,6 +24,8 @@ class Received:
         return orjson.loads(self.body)
 
 
+CLOSING = web.AppKey("closing", asyncio.Event)
+
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,6 +36,8 @@ class Receiver:
     url: str = ""
     received: list[Received] = attrs.field(factory=list)
     answers: list[Behaviour] = attrs.field(factory=list)
+    #: Ends what hangs, when the test ends.
+    closing: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.received.append(Received(request.headers, await request.read(), request.path_qs))
@@ -59,9 +63,9 @@ async def reset(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def hang(_: web.Request) -> web.StreamResponse:
+async def hang(request: web.Request) -> web.StreamResponse:
     """Never answers."""
-    await asyncio.sleep(3600)
+    await request.app[CLOSING].wait()
     return web.Response()
 
 
@@ -69,15 +73,21 @@ async def never_end(request: web.Request) -> web.StreamResponse:
     """Says 200, and goes on talking."""
     response = web.StreamResponse()
     await response.prepare(request)
-    while True:
-        await response.write(b"x" * 4096)
+    with contextlib.suppress(ConnectionError):
+        while not request.app[CLOSING].is_set():
+            await response.write(b"x" * 4096)
+    return response
 
 
 @contextlib.asynccontextmanager
 async def running_receiver() -> AsyncIterator[Receiver]:
     receiver = Receiver()
     app = web.Application()
+    app[CLOSING] = receiver.closing
     app.router.add_route("*", "/{path:.*}", receiver.handle)
     async with TestServer(app, host="127.0.0.1") as server:
         receiver.url = f"http://127.0.0.1:{server.port}/hook"
-        yield receiver
+        try:
+            yield receiver
+        finally:
+            receiver.closing.set()
