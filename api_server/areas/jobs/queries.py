@@ -24,15 +24,16 @@ _COLUMNS = """
 JOBS_OF_PROJECT = Listing(
     JOB, f"SELECT {_COLUMNS} FROM jobs WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
 )
-#: One run through the index for each status, each no longer than the page's end; newest first only.
+#: One run through the index jobs_of_project_by_status for each status, no longer than to the page's end; newest first
+#: only. The index is of the negative id, so that no other one seems to do.
 JOBS_OF_PROJECT_IN_SCOPE = Listing(
     JOB,
     f"""
     SELECT jobs.* FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
         SELECT {_COLUMNS} FROM jobs
         WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
-            AND jobs.id < coalesce(%(page_after)s::bigint, 9223372036854775807)
-        ORDER BY jobs.id DESC
+            AND -jobs.id > -coalesce(%(page_after)s::bigint, 9223372036854775807)
+        ORDER BY -jobs.id
         LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
     ) jobs
     """,
