@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Sequence
 
 from api_server.state.database import Executor, Row, Statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
 
 ENTITIES = read_sql("api_server.areas.jobs")
 JOB = ENTITIES["job"]
@@ -37,9 +37,13 @@ JOBS_OF_PROJECT_IN_SCOPE = Listing(
         LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
     ) jobs
     """,
-    counted="""
-    SELECT FROM jobs
-    WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = ANY (%(scope)s::text[])
+    counted=f"""
+    SELECT FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
+        SELECT FROM jobs
+        WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
+        ORDER BY -jobs.id
+        LIMIT {MOST_COUNTED + 1}
+    ) jobs
     """,
 )
 

@@ -156,7 +156,7 @@ ALTER TABLE pipelines ADD FOREIGN KEY (source_job_id) REFERENCES jobs ON DELETE 
 CREATE INDEX jobs_of_project ON jobs (project_id, id) WHERE kind = 'build'; -- list of a project
 -- ... with scope. Of the negative id, since with many jobs of the same status the planner would take jobs_of_project
 -- for the order and filter, and read the whole project where a status is rare.
-CREATE INDEX jobs_of_project_by_status ON jobs (project_id, status, (-id)) WHERE kind = 'build';
+CREATE INDEX jobs_of_project_by_status ON jobs (project_id, status, (-id)) INCLUDE (id) WHERE kind = 'build';
 CREATE INDEX jobs_of_pipeline ON jobs (pipeline_id, id); -- list of a pipeline
 CREATE UNIQUE INDEX jobs_latest ON jobs (pipeline_id, name) WHERE NOT retried; -- one job of a name counts
 CREATE INDEX jobs_pending ON jobs (id) WHERE status = 'pending' AND kind = 'build'; -- what runners ask for
