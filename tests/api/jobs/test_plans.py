@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import psycopg2
@@ -12,11 +13,11 @@ import pytest
 from api_server.areas.jobs import queries
 from api_server.state.database import Statement, connect
 from api_server.state.listing import MOST_COUNTED, Page
-from tests.support.many_jobs import fill
+from scripts.bench.many_jobs import fill
 
 PAGE = 20
 
-PROJECT = """
+PROJECTS = """
     WITH owner AS (
         INSERT INTO users (username, name, email, static_object_seed, static_object_digest)
         VALUES ('alice', 'Alice', 'alice@example.org', '', '') RETURNING id
@@ -25,28 +26,31 @@ PROJECT = """
         SELECT 'user', owner.id, 'Alice', 'alice', 'alice', 'Alice', 'public' FROM owner RETURNING id
     )
     INSERT INTO projects (namespace_id, name, path, full_path, visibility)
-    SELECT namespace.id, %(path)s, %(path)s, 'alice/' || %(path)s, 'public' FROM namespace
+    SELECT namespace.id, path, path, 'alice/' || path, 'public'
+    FROM namespace, unnest(ARRAY['busy', 'newer']) AS path
     RETURNING id, (SELECT owner.id FROM owner) AS user_id
 """
 
 
 @pytest.fixture(scope="module")
-async def full(new_database):
-    """A database with one project of 200,000 jobs, and the project's id."""
+async def full(new_database, postgres_url):
+    """A database with a project of 200,000 jobs, which are older than the jobs of another one, and its id."""
     url = new_database()
     async with connect(url, base_url="http://localhost", statement_timeout=120) as database:
         async with database.transaction() as transaction:
-            project = await transaction.row(PROJECT, path="busy")
+            project, newer = await transaction.rows(PROJECTS)
             await fill(transaction, project_id=project.id, user_id=project.user_id, runner_id=None)
-        _vacuum(url)
+            await fill(transaction, project_id=newer.id, user_id=project.user_id, runner_id=None, jobs=10_000)
+        _command(url, "VACUUM (ANALYZE)")  # as PostgreSQL does by itself after a while
         yield database, project.id
+    # its pages need not be written when the server stops
+    _command(postgres_url, f"DROP DATABASE {urlsplit(url).path.removeprefix('/')}")
 
 
-def _vacuum(url: str) -> None:
-    """As PostgreSQL does by itself after a while."""
+def _command(url: str, sql: str) -> None:
     with contextlib.closing(psycopg2.connect(url)) as connection:
         connection.autocommit = True
-        connection.cursor().execute("VACUUM (ANALYZE)")
+        connection.cursor().execute(sql)
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
