@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Sequence
 
 from api_server.state.database import Executor, Row, Statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
 
 ENTITIES = read_sql("api_server.areas.jobs")
 JOB = ENTITIES["job"]
@@ -21,24 +21,31 @@ _COLUMNS = """
     jobs.created_at, jobs.queued_at, jobs.started_at, jobs.finished_at, jobs.erased_at, jobs.artifacts_expire_at
 """
 
+#: Newest first only, and no further than to the page's end; by -id, as the indices are.
+_TO_THE_PAGES_END = """
+    AND -jobs.id > -coalesce(%(page_after)s::bigint, 9223372036854775807)
+    ORDER BY -jobs.id
+    LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
+"""
+_OF_PROJECT = "jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
 JOBS_OF_PROJECT = Listing(
-    JOB, f"SELECT {_COLUMNS} FROM jobs WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
+    JOB,
+    f"(SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} {_TO_THE_PAGES_END})",
+    counted=f"SELECT FROM jobs WHERE {_OF_PROJECT} ORDER BY -jobs.id",
 )
-#: One run through the index for each status, each no longer than the page's end; newest first only.
+#: One run through the index for each status.
 JOBS_OF_PROJECT_IN_SCOPE = Listing(
     JOB,
     f"""
     SELECT jobs.* FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
-        SELECT {_COLUMNS} FROM jobs
-        WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
-            AND jobs.id < coalesce(%(page_after)s::bigint, 9223372036854775807)
-        ORDER BY jobs.id DESC
-        LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
+        SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.status = wanted.status {_TO_THE_PAGES_END}
     ) jobs
     """,
-    counted="""
-    SELECT FROM jobs
-    WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = ANY (%(scope)s::text[])
+    counted=f"""
+    SELECT FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
+        SELECT FROM jobs WHERE {_OF_PROJECT} AND jobs.status = wanted.status
+        ORDER BY -jobs.id LIMIT {MOST_COUNTED + 1}
+    ) jobs
     """,
 )
 

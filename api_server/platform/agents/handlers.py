@@ -78,10 +78,11 @@ async def create_agent(request: web.Request) -> web.Response:
                 "cluster_agent_created",
                 author=author(request),
                 entity=found.entity,
-                target_type="Agent",
+                target_type="Clusters::Agent",
                 target_id=made.id,
                 target_details=wanted.name,
                 message=f"Created cluster agent '{wanted.name}' with id {made.id}",
+                add="cluster_agent",
             )
     except Conflict:
         raise bad_request("Name has already been taken") from None
@@ -101,9 +102,10 @@ async def delete_agent(request: web.Request) -> web.Response:
             "cluster_agent_deleted",
             author=author(request),
             entity=found.entity,
-            target_type="Agent",
+            target_type="Clusters::Agent",
             target_id=gone.id,
             target_details=gone.name,
             message=f"Deleted cluster agent '{gone.name}' with id {gone.id}",
+            remove="cluster_agent",
         )
     return no_content()

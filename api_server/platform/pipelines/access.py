@@ -33,9 +33,10 @@ async def find_pipeline(request: web.Request, project: Project, pipeline_id: int
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    """Whether the caller may run, cancel and erase on this ref: where branches are protected, who may push may."""
-    if tag:
-        return True
+    """Whether the caller may run, cancel and erase on this ref: not in archived projects, and where branches are
+    protected only who may push."""
+    if project.archived or tag:
+        return not project.archived
     protection = await protection_of(context.database(request), project.id, ref)
     return protection.may_push(project.role, admin=project.admin)
 

@@ -64,12 +64,14 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
     if await queries.lock_pipeline(transaction, pipeline_id) is None:
         return
     rows = await queries.latest_jobs(transaction, pipeline_id)
+    if not rows:  # a skipped one, or one whose configuration was refused, stays what it is
+        return
     events = next_events(as_ordered(row) for row in rows)
     for event in dict.fromkeys(event for _, event in events):
         await transit(transaction, [job_id for job_id, other in events if other == event], event)
     if events:
         rows = await queries.latest_jobs(transaction, pipeline_id)
-    changed = await queries.set_pipeline_status(transaction, pipeline_id, composite(rows) or "skipped")
+    changed = await queries.set_pipeline_status(transaction, pipeline_id, composite(rows) or "created")
     if changed is not None and changed.source_job_id is not None:
         await enqueue(transaction, tasks_named.FOLLOW_DOWNSTREAM, job_id=changed.source_job_id)
 

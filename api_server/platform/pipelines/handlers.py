@@ -216,10 +216,11 @@ async def delete_pipeline(request: web.Request) -> web.Response:
             "destroy_pipeline",
             author=author(request),
             entity=found.entity,
-            target_type="Pipeline",
+            target_type="Ci::Pipeline",
             target_id=pipeline.id,
             target_details=str(pipeline.id),
             message="Deleted pipeline",
+            remove="pipeline",
         )
     return no_content()
 

@@ -83,6 +83,9 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
     assert "jobs build config should implement a script: or a trigger: keyword" in shown["yaml_errors"]
     assert (await pushed(project, yaml_errors="true"))[0]["id"] == found["id"]
     assert (await project.api.get(f"{project.url}/pipelines/{found['id']}/jobs")).body == []
+    for action in ("retry", "cancel"):
+        answer = await project.api.post(f"{project.url}/pipelines/{found['id']}/{action}")
+        assert answer.body["status"] == "failed"
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
@@ -168,7 +171,16 @@ async def test_the_configuration_is_where_the_project_says(forge):
 
 async def test_pipelines_are_filtered_and_ordered(forge):
     project = await ci_project(forge)
-    first, second = await project.pipeline(MANUAL_JOB), await project.pipeline(ONE_JOB)
+    first = await project.pipeline(MANUAL_JOB)
+    for branch in ("topic", "other"):
+        await project.commit(ONE_JOB, branch=branch)
+        project.texts[branch] = ONE_JOB
+
+    async def pushes_are_settled() -> bool:
+        return len(await pushed(project)) == 3
+
+    await eventually(pushes_are_settled)
+    second = await project.pipeline(ONE_JOB)
     third = await project.pipeline(ONE_JOB, branch="other")
 
     async def ids(query: str) -> list[int]:

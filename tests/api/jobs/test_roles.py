@@ -101,6 +101,16 @@ async def test_where_ci_is_disabled_nobody_sees_or_does_anything(forge):
         assert (answer.status, answer.body) == (403, FORBIDDEN)
 
 
+async def test_in_an_archived_project_jobs_are_read_only(forge):
+    project = await ci_project(forge)
+    job = await project.job()
+    assert (await forge.root.post(f"{project.url}/archive")).status == 201
+    assert (await project.api.get(f"{project.url}/jobs/{job['id']}")).status == 200
+    for path in ("play", "cancel", "retry", "erase"):
+        answer = await forge.root.post(f"{project.url}/jobs/{job['id']}/{path}")
+        assert (answer.status, answer.body) == (403, FORBIDDEN)
+
+
 async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
     """Rows 8 to 11 and decision D1."""
     project = await ci_project(forge)
