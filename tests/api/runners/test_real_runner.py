@@ -27,7 +27,8 @@ build:
   stage: build
   script:
     - mkdir out
-    - i=0; while [ $i -lt 2000 ]; do echo "line $i is 100% of \\$WHO <b>&amp;</b> is $WHO"; i=$((i+1)); done | tee out/lines.txt
+    - i=0;
+      while [ $i -lt 2000 ]; do echo "$i is 100% of \\$WHO <b>&amp;</b> for $WHO"; i=$((i+1)); done | tee out/lines.txt
   artifacts: {paths: [out/]}
 test:
   stage: test
@@ -37,7 +38,7 @@ test:
 release:
   stage: deploy
   when: manual
-  script: echo released by $GITLAB_USER_LOGIN
+  script: [echo released by $GITLAB_USER_LOGIN]
 other:
   stage: deploy
   trigger: {project: $OTHER_PROJECT}
@@ -113,7 +114,7 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
         return streamed, job.artifacts(), job.artifact("out/lines.txt")
 
     log, archive, lines = await asyncio.to_thread(through_python_gitlab)
-    expected = "".join(f"line {i} is 100% of $WHO <b>&amp;</b> is alice\n" for i in range(2000)).encode()
+    expected = "".join(f"{i} is 100% of $WHO <b>&amp;</b> for alice\n" for i in range(2000)).encode()
     assert lines == expected
     assert zipfile.ZipFile(io.BytesIO(archive)).read("out/lines.txt") == expected
     assert expected in log

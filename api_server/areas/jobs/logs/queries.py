@@ -71,13 +71,14 @@ READ_CHUNKS = Statement("""
     WHERE job_trace_chunks.job_id = %(job_id)s AND job_trace_chunks.start >= coalesce((
         SELECT max(before.start) FROM job_trace_chunks before
         WHERE before.job_id = %(job_id)s AND before.start <= %(start)s::bigint), 0)
-    ORDER BY job_trace_chunks.start LIMIT %(most)s::integer
+        AND job_trace_chunks.start < %(start)s::bigint + %(window)s::bigint
+    ORDER BY job_trace_chunks.start
 """)
 
 
-async def read_chunks(database: Executor, job_id: int, start: int, most: int) -> list[Row]:
-    """start and bytes of the pieces from the one that holds offset `start` on, at most `most`."""
-    return await database.rows(READ_CHUNKS, job_id=job_id, start=start, most=most)
+async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Row]:
+    """start and bytes of the piece that holds offset `start`, and of those that begin less than `window` after it."""
+    return await database.rows(READ_CHUNKS, job_id=job_id, start=start, window=window)
 
 
 EMPTY = """

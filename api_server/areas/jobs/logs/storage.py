@@ -13,9 +13,10 @@ from api_server.state.objects import Objects
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
 
-#: Bytes that are stored as one piece at most, and about as many are held while a log is read.
-CHUNK = 2**20
-_CHUNKS_AT_A_TIME = 16
+#: Bytes that are stored as one piece at most; a statement that stores it takes some times as much memory.
+CHUNK = 2**18
+#: Small pieces are read together, up to about so many bytes.
+_WINDOW = 2**18
 
 
 @attrs.frozen
@@ -58,7 +59,7 @@ class Logs:
         """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
         position = start
         while position < end:
-            chunks = await queries.read_chunks(self.database, job_id, position, _CHUNKS_AT_A_TIME)
+            chunks = await queries.read_chunks(self.database, job_id, position, _WINDOW)
             if not chunks:
                 break
             for chunk in chunks:

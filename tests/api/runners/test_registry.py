@@ -1,0 +1,218 @@
+"""Runners come, are looked after, and go."""
+
+import asyncio
+
+import gitlab
+import pytest
+
+from api_server.web.access import Role
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Forge
+from tests.support.runner import INFO, a_runner
+
+
+@pytest.fixture
+async def project(forge: Forge) -> CiProject:
+    return await ci_project(forge)
+
+
+async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -> None:
+    wanted = {
+        "runner_type": "project_type", "project_id": project.id, "description": "one", "tag_list": "b, a,,b",
+        "locked": True, "maximum_timeout": 1200, "maintenance_note": "mine", "access_level": "ref_protected",
+    }  # fmt: skip
+    made = await forge.root.post("/user/runners", wanted)
+    assert (made.status, list(made.body)) == (201, ["id", "token", "token_expires_at"])
+    assert made.body["token"].startswith("glrt-")
+    shown = (await forge.root.get(f"/runners/{made.body['id']}")).body
+    created_at, created_by, projects = shown.pop("created_at"), shown.pop("created_by"), shown.pop("projects")
+    assert shown == {
+        "id": made.body["id"], "description": "one", "ip_address": None, "active": True, "paused": False,
+        "is_shared": False, "runner_type": "project_type", "name": None, "online": False,
+        "status": "never_contacted", "tag_list": ["a", "b"], "run_untagged": True, "locked": True,
+        "maximum_timeout": 1200, "access_level": "ref_protected", "maintenance_note": "mine", "version": None,
+        "revision": None, "platform": None, "architecture": None, "contacted_at": None, "groups": [],
+    }  # fmt: skip
+    assert created_at.endswith("Z")
+    assert created_by["username"] == "root"
+    assert [one["id"] for one in projects] == [project.id]
+
+
+@pytest.mark.parametrize(
+    ("values", "body"),
+    [
+        ({}, {"error": "runner_type is missing"}),
+        ({"runner_type": "project_type"}, {"error": "project_id is missing"}),
+        ({"runner_type": "group_type"}, {"error": "group_id is missing"}),
+        (
+            {"runner_type": "instance_type", "run_untagged": False},
+            {"message": {"tags_list": ["can not be empty when runner is not allowed to pick untagged jobs"]}},
+        ),
+        (
+            {"runner_type": "instance_type", "maximum_timeout": 5},
+            {"message": {"maximum_timeout": ["needs to be at least 10 minutes"]}},
+        ),
+    ],
+)
+async def test_refusals_of_creation(forge: Forge, values: dict, body: dict) -> None:
+    answer = await forge.root.post("/user/runners", values)
+    assert (answer.status, answer.body) == (400, body)
+
+
+async def test_who_may_create_and_look_after_runners(forge: Forge, project: CiProject) -> None:
+    people = await forge.people(project.id)
+    runner = await a_runner(forge, project_id=project.id)
+    creating, showing, updating, listing = {}, {}, {}, {}
+    for name, person in people.items():
+        wanted = {"runner_type": "project_type", "project_id": project.id}
+        creating[name] = (await person.api.post("/user/runners", wanted)).status
+        showing[name] = (await person.api.get(f"/runners/{runner.id}")).status
+        updating[name] = (await person.api.put(f"/runners/{runner.id}", {"description": name})).status
+        listing[name] = (await person.api.get(f"{project.url}/runners")).status
+    refused = dict.fromkeys(("guest", "reporter", "developer"), 403)
+    assert creating == {"stranger": 404, **refused, "maintainer": 201, "owner": 201}
+    assert showing == updating == {"stranger": 403, **refused, "maintainer": 200, "owner": 200}
+    assert listing == {"stranger": 404, **refused, "maintainer": 200, "owner": 200}
+    instance = {"runner_type": "instance_type"}
+    assert (await people["owner"].api.post("/user/runners", instance)).status == 403
+    assert (await people["owner"].api.get("/runners/all")).status == 403
+    shared = await a_runner(forge)
+    assert (await people["guest"].api.get(f"/runners/{shared.id}")).status == 200
+    assert (await people["guest"].api.delete(f"/runners/{shared.id}")).status == 403
+    assert (await forge.root.get("/runners/999999999")).body == {"message": "404 Runner Not Found"}
+
+
+async def test_pausing_and_changing(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id, maximum_timeout=900)
+    await project.pipeline()
+    paused = await forge.root.put(f"/runners/{runner.id}", {"paused": True, "tag_list": ["x"]})
+    assert (paused.body["active"], paused.body["paused"], paused.body["tag_list"]) == (False, True, ["x"])
+    assert (await runner.poll()).status == 204
+    changed = await forge.root.put(f"/runners/{runner.id}", {"paused": False, "maximum_timeout": None})
+    assert (changed.body["active"], changed.body["maximum_timeout"]) == (True, None)
+    assert (await runner.poll()).status == 201
+    refused = await forge.root.put(f"/runners/{runner.id}", {"tag_list": [], "run_untagged": False})
+    assert refused.status == 400
+    assert (await forge.root.get(f"/runners/{runner.id}")).body["tag_list"] == ["x"]
+
+
+async def test_lists(forge: Forge, project: CiProject) -> None:
+    group = await forge.group()
+    inside = await ci_project(forge, namespace_id=group["id"])
+    shared, of_group = (
+        await a_runner(forge, tag_list=["only-here"]),
+        await a_runner(forge, group_id=group["id"]),
+    )
+    own, other = await a_runner(forge, project_id=inside.id), await a_runner(forge, project_id=project.id)
+    maintainer = await forge.user()
+    await forge.member("projects", inside.id, maintainer, Role.MAINTAINER)
+
+    async def ids(path: str) -> set[int]:
+        answer = await maintainer.api.get(path)
+        assert answer.status == 200, answer
+        return {one["id"] for one in answer.body} & {shared.id, of_group.id, own.id, other.id}
+
+    assert await ids("/runners?per_page=100") == {own.id}
+    assert await ids(f"{inside.url}/runners?per_page=100") == {shared.id, of_group.id, own.id}
+    assert await ids(f"{inside.url}/runners?type=group_type") == {of_group.id}
+    assert await ids(f"{inside.url}/runners?tag_list=only-here") == {shared.id}
+    await own.poll()
+    assert await ids(f"{inside.url}/runners?status=online") == {own.id}
+    everything = await forge.root.get("/runners/all?per_page=100")
+    assert {shared.id, of_group.id, own.id, other.id} <= {one["id"] for one in everything.body}
+
+
+async def test_a_runner_serves_further_projects_unless_locked(forge: Forge, project: CiProject) -> None:
+    second = await ci_project(forge)
+    runner, locked = (
+        await a_runner(forge, project_id=project.id),
+        await a_runner(forge, project_id=project.id, locked=True),
+    )
+    maintainer = await forge.user()
+    for one in (project, second):
+        await forge.member("projects", one.id, maintainer, Role.MAINTAINER)
+    url = f"{second.url}/runners"
+    assert (await maintainer.api.post(url, {"runner_id": locked.id})).status == 403
+    assert (await maintainer.api.post(url, {"runner_id": runner.id})).status == 201
+    assert (await maintainer.api.post(url, {"runner_id": runner.id})).status == 400
+    await second.pipeline()
+    assert (await runner.poll()).status == 201
+    assert (await maintainer.api.delete(f"{url}/{runner.id}")).status == 204
+    assert (await maintainer.api.delete(f"{url}/{runner.id}")).status == 404
+    assert (await maintainer.api.delete(f"{project.url}/runners/{runner.id}")).status == 403
+
+
+async def test_registration_tokens(forge: Forge, project: CiProject) -> None:
+    group = await forge.group()
+    for path, kind in (
+        ("/runners", "instance_type"),
+        (f"/groups/{group['id']}/runners", "group_type"),
+        (f"{project.url}/runners", "project_type"),
+    ):
+        first = (await forge.root.post(f"{path}/reset_registration_token")).body["token"]
+        token = (await forge.root.post(f"{path}/reset_registration_token")).body["token"]
+        assert (await forge.anonymous.post("/runners", {"token": first})).status == 403
+        # as gitlab-runner.py --register sends it: a form, and the list repeated without brackets
+        made = await forge.anonymous.post(
+            "/runners", data=f"token={token}&description=d&run_untagged=False&tag_list=t1",
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )  # fmt: skip
+        assert made.status == 201, made
+        assert (await forge.root.get(f"/runners/{made.body['id']}")).body["runner_type"] == kind
+        assert (await forge.anonymous.post("/runners/verify", {"token": made.body["token"]})).status == 200
+
+
+async def test_verify_and_unregister(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    body = {"token": runner.token, "system_id": "s_1", "info": INFO}
+    verified = await forge.anonymous.post("/runners/verify", body)
+    assert (verified.status, verified.body) == (
+        200, {"id": runner.id, "token": runner.token, "token_expires_at": None},
+    )  # fmt: skip
+    (machine,) = (await forge.root.get(f"/runners/{runner.id}/managers")).body
+    assert (machine["system_id"], machine["platform"], machine["status"]) == ("s_1", "linux", "online")
+    gone = {"token": runner.token, "system_id": "s_1"}
+    assert (await forge.anonymous.delete("/runners/managers", json=gone)).status == 204
+    assert (await forge.anonymous.delete("/runners/managers", json=gone)).status == 404
+    assert (await forge.anonymous.delete("/runners", json={"token": runner.token})).status == 204
+    assert (await forge.anonymous.post("/runners/verify", {"token": runner.token})).status == 403
+    assert (await forge.anonymous.delete("/runners", json={"token": runner.token})).status == 403
+
+
+async def test_a_reset_token_replaces_the_old_one(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    second = (await forge.root.post(f"/runners/{runner.id}/reset_authentication_token")).body["token"]
+    assert (await runner.poll()).status == 403
+    third = await forge.anonymous.post("/runners/reset_authentication_token", {"token": second})
+    assert third.status == 201
+    assert (await forge.anonymous.post("/runners/verify", {"token": third.body["token"]})).status == 200
+    assert (await forge.anonymous.post("/runners/verify", {"token": second})).status == 403
+
+
+async def test_removing_a_runner_leaves_its_jobs(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    await project.pipeline()
+    job = await runner.job()
+    assert (await forge.root.delete(f"/runners/{runner.id}")).status == 204
+    await job.finish()
+    shown = (await project.api.get(f"{project.url}/jobs/{job.id}")).body
+    assert (shown["status"], shown["runner"]) == ("success", None)
+
+
+async def test_python_gitlab(forge: Forge, project: CiProject) -> None:
+    client = gitlab.Gitlab(forge.base, private_token=forge.root.token)
+
+    def use() -> None:
+        made = client.user.runners.create(
+            {"runner_type": "project_type", "project_id": project.id, "tag_list": ["a", "b"]}
+        )
+        client.runners.verify(made.token)
+        runner = client.runners.get(made.id)
+        assert runner.tag_list == ["a", "b"]
+        runner.description = "changed"
+        runner.save()
+        assert made.id in [one.id for one in client.projects.get(project.id).runners.list(get_all=True)]
+        assert made.id in [one.id for one in client.runners_all.list(get_all=True)]
+        runner.delete()
+
+    await asyncio.to_thread(lambda: (client.auth(), use()))
