@@ -1,4 +1,4 @@
-"""The audit trail: reading a million events against reading ten thousand, what recording adds to a change, verifying."""
+"""The audit trail: reading a million events against ten thousand, what recording adds to a change, verifying."""
 
 import asyncio
 import contextlib
@@ -75,9 +75,7 @@ def _reads() -> Iterator[tuple[str, dict[str, Any], Callable[[int], Page]]]:
     yield "one author before a moment", {"author_id": 7, "created_before": middle}, lambda _: first
 
 
-def _reading(
-    what: str, filters: dict[str, Any], page: Callable[[int], Page], many: str, few: str
-) -> Row:
+def _reading(what: str, filters: dict[str, Any], page: Callable[[int], Page], many: str, few: str) -> Row:
     async def pages(url: str, total: int) -> float:
         async with connect(url, base_url="http://127.0.0.1:8080", size=1) as database:
             return await _times_a_second(lambda: queries.list_events(database, page(total), filters))
@@ -185,5 +183,3 @@ async def _changes(url: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
                 yield change
         finally:
             await runner.cleanup()
-
-

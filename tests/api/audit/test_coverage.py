@@ -92,14 +92,21 @@ def test_every_route_that_changes_something_is_known() -> None:
 async def test_users_and_tokens(new_forge: Any) -> None:
     async with new_forge() as forge:
         walk = Walk(forge)
-        account = {"username": "carol", "name": "Carol", "email": "carol@example.org", "password": "long enough"}
+        account = {
+            "username": "carol",
+            "name": "Carol",
+            "email": "carol@example.org",
+            "password": "long enough",
+        }
         user = (await walk.step("POST /users", "user_created", json=account))["id"]
         await walk.step("PUT /users/{id}", "user_updated", json={"name": "Caroline"}, id=user)
         await walk.step("POST /users/{id}/block", "user_blocked", id=user)
         await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
         created, revoked = "personal_access_token_created", "personal_access_token_revoked"
         new = {"name": "t", "scopes": ["api"]}
-        token = await walk.step("POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user)
+        token = await walk.step(
+            "POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user
+        )
         carol = attrs.evolve(forge.root, token=token["token"])
         await walk.step("POST /user/static_object_token/rotate", "static_object_token_rotated", client=carol)
         token = await walk.step("POST /personal_access_tokens/{id}/rotate", created, revoked, id=token["id"])
@@ -107,7 +114,9 @@ async def test_users_and_tokens(new_forge: Any) -> None:
         token = await walk.step("POST /personal_access_tokens/self/rotate", created, revoked, client=carol)
         carol = attrs.evolve(forge.root, token=token["token"])
         await walk.step("DELETE /personal_access_tokens/self", revoked, client=carol)
-        other = await walk.step("POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user)
+        other = await walk.step(
+            "POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user
+        )
         await walk.step("DELETE /personal_access_tokens/{id}", revoked, id=other["id"])
         await walk.step("DELETE /users/{id}", "user_destroyed", id=user)
 
@@ -115,10 +124,14 @@ async def test_users_and_tokens(new_forge: Any) -> None:
 async def test_groups_and_projects(new_forge: Any) -> None:
     async with new_forge() as forge:
         walk = Walk(forge)
-        group = (await walk.step("POST /groups", "group_created", json={"name": "Tools", "path": "tools"}))["id"]
+        group = (await walk.step("POST /groups", "group_created", json={"name": "Tools", "path": "tools"}))[
+            "id"
+        ]
         await walk.step("PUT /groups/{id}", "group_name_updated", json={"name": "Toolbox"}, id=group)
         project = (await walk.step("POST /projects", "project_created", json={"name": "app"}))["id"]
-        await walk.step("PUT /projects/{id}", "project_name_updated", json={"name": "application"}, id=project)
+        await walk.step(
+            "PUT /projects/{id}", "project_name_updated", json={"name": "application"}, id=project
+        )
         await walk.step("POST /projects/{id}/archive", "project_archived", id=project)
         await walk.step("POST /projects/{id}/unarchive", "project_unarchived", id=project)
         created, updated, destroyed = "member_created", "member_updated", "member_destroyed"
@@ -126,7 +139,10 @@ async def test_groups_and_projects(new_forge: Any) -> None:
         for kind, source in (("groups", group), ("projects", project)):
             by, level = {"id": source, "user_id": person}, {"access_level": 40}
             asked = {"id": source, "email": f"{new_name('x')}@example.org"}
-            new, invited = {"user_id": person, "access_level": 30}, {"email": asked["email"], "access_level": 30}
+            new, invited = (
+                {"user_id": person, "access_level": 30},
+                {"email": asked["email"], "access_level": 30},
+            )
             if kind == "groups":
                 await walk.step("POST /groups/{id}/members", created, json=new, id=source)
                 await walk.step("PUT /groups/{id}/members/{user_id}", updated, json=level, **by)
@@ -151,7 +167,10 @@ async def test_what_projects_have(new_forge: Any) -> None:
         project = (await forge.project())["id"]
         branch = {"id": project, "name": "release/*"}
         await walk.step(
-            "POST /projects/{id}/protected_branches", "protected_branch_created", json={"name": "release/*"}, id=project
+            "POST /projects/{id}/protected_branches",
+            "protected_branch_created",
+            json={"name": "release/*"},
+            id=project,
         )
         await walk.step(
             "PATCH /projects/{id}/protected_branches/{name}",
@@ -159,7 +178,9 @@ async def test_what_projects_have(new_forge: Any) -> None:
             json={"allow_force_push": True},
             **branch,
         )
-        await walk.step("DELETE /projects/{id}/protected_branches/{name}", "protected_branch_removed", **branch)
+        await walk.step(
+            "DELETE /projects/{id}/protected_branches/{name}", "protected_branch_removed", **branch
+        )
 
         service = {"name": "QA", "external_url": "https://qa.example.org", "shared_secret": "one"}
         check = await walk.step(
