@@ -68,8 +68,7 @@ async def sign_in(request: web.Request, who: Visitor, form: Any) -> web.StreamRe
             "authenticated_with_password",
             author=signed_in.author(),
             message="Signed in with STANDARD authentication",
-            **_about(account),
-            **{"with": "STANDARD"},
+            **(_about(account) | {"with": "STANDARD"}),
         )
     response = _see_other(_safe(form.get("return_to")))
     sessions.remember(request, response, signed_in)

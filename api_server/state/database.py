@@ -36,13 +36,15 @@ class Statement(str):
     """SQL that is prepared once per connection, for statements on hot paths; used like any other SQL text.
 
     Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
+    `planned_once` is for those whose plan is right for all values: the server would else go on planning anew where it
+    guesses that a plan for the values at hand is cheaper, which over many partitions costs more than running.
     """
 
     name: str
     prepare: str
     execute: str
 
-    def __new__(cls, sql: str) -> "Statement":
+    def __new__(cls, sql: str, *, planned_once: bool = False) -> "Statement":
         statement = super().__new__(cls, sql)
         names: list[str] = []
 
@@ -55,7 +57,8 @@ class Statement(str):
         arguments = ", ".join(f"%({name})s" for name in names)
         statement.name = f"s_{hashlib.sha256(sql.encode()).hexdigest()[:24]}"
         statement.prepare = f"PREPARE {statement.name} AS {positional}"
-        statement.execute = f"EXECUTE {statement.name}" + (f"({arguments})" if names else "")
+        plan = "SET LOCAL plan_cache_mode = force_generic_plan; " if planned_once else ""
+        statement.execute = f"{plan}EXECUTE {statement.name}" + (f"({arguments})" if names else "")
         return statement
 
 

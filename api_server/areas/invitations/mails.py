@@ -40,27 +40,28 @@ async def mail_invitation(app: web.Application, invitation_id: int, reminder: in
 def letter(invitation: Row, url: str, reminder: int) -> Letter:
     kind = "group" if invitation.project_id is None else "project"
     inviter = invitation.inviter_name
-    role = Role(invitation.access_level).title.lower()
-    subject = (
-        f"{inviter} invited you to join forgelet"
-        if inviter
-        else f"Invitation to join the {invitation.source_name} {kind}"
-    )
-    if reminder and inviter:
-        subject = _REMINDERS[reminder - 1].format(inviter=inviter)
-    invited = f"{inviter} invited you" if inviter else "You are invited"
-    opening = f"{invited} to join the {kind} {invitation.source_name} as {role}."
-    paragraphs = [opening, _cut(invitation.source_description)]
-    if invitation.expires_at:
-        paragraphs.append(f"The membership ends on {invitation.expires_at}.")
-    paragraphs.append("Both links lead to a page where you choose; opening it answers nothing.")
+    paragraphs = [
+        f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {kind} {invitation.source_name}"
+        f" as {Role(invitation.access_level).title.lower()}.",
+        _cut(invitation.source_description),
+        f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
+        "Both links lead to a page where you choose; opening it answers nothing.",
+    ]
     return Letter(
         id=f"invitation-{invitation.id}-{reminder}",
         to=invitation.email,
-        subject=subject,
+        subject=_subject(inviter, f"{invitation.source_name} {kind}", reminder),
         paragraphs=[paragraph for paragraph in paragraphs if paragraph],
         links=[("Join now", url), ("Decline", f"{url}#decline")],
     )
+
+
+def _subject(inviter: str | None, source: str, reminder: int) -> str:
+    if not inviter:
+        return f"Invitation to join the {source}"
+    if reminder:
+        return _REMINDERS[reminder - 1].format(inviter=inviter)
+    return f"{inviter} invited you to join forgelet"
 
 
 async def queue_answer(transaction: Transaction, invitation: Row, who: str, *, accepted: bool) -> None:

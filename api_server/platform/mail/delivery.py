@@ -100,7 +100,7 @@ def open_outbox(settings: Settings) -> Outbox:
     )
 
 
-OUTBOX: web.AppKey[Outbox] = web.AppKey("outbox", Outbox)  # type: ignore[type-abstract]
+OUTBOX: web.AppKey[Outbox] = web.AppKey("outbox", Outbox)
 
 
 def add_tasks(app: web.Application) -> None:

@@ -337,7 +337,8 @@ async def test_custom_roles_are_of_the_ultimate_tier(new_forge: Any, tier: str, 
             assert (await _invite(forge.root, source, email=address)).status == 201
         else:
             stored = await forge.database.rows(
-                "SELECT member_role_id FROM invitations UNION ALL SELECT member_role_id FROM members WHERE user_id = %(id)s",
+                "SELECT member_role_id FROM invitations UNION ALL"
+                " SELECT member_role_id FROM members WHERE user_id = %(id)s",
                 id=person.id,
             )
             assert [row.member_role_id for row in stored] == [7, 7]

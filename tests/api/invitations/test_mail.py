@@ -1,4 +1,4 @@
-"""What arrives in inboxes: once each, with STARTTLS and a password, also when a worker dies (decision D8, facts B.5)."""
+"""What arrives in inboxes: once each, with STARTTLS and a password, also when a worker dies (decision D8)."""
 
 import asyncio
 import contextlib
