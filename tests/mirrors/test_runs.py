@@ -15,7 +15,7 @@ import gitlab
 import pytest
 from aiohttp import web
 
-from api_server.areas.mirrors import runs, states
+from api_server.areas.mirrors import runs, states, tasks
 from api_server.platform.keys import REPOSITORIES
 from api_server.web.access import Role
 from tests.mirrors.repositories import BareRepository
@@ -386,6 +386,31 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
         async with asyncio.timeout(10):
             while working.server.app[REPOSITORIES].exists(mirrored.project["id"]):
                 await asyncio.sleep(0.05)
+
+
+async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
+    new_forge: Any, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
+    monkeypatch.setattr(tasks, "AT_ONCE", 1)
+    async with new_forge(allow_local_requests=True) as forge:
+        first = await Mirrored.create(forge, with_credentials(http_target[1]))
+        second = await Mirrored.create(forge, with_credentials(http_target[1]))
+        gate, arrived = _gate(http_target[0])
+        await first.push({MAIN: first.source.commit("first")})
+        await asyncio.wait_for(arrived.wait(), 10)
+        await second.push({"refs/heads/second": second.source.commit("second")})
+        async with asyncio.timeout(10):
+            while not await database(forge).value(
+                "SELECT scheduled_at FROM procrastinate_jobs WHERE lock = %(lock)s", lock=second.lock
+            ):
+                await asyncio.sleep(0.05)
+        assert (await second.show())["update_status"] == "none"
+        gate.set()
+        await first.reaches("finished")
+        await second.hurry()
+        assert (await second.reaches("finished", "to_retry"))["last_error"] is None
+    assert set(target.refs()) == {MAIN, "refs/heads/second"}
 
 
 async def test_a_run_that_was_cut_off_is_made_again(
