@@ -10,17 +10,19 @@ from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import gitlab
 import pytest
 from aiohttp import web
 
 from api_server.areas.mirrors import runs, states, tasks
+from api_server.git import processes
 from api_server.platform.keys import REPOSITORIES
 from api_server.web.access import Role
 from tests.mirrors.repositories import BareRepository
 from tests.mirrors.service import Mirrored, database, new_mirror, with_credentials
-from tests.mirrors.targets import PASSWORD, HttpTarget, SshTarget, serve_ssh
+from tests.mirrors.targets import BASIC, PASSWORD, HttpTarget, SshTarget, process_list, serve_ssh
 from tests.support.forge import Forge
 from tests.support.git_client import git_url, push_files
 
@@ -488,22 +490,47 @@ async def test_a_target_whose_disk_is_full_is_told_in_its_words(
 
 
 async def test_the_password_is_found_nowhere(
-    working: Forge, target: BareRepository, http_target: Http
+    working: Forge,
+    target: BareRepository,
+    http_target: Http,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """In no text of the database, no answer and no mail, after a run that failed and one that did not."""
+    """Not in the process list during a run, nor in logs, database, answers, mails or git's own traces afterwards."""
     http, url = http_target
-    mirrored = await Mirrored.create(working, with_credentials(url))
+    seen: list[str] = []
+    plain_environment = processes.environment
+    traces = {name: str(tmp_path / name) for name in ("GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE2_EVENT")}
+    monkeypatch.setattr(processes, "environment", lambda *arguments: plain_environment(*arguments) | traces)
+
+    async def look(_request: web.Request) -> None:
+        seen.extend(await asyncio.to_thread(process_list))
+
+    http.before = look
+    mirrored = await Mirrored.create(working, with_credentials(url), keep_divergent_refs=True)
+    target.set_refs({MAIN: target.commit("theirs")})
+    await mirrored.push(
+        {MAIN: mirrored.source.commit("ours"), "refs/heads/x": mirrored.source.commit("ours")}
+    )
+    seen.append(str(await mirrored.reaches("failed")))
     http.before = lambda _request: web.Response(status=500, text=f"{PASSWORD} {with_credentials(url)}")
-    await mirrored.push({MAIN: mirrored.source.commit("first")})
-    failed = await mirrored.reaches("to_retry")
-    http.before = None
     await mirrored.hurry()
-    finished = await mirrored.reaches("finished", run=2)
-    dump = await _whole_database(working)
-    texts = [str(failed), str(finished), dump]
-    forms = [PASSWORD, with_credentials(url).partition("@")[0].rpartition(":")[2]]
-    assert mirrored.mirror["url"] in dump
-    assert [form for form in forms for text in texts if form in text] == []
+    await mirrored.sync()
+    await mirrored.hurry()
+    seen.append(str(await mirrored.reaches("to_retry", run=2)))
+    (mail,) = await mails(working, mirrored.mirror["id"])
+    seen += [text_of(mail), *capfd.readouterr(), await _whole_database(working)]
+    seen += [Path(trace).read_text() for trace in traces.values()]
+    for proof in (
+        "git-remote-http",
+        mirrored.mirror["url"],
+        "mirror run ended",
+        "Authorization: Basic <redacted>",
+    ):
+        assert any(proof in text for text in seen), proof
+    forms = [PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=""), BASIC]
+    assert [form for form in forms for text in seen if form in text] == []
 
 
 async def test_python_gitlab_syncs_a_mirror(
