@@ -1,9 +1,11 @@
 """Mirrors of a running server: what sets runs off, what they do to real targets, what is told afterwards."""
 
 import asyncio
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -12,18 +14,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import gitlab
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import unused_port
 
 from api_server.areas.mirrors import runs, states, tasks
 from api_server.git import processes
 from api_server.platform.keys import REPOSITORIES
+from api_server.state import queue
 from api_server.web.access import Role
 from tests.mirrors.repositories import BareRepository
 from tests.mirrors.service import Mirrored, database, new_mirror, with_credentials
 from tests.mirrors.targets import BASIC, PASSWORD, HttpTarget, SshTarget, process_list, serve_ssh
-from tests.support.forge import Forge
+from tests.support.forge import Forge, running_forge
 from tests.support.git_client import git_url, push_files
 
 Http = tuple[HttpTarget, str]
@@ -426,6 +431,44 @@ async def test_a_run_that_was_cut_off_is_made_again(
         await states.begin(transaction, mirrored.mirror["id"])
     await runs.attend(working.server.app)
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
+    assert target.refs() == {MAIN: commit}
+
+
+async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
+    new_database: Callable[[], str],
+    tmp_path: Path,
+    target: BareRepository,
+    http_target: Http,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, folder = new_database(), tmp_path / "data"
+    folder.mkdir()
+    async with running_forge(url, folder, work=False, allow_local_requests=True) as forge:
+        mirrored = await Mirrored.create(forge, with_credentials(http_target[1]))
+        commit = mirrored.source.commit("first")
+        await mirrored.push({MAIN: commit})
+    gate, arrived = _gate(http_target[0])
+    environment = {"DATABASE_URL": url, "DATA_DIR": str(folder), "PORT": str(unused_port())}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "api_server"),
+        env=os.environ
+        | {f"FORGELET_API_{name}": value for name, value in environment.items()}
+        | {"FORGELET_API_ALLOW_LOCAL_REQUESTS": "true"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await asyncio.wait_for(arrived.wait(), 30)
+    finally:
+        process.kill()
+        await process.wait()
+    monkeypatch.setattr(queue, "STALLED_SECONDS", 0.5)
+    async with running_forge(url, folder, allow_local_requests=True) as forge:
+        mirrored = attrs.evolve(mirrored, forge=forge)
+        gate.set()
+        async with asyncio.timeout(20):
+            while (row := await mirrored.row()).update_status != "finished":
+                await asyncio.sleep(0.05)
+    assert (row.run, row.last_error) == (2, None)
     assert target.refs() == {MAIN: commit}
 
 
