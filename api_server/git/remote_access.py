@@ -12,7 +12,8 @@ import attrs
 from api_server.git.secret_files import secret_folder, write_secret
 from api_server.git.ssh_access import SshLogin, SshServer, known_hosts_name, learnt_host_keys, write_ssh_files
 
-_GIT_PORT = 9418
+#: Of the schemes whose programs take one address; curl takes them all.
+DEFAULT_PORTS = {"ssh": 22, "git": 9418}
 #: A target that neither takes nor gives a byte for this long has gone; git's servers speak every 5 s at work.
 SILENCE_SECONDS = 300
 
@@ -103,7 +104,7 @@ def _git(remote: Remote, parts: SplitResult, _folder: Path) -> _Prepared:
     """There are no credentials; the address stands in the URL, the name is sent as the virtual host."""
     if not remote.addresses:
         return remote.url, [], {}
-    netloc = f"{_bracketed(remote.addresses[0])}:{parts.port or _GIT_PORT}"
+    netloc = f"{_bracketed(remote.addresses[0])}:{parts.port or DEFAULT_PORTS['git']}"
     return parts._replace(netloc=netloc).geturl(), [], {"GIT_OVERRIDE_VIRTUAL_HOST": parts.netloc}
 
 

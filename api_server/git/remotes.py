@@ -3,19 +3,22 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import attrs
 
 from api_server.git.processes import GitError, GitTimeoutError, Output, OutputTooLargeError, run
 from api_server.git.redaction import sanitize
-from api_server.git.remote_access import Access, Remote, prepare_access
+from api_server.git.remote_access import DEFAULT_PORTS, Access, Remote, prepare_access
 from api_server.git.remote_errors import RemoteError, RemoteTimeoutError, remote_error
 
 #: A target that lists more than this (about 500,000 refs) is not a mirror.
 LISTING_BYTES = 64 * 1024 * 1024
+#: How long each of several addresses has to take a connection.
+ANSWER_SECONDS = 10.0
 _FULL_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PEELED = "^{}"
 
@@ -137,8 +140,23 @@ async def connect(
     Credentials lie in files that only this user can read, in a new folder below `folder` (default: the
     temporary folder; better one in memory), and are gone afterwards.
     """
-    with prepare_access(remote, folder) as access:
+    with prepare_access(await _with_one_address(remote), folder) as access:
         yield Connection(remote, access, time_limit)
+
+
+async def _with_one_address(remote: Remote) -> Remote:
+    """`remote` at the first of its addresses that answers, for the programs that are told one only (ssh, git://)."""
+    parts = urlsplit(remote.url)
+    port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    if port is None or len(remote.addresses) < 2:
+        return remote
+    for address in remote.addresses:
+        with suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(ANSWER_SECONDS):
+                _, writer = await asyncio.open_connection(address, port)
+            writer.close()
+            return attrs.evolve(remote, addresses=(address,))
+    return remote
 
 
 def parse_listing(output: bytes) -> dict[str, Ref]:

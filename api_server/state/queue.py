@@ -11,6 +11,8 @@ import structlog
 from procrastinate import App, RetryStrategy
 from procrastinate.app import WorkerOptions
 from procrastinate.contrib.aiopg import AiopgConnector
+from procrastinate.exceptions import UniqueViolation
+from procrastinate.jobs import Status
 
 from api_server.state.database import Transaction
 
@@ -107,7 +109,10 @@ class Queue:
         while True:
             for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_SECONDS):
                 log.warning("work of a dead worker is done again", task=job.task_name)
-                await manager.retry_job(job)
+                try:
+                    await manager.retry_job(job)
+                except UniqueViolation:  # the same work waits already, under the same queueing lock
+                    await manager.finish_job(job, status=Status.FAILED, delete_job=True)
             await asyncio.sleep(STALLED_SECONDS)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -50,7 +51,7 @@ class BareRepository:
         head = f"object {sha}\ntype commit\ntag {name}\n"
         return self.git("mktag", stdin=f"{head}tagger alice <alice@example.org> 1767225600 +0000\n\nx\n")
 
-    def set_refs(self, refs: dict[str, str | None]) -> None:
+    def set_refs(self, refs: Mapping[str, str | None]) -> None:
         """Write (or for None delete) refs by full name."""
         lines = [f"update {name} {sha}" if sha else f"delete {name}" for name, sha in refs.items()]
         self.git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines))

@@ -195,6 +195,17 @@ async def test_pushes_by_the_git_protocol(
     assert target.refs() == {MAIN: commit}
 
 
+@pytest.mark.parametrize("scheme", ["git", "ssh"])
+async def test_an_address_that_does_not_answer_leaves_the_others(
+    target: BareRepository, git_url: str, ssh_by_key: SshTarget, key_pair: KeyPair, scheme: str
+) -> None:
+    url = git_url if scheme == "git" else f"ssh://target.invalid:{ssh_by_key.port}{target.path}"
+    addresses = ("127.0.0.2", "127.0.0.1")
+    remote = Remote(url, ssh_by_key.user, private_key=key_pair.private, addresses=addresses)
+    async with connect(remote, time_limit=20) as connection:
+        assert await connection.list_refs() == {}
+
+
 async def test_pushes_by_ssh_with_a_key_and_learns_the_host_key_once(
     source: BareRepository, target: BareRepository, ssh_by_key: SshTarget, key_pair: KeyPair
 ) -> None:

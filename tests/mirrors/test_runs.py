@@ -1,24 +1,34 @@
 """Mirrors of a running server: what sets runs off, what they do to real targets, what is told afterwards."""
 
 import asyncio
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import attrs
 import gitlab
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import unused_port
 
-from api_server.areas.mirrors import runs, states
+from api_server.areas.mirrors import runs, states, tasks
+from api_server.git import processes
 from api_server.platform.keys import REPOSITORIES
+from api_server.state import queue
 from api_server.web.access import Role
 from tests.mirrors.repositories import BareRepository
 from tests.mirrors.service import Mirrored, database, new_mirror, with_credentials
-from tests.mirrors.targets import PASSWORD, HttpTarget, SshTarget, serve_ssh
-from tests.support.forge import Forge
+from tests.mirrors.targets import BASIC, PASSWORD, HttpTarget, SshTarget, process_list, serve_ssh
+from tests.support.forge import Forge, running_forge
 from tests.support.git_client import git_url, push_files
 
 Http = tuple[HttpTarget, str]
@@ -26,24 +36,29 @@ Http = tuple[HttpTarget, str]
 MAIN = "refs/heads/main"
 
 
-async def mails(forge: Forge, mirror_id: int) -> list[Any]:
-    """Mail in the queue that tells of this mirror: recipient and text."""
-    return await database(forge).rows(
-        "SELECT args ->> 'to' AS recipient, args ->> 'text' AS text "
-        "FROM procrastinate_jobs, remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id "
-        "WHERE task_name = 'send_mail' AND remote_mirrors.id = %(id)s "
-        "AND position(projects.full_path || E'\n' IN args ->> 'text') > 0 ORDER BY procrastinate_jobs.id",
-        id=mirror_id,
-    )
+async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
+    """The mails that told of this mirror, once they have left the queue."""
+    waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
+    async with asyncio.timeout(10):
+        while await database(forge).value(waiting):
+            await asyncio.sleep(0.05)
+    files = sorted((forge.settings.data_dir / "mail").glob(f"remote-mirror-{mirror_id}-*.eml"))
+    return [message_from_bytes(file.read_bytes(), policy=default) for file in files]
+
+
+def text_of(mail: EmailMessage) -> str:
+    body = mail.get_body(("plain",))
+    assert body is not None
+    return str(body.get_content())
 
 
 async def failures(forge: Forge, mirror_id: int) -> list[str]:
     rows = await database(forge).rows(
-        "SELECT details ->> 'custom_message' AS message FROM audit_events "
+        "SELECT details ->> 'reason' AS reason FROM audit_events "
         "WHERE event_type = 'remote_mirror_update_failed' AND target_id = %(id)s ORDER BY id",
         id=mirror_id,
     )
-    return [row.message for row in rows]
+    return [row.reason for row in rows]
 
 
 async def test_a_git_push_arrives_at_the_target(
@@ -107,9 +122,9 @@ async def test_divergence_is_a_failure_that_names_the_refs_and_is_mailed_once(
     assert shown["last_update_at"] is not None
     assert shown["last_successful_update_at"] is None
     sent = await mails(working, mirrored.mirror["id"])
-    assert [mail.recipient for mail in sent] == [mirrored.owner.email, bob.email]
-    assert shown["last_error"] in sent[0].text
-    assert await failures(working, mirrored.mirror["id"]) == [f"Push mirror failed: {shown['last_error']}"]
+    assert {mail["To"] for mail in sent} == {mirrored.owner.email, bob.email}
+    assert [name for name in names[:100] if name not in text_of(sent[0])] == []
+    assert await failures(working, mirrored.mirror["id"]) == [shown["last_error"]]
     await mirrored.sync()
     await mirrored.hurry()
     await mirrored.reaches("failed", run=2)
@@ -137,7 +152,8 @@ async def test_a_wrong_password_is_tried_three_times_more_and_then_failed(
     assert shown["update_status"] == "failed"
     assert shown["last_update_at"] is not None
     (mail,) = await mails(working, mirrored.mirror["id"])
-    assert "wr@ng" not in mail.text
+    assert "wr@ng" not in text_of(mail)
+    assert "Authentication failed" in text_of(mail)
     await mirrored.idle()
     await mirrored.owner.api.put(mirrored.path, {"url": with_credentials(http_target[1])})
     await mirrored.sync()
@@ -379,6 +395,31 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
                 await asyncio.sleep(0.05)
 
 
+async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
+    new_forge: Any, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
+    monkeypatch.setattr(tasks, "AT_ONCE", 1)
+    async with new_forge(allow_local_requests=True) as forge:
+        first = await Mirrored.create(forge, with_credentials(http_target[1]))
+        second = await Mirrored.create(forge, with_credentials(http_target[1]))
+        gate, arrived = _gate(http_target[0])
+        await first.push({MAIN: first.source.commit("first")})
+        await asyncio.wait_for(arrived.wait(), 10)
+        await second.push({"refs/heads/second": second.source.commit("second")})
+        async with asyncio.timeout(10):
+            while not await database(forge).value(
+                "SELECT scheduled_at FROM procrastinate_jobs WHERE lock = %(lock)s", lock=second.lock
+            ):
+                await asyncio.sleep(0.05)
+        assert (await second.show())["update_status"] == "none"
+        gate.set()
+        await first.reaches("finished")
+        await second.hurry()
+        assert (await second.reaches("finished", "to_retry"))["last_error"] is None
+    assert set(target.refs()) == {MAIN, "refs/heads/second"}
+
+
 async def test_a_run_that_was_cut_off_is_made_again(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
@@ -390,6 +431,44 @@ async def test_a_run_that_was_cut_off_is_made_again(
         await states.begin(transaction, mirrored.mirror["id"])
     await runs.attend(working.server.app)
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
+    assert target.refs() == {MAIN: commit}
+
+
+async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
+    new_database: Callable[[], str],
+    tmp_path: Path,
+    target: BareRepository,
+    http_target: Http,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, folder = new_database(), tmp_path / "data"
+    folder.mkdir()
+    async with running_forge(url, folder, work=False, allow_local_requests=True) as forge:
+        mirrored = await Mirrored.create(forge, with_credentials(http_target[1]))
+        commit = mirrored.source.commit("first")
+        await mirrored.push({MAIN: commit})
+    gate, arrived = _gate(http_target[0])
+    environment = {"DATABASE_URL": url, "DATA_DIR": str(folder), "PORT": str(unused_port())}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "api_server"),
+        env=os.environ
+        | {f"FORGELET_API_{name}": value for name, value in environment.items()}
+        | {"FORGELET_API_ALLOW_LOCAL_REQUESTS": "true"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await asyncio.wait_for(arrived.wait(), 30)
+    finally:
+        process.kill()
+        await process.wait()
+    monkeypatch.setattr(queue, "STALLED_SECONDS", 0.5)
+    async with running_forge(url, folder, allow_local_requests=True) as forge:
+        mirrored = attrs.evolve(mirrored, forge=forge)
+        gate.set()
+        async with asyncio.timeout(20):
+            while (row := await mirrored.row()).update_status != "finished":
+                await asyncio.sleep(0.05)
+    assert (row.run, row.last_error) == (2, None)
     assert target.refs() == {MAIN: commit}
 
 
@@ -454,22 +533,47 @@ async def test_a_target_whose_disk_is_full_is_told_in_its_words(
 
 
 async def test_the_password_is_found_nowhere(
-    working: Forge, target: BareRepository, http_target: Http
+    working: Forge,
+    target: BareRepository,
+    http_target: Http,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """In no text of the database, no answer and no mail, after a run that failed and one that did not."""
+    """Not in the process list during a run, nor in logs, database, answers, mails or git's own traces afterwards."""
     http, url = http_target
-    mirrored = await Mirrored.create(working, with_credentials(url))
+    seen: list[str] = []
+    plain_environment = processes.environment
+    traces = {name: str(tmp_path / name) for name in ("GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE2_EVENT")}
+    monkeypatch.setattr(processes, "environment", lambda *arguments: plain_environment(*arguments) | traces)
+
+    async def look(_request: web.Request) -> None:
+        seen.extend(await asyncio.to_thread(process_list))
+
+    http.before = look
+    mirrored = await Mirrored.create(working, with_credentials(url), keep_divergent_refs=True)
+    target.set_refs({MAIN: target.commit("theirs")})
+    await mirrored.push(
+        {MAIN: mirrored.source.commit("ours"), "refs/heads/x": mirrored.source.commit("ours")}
+    )
+    seen.append(str(await mirrored.reaches("failed")))
     http.before = lambda _request: web.Response(status=500, text=f"{PASSWORD} {with_credentials(url)}")
-    await mirrored.push({MAIN: mirrored.source.commit("first")})
-    failed = await mirrored.reaches("to_retry")
-    http.before = None
     await mirrored.hurry()
-    finished = await mirrored.reaches("finished", run=2)
-    dump = await _whole_database(working)
-    texts = [str(failed), str(finished), dump]
-    forms = [PASSWORD, with_credentials(url).partition("@")[0].rpartition(":")[2]]
-    assert mirrored.mirror["url"] in dump
-    assert [form for form in forms for text in texts if form in text] == []
+    await mirrored.sync()
+    await mirrored.hurry()
+    seen.append(str(await mirrored.reaches("to_retry", run=2)))
+    (mail,) = await mails(working, mirrored.mirror["id"])
+    seen += [text_of(mail), *capfd.readouterr(), await _whole_database(working)]
+    seen += [Path(trace).read_text() for trace in traces.values()]
+    for proof in (
+        "git-remote-http",
+        mirrored.mirror["url"],
+        "mirror run ended",
+        "Authorization: Basic <redacted>",
+    ):
+        assert any(proof in text for text in seen), proof
+    forms = [PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=""), BASIC]
+    assert [form for form in forms for text in seen if form in text] == []
 
 
 async def test_python_gitlab_syncs_a_mirror(

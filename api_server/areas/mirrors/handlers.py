@@ -12,7 +12,7 @@ from api_server.web import context, tiers
 from api_server.web.access import Role, project
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
-from api_server.web.errors import invalid, record_not_found
+from api_server.web.errors import ApiError, invalid, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset, parse
 from api_server.web.routes import Routes
@@ -125,11 +125,14 @@ async def sync_mirror(request: web.Request) -> web.Response:
 
 @routes.delete(_MIRROR, access=project(Role.MAINTAINER))
 async def delete_mirror(request: web.Request) -> web.Response:
-    """24."""
+    """24; 412 where its configuration changed since `If-Unmodified-Since`."""
     wanted = await parse(request, MirrorId)
     found = await find_project(request, wanted.id)
     async with context.database(request).transaction() as transaction:
         mirror = await _locked(transaction, found.id, wanted.mirror_id)
+        since = request.if_unmodified_since
+        if since is not None and mirror.updated_at.replace(microsecond=0) > since:
+            raise ApiError(412, {"message": "412 Precondition Failed"})
         await changes.delete(transaction, found, author(request), mirror)
     return no_content()
 

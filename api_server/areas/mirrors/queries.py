@@ -120,7 +120,7 @@ async def protected_names(database: Executor, project_id: int) -> list[str]:
 
 
 MAINTAINERS = """
-    SELECT users.email, users.name FROM users
+    SELECT users.id, users.email FROM users
     WHERE users.state = 'active' AND users.id IN (
         SELECT members.user_id FROM members, projects JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE projects.id = %(project_id)s
@@ -135,16 +135,16 @@ MAINTAINERS = """
 
 
 async def maintainers(database: Executor, project_id: int) -> list[Row]:
-    """email and name of those who are Maintainer or more in the project, inherited roles included."""
+    """id and email of those who are Maintainer or more in the project, inherited roles included."""
     return await database.rows(MAINTAINERS, project_id=project_id)
 
 
 PROJECT_OF_MIRROR = """
-    SELECT projects.id, projects.full_path, projects.name, web_url(projects.full_path) AS url
+    SELECT projects.id, projects.full_path, web_url(projects.full_path) AS url
     FROM projects WHERE projects.id = %(project_id)s
 """
 
 
 async def project_of(database: Executor, project_id: int) -> Row:
-    """id, full_path, name and web URL."""
+    """id, full_path and web URL."""
     return await database.row(PROJECT_OF_MIRROR, project_id=project_id)

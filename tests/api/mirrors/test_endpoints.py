@@ -436,6 +436,18 @@ async def test_what_is_disabled_is_not_synced(answering: Forge, why: str) -> Non
     assert (answer.status, answer.body) == (400, {"message": text})
 
 
+async def test_a_mirror_that_has_changed_since_it_was_seen_is_not_deleted(answering: Forge) -> None:
+    project = await answering.project()
+    path = f"/projects/{project['id']}/remote_mirrors"
+    path += f"/{(await answering.root.post(path, {'url': URL})).body['id']}"
+    stale = {"If-Unmodified-Since": "Thu, 01 Jan 1998 00:00:00 GMT"}
+    answer = await answering.root.delete(path, headers=stale)
+    assert (answer.status, answer.body) == (412, {"message": "412 Precondition Failed"})
+    fresh = {"If-Unmodified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    assert (await answering.root.delete(path, headers=fresh)).status == 204
+    assert (await answering.root.get(path)).status == 404
+
+
 async def test_the_list_is_walked_by_pages_and_by_keyset(answering: Forge) -> None:
     project = await answering.project()
     path = f"/projects/{project['id']}/remote_mirrors"
