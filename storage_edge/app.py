@@ -20,6 +20,7 @@ from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
 from storage_edge.settings import Settings
+from storage_edge.shared import SharedTier, open_store
 from storage_edge.store import Store
 
 ORIGIN = web.AppKey("origin", Origin)
@@ -43,7 +44,8 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
         async with _origin(settings) as origin:
             with _directory(settings) as directory:
                 store = _store(settings, directory)
-                cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS])
+                shared = _shared(settings, app[handlers.METRICS])
+                cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS], shared)
                 app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
                 _watch(app[handlers.METRICS], store)
                 reporter = asyncio.create_task(_report_uses(store))
@@ -87,6 +89,13 @@ def _store(settings: Settings, directory: Path) -> Store:
         memory_object_bytes=settings.memory_object_bytes,
         disk_bytes=settings.disk_bytes,
     )
+
+
+def _shared(settings: Settings, metrics: Metrics) -> SharedTier | None:
+    if not settings.shared_store_url:
+        return None
+    store = open_store(settings.shared_store_url, settings.shared_store_timeout)
+    return SharedTier(store, settings.shared_store_timeout, metrics.shared)
 
 
 def _options(settings: Settings) -> CacheOptions:

@@ -17,6 +17,7 @@ from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
+from storage_edge.shared import SharedTier
 from storage_edge.store import Store
 from storage_edge.stored import Stored
 
@@ -59,12 +60,14 @@ class Cache:
         options: CacheOptions,
         clock: Callable[[], float],
         metrics: Metrics,
+        shared: SharedTier | None = None,
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
         self._flights = Flights()
-        self._fetcher = Fetcher(origin, store, self._flights, options, clock, metrics)
+        self._shared = shared
+        self._fetcher = Fetcher(origin, store, self._flights, options, clock, metrics, shared)
         self._grants: cachetools.TTLCache[tuple[str, bytes], str] = cachetools.TTLCache(
             65_536, max(options.private_grace, 1e-9), timer=clock
         )
@@ -73,10 +76,14 @@ class Cache:
     async def settled(self) -> None:
         """Waits until everything that is being stored is stored."""
         await self._flights.settled()
+        if self._shared is not None:
+            await self._shared.settled()
 
     async def close(self) -> None:
         """Ends what is under way."""
         await self._flights.close()
+        if self._shared is not None:
+            await self._shared.close()
 
     async def answer(self, request: EdgeRequest) -> Answer:
         """The answer to one request; raises `OriginError` when there is none."""

@@ -13,6 +13,7 @@ from storage_edge.origin import Origin, OriginError, OriginResponse
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import freshness, selection, storing
 from storage_edge.rules.storing import Storage
+from storage_edge.shared import SharedTier
 from storage_edge.store import Store
 from storage_edge.stored import Stored
 
@@ -38,6 +39,7 @@ class Fetcher:
     options: CacheOptions
     clock: Callable[[], float]
     metrics: Metrics
+    shared: SharedTier | None = None
 
     async def ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
         """One request to the origin in the name of a client, with conditions; raises `OriginError`."""
@@ -47,8 +49,10 @@ class Fetcher:
 
     async def fly(self, flight: Flight, request: EdgeRequest, stale: Stored | None) -> None:
         """Asks for an object, or whether a stale one is still right."""
-        requested = self.clock()
         try:
+            if stale is None and await self._fly_with_copy(flight, request):
+                return
+            requested = self.clock()
             response = await self.ask(request, {} if stale is None else stale.conditions)
         except OriginError as error:
             flight.land(Failed(error))
@@ -60,6 +64,29 @@ class Fetcher:
             await self.store.update(stale, new)
         else:
             await self.land(flight, request, response, requested)
+
+    async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
+        """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
+        if self.shared is None or request.directives.no_store:
+            return False
+        copy = await self.shared.find(request, self.store.spool)
+        if copy is None:
+            return False
+        requested = self.clock()
+        response = await self.ask(request, copy.stored.conditions)
+        if response.status != 304:
+            await self.land(flight, request, response, requested)
+            return True
+        response.close()
+        new = self.freshened(copy.stored, response, requested, flight.epoch)
+        where = storing.storage(request.facts, new.status, new.headers, new.policy)
+        if where is Storage.NONE or not await self.shared.fill(copy):
+            return False
+        flight.land(Kept(new, validated=True))
+        await self.store.save(new, copy.spool)
+        self.flights.close_to_joiners(flight)
+        copy.spool.release()
+        return True
 
     async def land(
         self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
@@ -86,7 +113,9 @@ class Fetcher:
             log.warning("origin stopped early", target=request.target)
             return
         spool.finish()
-        await self.store.save(stored, spool)
+        file = await self.store.save(stored, spool)
+        if file is not None and self.shared is not None:
+            self.shared.offer(stored, spool.digest, file.path)
         self.flights.close_to_joiners(flight)
         spool.release()
 

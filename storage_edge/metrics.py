@@ -36,6 +36,8 @@ class Metrics:
         self.purged = Counter(
             "edge_purged", "Responses dropped or made stale by purges.", registry=self.registry
         )
+        shared = Counter("edge_shared", "Use of the shared tier.", ["result"], registry=self.registry)
+        self._shared = shared.labels
         self.origin_seconds = Histogram(
             "edge_origin_seconds", "Seconds until the head of the origin's answer.", registry=self.registry
         )
@@ -51,6 +53,10 @@ class Metrics:
     def failed(self, status: int) -> None:
         """One request failed."""
         self._failure(str(status)).inc()
+
+    def shared(self, result: str) -> None:
+        """The shared tier had an object, or not, or failed, or was given one."""
+        self._shared(result).inc()
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge that asks `value` whenever it is read."""

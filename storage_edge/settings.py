@@ -82,6 +82,15 @@ class Settings:
     )
     disk_bytes: int = typed_settings.option(default=10 * _GIB, help="Budget of the disk tier.")
 
+    shared_store_url: str = typed_settings.option(
+        default="",
+        help="Second tier for public objects, from which new edges start warm: s3://bucket/prefix or "
+        "file:///directory. Credentials and region come from the usual AWS_... variables.",
+    )
+    shared_store_timeout: float = typed_settings.option(
+        default=2.0, help="Seconds that the second tier may take to answer and between two pieces of a body."
+    )
+
     private_grace: float = typed_settings.option(
         default=0.0, help="Seconds for which a user's access to a private object is not asked for again."
     )

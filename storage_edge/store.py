@@ -104,20 +104,24 @@ class Store:
             self._remember(target, tuple(variants))
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
-    async def save(self, stored: Stored, spool: Spool) -> bool:
-        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile."""
+    async def save(self, stored: Stored, spool: Spool) -> FileBody | None:
+        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile; its body on disk, if it
+        is there.
+        """
         wanted_again = stored.target in self._seen
         self._seen[stored.target] = True
         data = spool.data() if spool.in_memory else None
-        body: Body | None = MemoryBody(data) if data is not None else None
-        if data is None or stored.policy.lifetime >= DISK_LIFETIME or stored.conditions:
+        on_disk: FileBody | None = None
+        keep_on_disk = data is None or stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
+        if keep_on_disk:
             on_disk = await self._in_worker(self._save, stored, spool, wanted_again)
-            body = on_disk if on_disk is None or data is None else body
         self.catch_up()
-        if body is None or self.ledger.is_concerned(stored.epoch, stored):
-            return False
-        self._replace(attrs.evolve(stored, body=body))
-        return True
+        if (keep_on_disk and on_disk is None) or self.ledger.is_concerned(stored.epoch, stored):
+            return None
+        body: Body | None = MemoryBody(data) if data is not None else on_disk
+        if body is not None:
+            self._replace(attrs.evolve(stored, body=body))
+        return on_disk
 
     def _save(self, stored: Stored, spool: Spool, wanted_again: bool) -> FileBody | None:
         return self._disk.save(stored, spool, wanted_again=wanted_again)
