@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiopg
 import orjson
+import psycopg2
 import structlog
 from procrastinate import App, RetryStrategy
 from procrastinate.app import WorkerOptions
+from procrastinate.connector import LISTEN_TIMEOUT, Notify
 from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
 from procrastinate.jobs import Status
@@ -67,11 +70,36 @@ async def enqueue(
     )
 
 
+class _Connector(AiopgConnector):
+    """procrastinate's, but it survives SQL errors.
+
+    An error closes the notifications of the aiopg connection that met it, for good. When the listener gets that
+    connection from the pool, procrastinate asks it again and again, keeps the event loop busy and cannot be
+    cancelled; here the connection is given up, and the pool makes another.
+    """
+
+    async def _loop_notify(
+        self,
+        on_notification: Notify,
+        connection: aiopg.Connection,
+        timeout: float = LISTEN_TIMEOUT,  # noqa: ASYNC109
+    ) -> None:
+        while not connection.closed:
+            try:
+                notification = await asyncio.wait_for(connection.notifies.get(), timeout)
+            except TimeoutError:
+                continue
+            except psycopg2.Error:
+                connection.close()
+                return
+            await on_notification(channel=notification.channel, payload=notification.payload)
+
+
 class Queue:
     """The tasks of this application, and the worker that runs them."""
 
     def __init__(self, database_url: str) -> None:
-        self._app = App(connector=AiopgConnector(dsn=database_url, maxsize=4))
+        self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.

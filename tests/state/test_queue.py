@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Callable
 
 import psycopg2
+import pytest
+from procrastinate.exceptions import ConnectorException
 
 from api_server.state.queue import Queue
 
@@ -51,3 +53,26 @@ async def test_where_the_same_work_waits_already_the_dead_workers_job_gives_way(
 ) -> None:
     """Two may not wait under one queueing lock; the dead worker's must not go on holding the lock either."""
     assert await _done(new_database(), DEAD_WORKERS_JOB, WAITING_JOB) == ["second"]
+
+
+async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callable[[], str]) -> None:
+    """Each connection of the pool has met an error before the listener gets one; work is heard of all the same."""
+    queue = Queue(new_database())
+    done = asyncio.Event()
+
+    async def note() -> None:
+        done.set()
+
+    queue.add("note", note)
+    connector = queue._app.connector
+    async with queue._app.open_async():
+        for _ in range(4):
+            with pytest.raises(ConnectorException):
+                await connector.execute_query_async("SELECT 1 / 0")
+        listener = asyncio.create_task(queue._app.run_worker_async(wait=True, install_signal_handlers=False))
+        await asyncio.sleep(0.2)
+        await queue._app.configure_task("note").defer_async()
+        async with asyncio.timeout(10):
+            await done.wait()
+        listener.cancel()
+        await asyncio.wait_for(asyncio.gather(listener, return_exceptions=True), 10)
