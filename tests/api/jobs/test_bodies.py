@@ -196,9 +196,7 @@ async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
     project = await ci_project(forge)
     token = await run(forge, (await project.job())["id"])
     async with database(forge).transaction() as transaction:
-        await transaction.row(
-            "UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id
-        )
+        await transaction.row("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
     assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
     async with database(forge).transaction() as transaction:
         await transaction.row("DELETE FROM users WHERE id = %(id)s", id=project.developer.id)

@@ -183,6 +183,20 @@ async def test_pipelines_that_cannot_be_made(forge):
     assert await pushed(project, source="api") == []
 
 
+async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_need_not(forge):
+    from api_server.platform.keys import REPOSITORIES
+
+    project = await ci_project(forge)
+    repository = forge.server.app[REPOSITORIES].open(project.id)
+    await project.commit(ONE_JOB)
+    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
+    pipeline = await project.pipeline(ONE_JOB + "#\n")
+    kept = [name for name in repository.references if name.startswith("refs/keep-around/")]
+    main = (await project.api.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
+    assert f"refs/keep-around/{pipeline['sha']}" in kept
+    assert f"refs/keep-around/{main}" not in kept
+
+
 async def test_the_configuration_is_where_the_project_says(forge):
     project = await ci_project(forge, ci_config_path="ci/main.yml")
     await project.commit(ONE_JOB, path="ci/main.yml")
