@@ -13,6 +13,7 @@ from api_server.git.names import (
     BRANCHES,
     FULL_SHA,
     INTERNAL,
+    KEEP_AROUND,
     MAX_NAME_BYTES,
     TAGS,
     check_branch_name,
@@ -173,6 +174,18 @@ def set_internal_ref(repository: Repository, ref: str, commit: str | None) -> No
         repository.references.create(ref, commit, force=True)
     elif ref in repository.references:
         repository.references.delete(ref)
+
+
+def keep_commit(repository: Repository, sha: str) -> None:
+    """Keeps the commit for as long as the repository exists, whatever becomes of the branches that lead to it."""
+    ref = KEEP_AROUND + sha
+    if ref in repository.references:
+        return
+    try:
+        set_internal_ref(repository, ref, sha)
+    except pygit2.GitError:  # somebody else is just doing the same
+        if commit_id(repository, sha) is None:
+            raise
 
 
 def commit_id(repository: Repository, sha: str) -> str | None:

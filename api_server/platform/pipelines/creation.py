@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 import orjson
 
+from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import Repositories
@@ -153,6 +154,7 @@ class Maker:
         self, wanted: Wanted, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()
     ) -> int:
         protected = await self._is_protected(wanted)
+        await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
                 pipeline_id = await writing.create_pipeline(

@@ -8,7 +8,7 @@ import attrs
 
 from api_server.git import commits, files, references, trees
 from api_server.git.errors import NotFoundError, RepositoryError
-from api_server.git.names import KEEP_AROUND, NO_COMMIT
+from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 from api_server.platform.ci_config import context, descriptions
 from api_server.platform.ci_config.yaml_text import MAX_BYTES
@@ -51,11 +51,9 @@ class Source:
 def read(
     repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
 ) -> Source:
-    """Reads the commit, and keeps it in the repository for as long as that exists. Raises `NotFoundError`, or
-    `RepositoryMissingError` without a repository."""
+    """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
-    references.set_internal_ref(repository, KEEP_AROUND + sha, sha)
     found = references.tag(repository, tag) if tag is not None else None
     return Source(
         repository=repository,

@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.git.names import BRANCHES, TAGS
 from api_server.git.push import RefUpdate
 from api_server.platform.keys import QUEUE
-from api_server.platform.pipelines import changes, downstream, queries, resources, tasks_named
+from api_server.platform.pipelines import changes, downstream, queries, resources, superseding, tasks_named
 from api_server.platform.pipelines.creation import NotMade, Wanted, maker
 from api_server.platform.pipelines.states import Event
 from api_server.platform.refs import REF_LISTENERS
@@ -38,9 +38,11 @@ def add_tasks(app: web.Application) -> None:
             origin=origin,
         )
         try:
-            await maker(app).make(wanted, keeps_rejected=True)
+            pipeline_id = await maker(app).make(wanted, keeps_rejected=True)
         except NotMade as reason:
             log.info("no pipeline for a push", project_id=project_id, reason=str(reason))
+        else:
+            await superseding.cancel_superseded(app[DATABASE], pipeline_id)
 
     async def start_downstream(job_id: int) -> None:
         await downstream.start(maker(app), job_id)

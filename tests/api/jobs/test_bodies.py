@@ -191,6 +191,18 @@ async def test_a_job_token_ends_with_its_job(forge):
         assert (answer.status, answer.body) == refused
 
 
+async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
+    """Row 5 and 4.6."""
+    project = await ci_project(forge)
+    token = await run(forge, (await project.job())["id"])
+    async with database(forge).transaction() as transaction:
+        await transaction.row("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
+    assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
+    async with database(forge).transaction() as transaction:
+        await transaction.row("DELETE FROM users WHERE id = %(id)s", id=project.developer.id)
+    assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
+
+
 async def test_a_personal_token_has_no_job_and_wins_over_a_job_token(forge):
     """Rows 4 and 5: 404; 3.1: both together."""
     project = await ci_project(forge)

@@ -99,6 +99,27 @@ async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(pro
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize(("interruptible", "status"), [("true", "canceled"), ("false", "pending")])
+async def test_a_push_ends_older_pipelines_of_its_branch_that_may_be_interrupted(
+    forge, interruptible, status
+):
+    project = await ci_project(forge)
+    text = f"build:\n  script: echo\n  interruptible: {interruptible}\n"
+    await project.commit(text, message="One")
+
+    async def there_are(count: int):
+        return len(found := await pushed(project, ref="topic")) == count and found
+
+    (first,) = await eventually(lambda: there_are(1))
+    await project.commit(text + "#\n", message="Two")
+
+    async def as_expected() -> bool:
+        return [one["status"] for one in await there_are(2) or ()] == ["pending", status]
+
+    await eventually(as_expected)
+    assert await project.status(first) == status
+
+
 async def test_a_created_pipeline_has_every_key(project):
     pipeline = await project.pipeline(MANUAL_JOB)
     assert pipeline == {
@@ -160,6 +181,20 @@ async def test_pipelines_that_cannot_be_made(forge):
     missing = await project.api.post(f"{project.url}/pipeline", {})
     assert (missing.status, missing.body) == (400, {"error": "ref is missing"})
     assert await pushed(project, source="api") == []
+
+
+async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_need_not(forge):
+    from api_server.platform.keys import REPOSITORIES
+
+    project = await ci_project(forge)
+    repository = forge.server.app[REPOSITORIES].open(project.id)
+    await project.commit(ONE_JOB)
+    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
+    pipeline = await project.pipeline(ONE_JOB + "#\n")
+    kept = [name for name in repository.references if name.startswith("refs/keep-around/")]
+    main = (await project.api.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
+    assert f"refs/keep-around/{pipeline['sha']}" in kept
+    assert f"refs/keep-around/{main}" not in kept
 
 
 async def test_the_configuration_is_where_the_project_says(forge):
