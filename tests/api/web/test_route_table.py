@@ -8,8 +8,20 @@ from api_server.web.routes import Route
 from tests.support.forge import Forge, Person
 from tests.support.route_table import ROUTES, name_of, path_of, required
 
-#: Routes that answer without a personal access token, and why.
-OPEN_TO_ANYONE: dict[str, str] = {}
+#: Routes that take no personal access token, and what they check themselves.
+OPEN_TO_ANYONE = {
+    "POST /runners": "a registration token",
+    "POST /runners/verify": "the runner's token",
+    "POST /runners/reset_authentication_token": "the runner's token",
+    "DELETE /runners": "the runner's token",
+    "DELETE /runners/managers": "the runner's token",
+    "POST /jobs/request": "the runner's token",
+    "PATCH /jobs/{id}/trace": "the job's token",
+    "PUT /jobs/{id}": "the job's token",
+    "POST /jobs/{id}/artifacts/authorize": "the job's token",
+    "POST /jobs/{id}/artifacts": "the job's token",
+    "GET /jobs/{id}/artifacts": "the job's token",
+}
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
 ASKS_FOR_MORE = {
@@ -31,6 +43,12 @@ def test_no_two_routes_are_the_same() -> None:
 
 def test_what_is_open_to_anyone_is_known_by_name() -> None:
     assert {name_of(route) for route in ROUTES if route.access.who == "anyone"} == set(OPEN_TO_ANYONE)
+
+
+@_table([route for route in ROUTES if route.access.who == "anyone"])
+async def test_what_checks_its_own_kind_of_token_refuses_to_go_without(forge: Forge, route: Route) -> None:
+    answer = await forge.anonymous.request(route.method, path_of(route, {}), json={})
+    assert answer.status in (400, 401, 403), answer
 
 
 @_table(SECURED)

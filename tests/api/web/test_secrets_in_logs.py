@@ -1,0 +1,58 @@
+"""No secret that a client sends reaches the log."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from common import logs
+from tests.support.forge import Forge
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """The log as the process writes it, for the length of a test."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    logs.configure("json")
+    structlog.configure(cache_logger_on_first_use=False)
+    written = io.StringIO()
+    for handler in root.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(written)
+    aiohttp_access = logging.getLogger("aiohttp.access")
+    aiohttp_access.disabled = True  # the process has none
+    yield written
+    aiohttp_access.disabled = False
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+async def test_tokens_and_passwords_are_in_no_log_line(
+    forge: Forge, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = await forge.user("alice")
+    token, strange = alice.token, "a-token-of-another-kind-0123456789"
+    plain = forge.anonymous
+    sent = [
+        await plain.get("/user", headers={"PRIVATE-TOKEN": token}),
+        await plain.get("/user", headers={"Authorization": f"Bearer {token}"}),
+        await plain.get(f"/user?private_token={token}&a=b"),
+        await plain.get(f"/user?private_token={strange}"),
+        await plain.get(f"/user?a=1&job_token={strange}&b=2"),
+        await plain.post("/projects", {"private_token": token, "name": ""}),
+        await plain.post("/projects", data=f"private_token={strange}"),
+        await plain.get(f"/nothing?access_token={strange}"),
+        await plain.get(f"/projects/{token}", headers={"PRIVATE-TOKEN": token}),
+        await forge.root.post("/users", {"password": strange, "email": "x"}),
+    ]
+    monkeypatch.setattr("api_server.platform.version.json_value", lambda *_: 1 / 0)
+    sent.append(await plain.get(f"/version?private_token={token}"))
+    lines = log.getvalue()
+    assert lines.count('"event": "request"') >= len(sent)
+    assert "ZeroDivisionError" in lines
+    assert token not in lines
+    assert strange not in lines
