@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.areas.status_checks import delivery_queries
+from api_server.areas.status_checks import delivery_queries, services
 from api_server.areas.status_checks.handlers import ONE, STATUS_CHECKS, find_service
 from api_server.platform.projects.access import find_project
 from api_server.web import context
@@ -71,5 +71,6 @@ async def redeliver(request: web.Request) -> web.Response:
             transaction, check.id, wanted.delivery_id, context.now(request)
         ):
             raise record_not_found()
+        await services.record_redelivery(request, transaction, found, check, wanted.delivery_id)
         shown = await delivery_queries.show(transaction, check.id, wanted.delivery_id)
     return json_text(str(shown), status=202)

@@ -13,7 +13,7 @@ from api_server.web.answers import json_text, no_content
 from api_server.web.errors import ApiError, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Unset, parse
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes
 from api_server.web.tiers import Feature
 
 routes = Routes()
@@ -104,7 +104,7 @@ async def update_service(request: web.Request) -> web.Response:
             raise record_not_found()
         await services.update(request, transaction, found, before, _changed(request, before, wanted, blocked))
         if wanted.paused is False and before.paused_at is not None:
-            await services.resume(transaction, before.id, caller(request).user_id)
+            await services.resume_by_hand(request, transaction, found, before)
         shown = await queries.show_service(transaction, before.id)
     return json_text(shown)
 

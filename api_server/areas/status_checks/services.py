@@ -102,7 +102,7 @@ async def update(
     for message in _scope_messages(wanted.name, scope, branches):
         await _record(request, transaction, project, "update_status_check", before.id, wanted.name, message)
     if wanted.external_url != before.external_url and before.paused_at is not None:
-        await resume(transaction, before.id, caller(request).user_id)
+        await resume_by_hand(request, transaction, project, before)
 
 
 async def delete(request: web.Request, transaction: Transaction, project: Project, before: Row) -> None:
@@ -110,6 +110,31 @@ async def delete(request: web.Request, transaction: Transaction, project: Projec
     await queries.delete_service(transaction, before.id)
     message = f"Removed {before.name} status check"
     await _record(request, transaction, project, "delete_status_check", before.id, before.name, message)
+
+
+async def resume_by_hand(
+    request: web.Request, transaction: Transaction, project: Project, check: Row
+) -> None:
+    """What `resume` does, for a caller."""
+    await resume(transaction, check.id, caller(request).user_id)
+    message = f"Resumed {check.name} status check"
+    await _record(request, transaction, project, "update_status_check", check.id, check.name, message)
+
+
+async def record_redelivery(
+    request: web.Request, transaction: Transaction, project: Project, check: Row, delivery_id: int
+) -> None:
+    await audit_trail.record(
+        transaction,
+        "status_check_delivery_redelivered",
+        author=author(request),
+        entity=project.entity,
+        target_type="ExternalStatusCheck",
+        target_id=check.id,
+        target_details=check.name,
+        message=f"Redelivered to {check.name} status check",
+        delivery_id=delivery_id,
+    )
 
 
 async def resume(transaction: Transaction, check_id: int, user_id: int | None) -> None:

@@ -5,6 +5,7 @@ import hmac
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
@@ -495,6 +496,10 @@ async def test_a_resumed_check_is_sent_the_state_of_all_open_merge_requests(
     if how == "flag":
         answered = await lab.alice.api.put(one, {"paused": False})
         assert (answered.status, answered.body) == (200, check)
+        told = await lab.forge.database.value(
+            "SELECT details FROM audit_events WHERE event_type = 'update_status_check'"
+        )
+        assert orjson.loads(told)["custom_message"] == "Resumed QA status check"
     elif how == "url":
         moved = {"external_url": f"{receiver.url}/2"}
         assert (await lab.alice.api.put(one, moved)).body == check | moved
@@ -559,6 +564,12 @@ async def test_redelivery_sends_the_same_message_and_starts_the_schedule_again(
     shown = (await lab.alice.api.get(url)).body
     assert [attempt["response_status"] for attempt in shown["attempts"]] == [204, 500, 204]
     assert shown["status"] == "delivered"
+    event = await lab.forge.database.row(
+        "SELECT author_id, target_id, details FROM audit_events "
+        "WHERE event_type = 'status_check_delivery_redelivered'"
+    )
+    assert (event.author_id, event.target_id) == (lab.alice.id, check["id"])
+    assert orjson.loads(event.details)["delivery_id"] == str(delivery["id"])
     missing = await lab.alice.api.post(f"{lab.checks}/{check['id']}/deliveries/999999/redeliver")
     assert missing.status == 404
 
