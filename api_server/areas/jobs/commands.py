@@ -10,7 +10,6 @@ import click
 from api_server.areas.jobs.removal import remove_before
 from api_server.settings import Settings
 from api_server.state import database
-from api_server.state.objects import open_objects
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 #: Seconds; finding old jobs among millions may take a while.
@@ -32,7 +31,8 @@ def jobs() -> None:
 def remove_data(load: Callable[[], Settings], before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
     """Removes the logs and artifacts of jobs that finished before a day; the jobs stay.
 
-    May be stopped at any moment and started again: it goes on where it was.
+    The API forgets them at once; their bytes are deleted by the server's background work. May be stopped at any
+    moment and started again: it goes on where it was.
     """
     if not dry_run and not yes:
         click.confirm(
@@ -45,11 +45,10 @@ def remove_data(load: Callable[[], Settings], before: datetime.datetime, *, dry_
 
 async def _remove(settings: Settings, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:
     found = size = 0
-    objects = open_objects(settings.object_store_url, settings.data_dir)
     async with database.connect(
         settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
     ) as connected:
-        async for removed in remove_before(connected, objects, moment, dry_run=dry_run):
+        async for removed in remove_before(connected, moment, dry_run=dry_run):
             found += removed.jobs
             size += removed.bytes
             if sys.stderr.isatty():

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import attrs
 
-from api_server.state.database import Database, Row, Statement, Transaction
-from api_server.state.objects import Objects
+from api_server.platform.pipelines.data import delete_job_data
+from api_server.state.database import Database, Row, Statement
 
 #: Jobs whose data is removed in one transaction.
 BATCH = 100
@@ -20,54 +20,39 @@ OLD_JOBS = Statement("""
     ORDER BY jobs.id LIMIT %(most)s::integer
 """)
 
-DATA_OF = Statement("""
-    SELECT
-        (SELECT count(*) FROM unnest(%(ids)s::bigint[])) AS jobs,
-        (SELECT coalesce(sum(job_artifacts.size), 0) FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s))
-            + (SELECT coalesce(sum(job_traces.size), 0) FROM job_traces WHERE job_traces.job_id = ANY (%(ids)s)) AS bytes,
-        ARRAY(
-            SELECT job_artifacts.object_key FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s)
-            UNION ALL
-            SELECT job_traces.object_key FROM job_traces
-            WHERE job_traces.job_id = ANY (%(ids)s) AND job_traces.object_key IS NOT NULL) AS object_keys
+SIZE_OF_DATA = Statement("""
+    SELECT coalesce(sum(data.size), 0) FROM (
+        SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s::bigint[])
+        UNION ALL
+        SELECT job_traces.size FROM job_traces WHERE job_traces.job_id = ANY (%(ids)s::bigint[])) data
 """)
-
-DELETE_DATA = """
-    WITH artifacts AS (
-        DELETE FROM job_artifacts WHERE job_id = ANY (%(ids)s)
-    ), logs AS (
-        DELETE FROM job_traces WHERE job_id = ANY (%(ids)s)
-    )
-    UPDATE jobs SET artifacts_expire_at = NULL WHERE id = ANY (%(ids)s) AND artifacts_expire_at IS NOT NULL
-"""
 
 
 @attrs.frozen
 class Removed:
-    """What a batch of jobs had: how many jobs, and bytes in all."""
+    """What a batch had: how many jobs, and bytes in all."""
 
     jobs: int
     bytes: int
 
 
 async def remove_before(
-    database: Database, objects: Objects, moment: datetime.datetime, *, dry_run: bool
+    database: Database, moment: datetime.datetime, *, dry_run: bool
 ) -> AsyncIterator[Removed]:
     """Batch after batch of the jobs that finished before `moment`, removed when it is yielded.
 
-    Bytes go before the rows that know where they are. So it may be stopped anywhere, and a further run finds what is
-    left; until then a row whose bytes are gone is as good as expired.
+    Each batch is one transaction, so it may be stopped anywhere, and a further run finds what is left.
     """
     after = 0
-    while ids := [row.id for row in await database.rows(OLD_JOBS, after=after, before=moment, most=BATCH)]:
+    while rows := await _old_jobs(database, after, moment):
+        ids = [row.id for row in rows]
         after = ids[-1]
-        found: Row = await database.row(DATA_OF, ids=ids)
+        size = int(await database.value(SIZE_OF_DATA, ids=ids))
         if not dry_run:
-            await objects.delete(found.object_keys)
             async with database.transaction() as transaction:
-                await _delete_rows(transaction, ids)
-        yield Removed(found.jobs, int(found.bytes))
+                await delete_job_data(transaction, *ids)
+        yield Removed(len(ids), size)
 
 
-async def _delete_rows(transaction: Transaction, ids: list[int]) -> None:
-    await transaction.row(DELETE_DATA, ids=ids)
+async def _old_jobs(database: Database, after: int, moment: datetime.datetime) -> list[Row]:
+    return await database.rows(OLD_JOBS, after=after, before=moment, most=BATCH)

@@ -149,8 +149,7 @@ async def _registration_token(request: web.Request, **owner: int) -> web.Respons
 async def _note_contact(request: web.Request, runner: Row, system_id: str | None) -> None:
     info = (await merged(request)).get("info")
     told: dict[str, Any] = info if isinstance(info, dict) else {}
-    async with context.database(request).transaction() as transaction:
-        await queries.note_contact(transaction, runner.id, **machine(request, system_id, told))
+    await queries.note_contact(context.database(request), runner.id, **machine(request, system_id, told))
 
 
 def _identity(runner_id: int, token: str | None) -> dict[str, Any]:

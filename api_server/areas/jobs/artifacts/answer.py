@@ -37,10 +37,16 @@ async def send_artifact(request: web.Request, artifact: Row) -> web.StreamRespon
             hdrs.ETAG: etag,
         }
     )
+    chunks = request.config_dict[OBJECTS].read(artifact.object_key, part.start, part.end)
+    try:
+        first = await anext(chunks, b"")
+    except FileNotFoundError:  # deleted since the row was read
+        raise not_found("Artifacts") from None
     response = web.StreamResponse(status=part.status, headers=headers)
     await response.prepare(request)
     if request.method != "HEAD":
-        async for chunk in request.config_dict[OBJECTS].read(artifact.object_key, part.start, part.end):
+        await response.write(first)
+        async for chunk in chunks:
             await response.write(chunk)
     await response.write_eof()
     return response
