@@ -5,6 +5,7 @@ import psycopg2
 import typed_settings
 
 from api_server.areas.audit.commands import audit
+from api_server.areas.jobs.commands import jobs
 from api_server.settings import Settings
 from common import logs
 from common.settings import loaders
@@ -30,6 +31,7 @@ def _settings() -> Settings:
 
 
 commands.add_command(audit)
+commands.add_command(jobs)
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ DELETE_ROWS = """
         DELETE FROM job_traces WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), reports AS (
         DELETE FROM job_report_variables WHERE job_id = ANY (%(ids)s)
+    ), jobs AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id = ANY (%(ids)s) AND artifacts_expire_at IS NOT NULL
     )
     SELECT object_key FROM artifacts UNION SELECT object_key FROM logs WHERE object_key IS NOT NULL
 """

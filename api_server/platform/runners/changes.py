@@ -1,5 +1,6 @@
 """What making, changing and removing a runner means, each in the caller's transaction."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
@@ -7,7 +8,7 @@ import attrs
 from api_server.platform.runners import queries
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
-from api_server.state.database import Transaction
+from api_server.state.database import Row, Transaction
 from api_server.state.secrets import RUNNER_TOKEN, digest, new_token
 from api_server.web.errors import invalid
 
@@ -42,7 +43,7 @@ class NewRunner:
         return "group_type" if self.namespace_id is not None else "instance_type"
 
 
-async def create(transaction: Transaction, new: NewRunner) -> tuple[int, str]:
+async def create(transaction: Transaction, new: NewRunner, author: Author) -> tuple[int, str]:
     """The new runner's id and its token, whose text is stored nowhere. Raises 400 for settings that do not agree."""
     refuse_contradictions(new.tag_list, new.maximum_timeout, run_untagged=new.run_untagged)
     token = new_token(RUNNER_TOKEN)
@@ -50,13 +51,15 @@ async def create(transaction: Transaction, new: NewRunner) -> tuple[int, str]:
     runner_id = await queries.create_runner(
         transaction, runner_type=new.runner_type, token_digest=digest(token), **values
     )
+    await record(transaction, "runner_registered", author, runner_id, runner_type=new.runner_type)
     return runner_id, token
 
 
-async def reset_token(transaction: Transaction, runner_id: int) -> str:
+async def reset_token(transaction: Transaction, runner_id: int, author: Author) -> str:
     """A new token in the place of the old one."""
     token = new_token(RUNNER_TOKEN)
     await queries.set_token(transaction, runner_id, digest(token))
+    await record(transaction, "runner_token_reset", author, runner_id)
     return token
 
 
@@ -87,21 +90,25 @@ def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagge
         raise invalid(problems)
 
 
-async def delete(transaction: Transaction, runner_id: int, author: Author) -> None:
+async def delete(transaction: Transaction, runner: Row, author: Author) -> None:
     """Removes the runner; jobs it has in its hands go on until they time out."""
-    await record(transaction, "ci_runner_unregistered", author, runner_id)
-    await queries.delete_runner(transaction, runner_id)
+    await record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
+    await queries.delete_runner(transaction, runner.id)
 
 
 _MESSAGES = {
-    "ci_runner_created": "Created runner",
-    "ci_runner_unregistered": "Removed runner",
-    "ci_runner_token_reset": "Replaced the runner's token",
-    "set_runner_associated_projects": "Changed the runner's projects",
+    "runner_registered": "Added runner",
+    "runner_unregistered": "Removed runner",
+    "runner_updated": "Changed the runner",
+    "runner_token_reset": "Replaced the runner's token",
+    "runner_assigned_to_project": "Gave the runner a further project",
+    "runner_unassigned_from_project": "Took a project from the runner",
 }
 
 
-async def record(transaction: Transaction, event_type: str, author: Author, runner_id: int) -> None:
+async def record(
+    transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
+) -> None:
     """An audit event about a runner, belonging to the group or (first) project that it serves, or to the instance."""
     owner = await queries.owner_of_runner(transaction, runner_id)
     await audit_trail.record(
@@ -113,4 +120,21 @@ async def record(transaction: Transaction, event_type: str, author: Author, runn
         target_id=runner_id,
         target_details=f"#{runner_id}",
         message=_MESSAGES[event_type],
+        **details,
     )
+
+
+async def record_change(
+    transaction: Transaction, author: Author, before: Row, after: Row, settings: Iterable[str]
+) -> None:
+    """An audit event for each of these columns whose value is another one now."""
+    for name in settings:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            await record(
+                transaction,
+                "runner_updated",
+                author,
+                before.id,
+                **{"change": name, "from": str(old), "to": str(new)},
+            )

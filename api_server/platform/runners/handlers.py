@@ -155,8 +155,15 @@ async def update_runner(request: web.Request) -> web.Response:
         changes.refuse_contradictions(
             changed.tag_list, changed.maximum_timeout, run_untagged=changed.run_untagged
         )
+        await changes.record_change(transaction, author(request), runner, changed, _SETTINGS)
         shown = await queries.show_runner(transaction, runner.id)
     return json_text(shown)
+
+
+_SETTINGS = (
+    "description", "active", "locked", "run_untagged", "tag_list", "access_level", "maximum_timeout",
+    "maintenance_note",
+)  # fmt: skip
 
 
 @routes.delete("/runners/{id}", access=SIGNED_IN)
@@ -164,7 +171,7 @@ async def delete_runner(request: web.Request) -> web.Response:
     wanted = await parse(request, RunnerId)
     runner = await find_runner(request, wanted.id, to_change=True)
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, runner.id, author(request))
+        await changes.delete(transaction, runner, author(request))
     return no_content()
 
 
@@ -174,8 +181,7 @@ async def reset_token(request: web.Request) -> web.Response:
     wanted = await parse(request, RunnerId)
     runner = await find_runner(request, wanted.id, to_change=True)
     async with context.database(request).transaction() as transaction:
-        token = await changes.reset_token(transaction, runner.id)
-        await changes.record(transaction, "ci_runner_token_reset", author(request), runner.id)
+        token = await changes.reset_token(transaction, runner.id, author(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
@@ -190,7 +196,9 @@ async def assign_runner(request: web.Request) -> web.Response:
     try:
         async with context.database(request).transaction() as transaction:
             await queries.assign(transaction, runner.id, found.id)
-            await changes.record(transaction, "set_runner_associated_projects", author(request), runner.id)
+            await changes.record(
+                transaction, "runner_assigned_to_project", author(request), runner.id, project_id=found.id
+            )
             shown = await queries.show_runner(transaction, runner.id)
     except Conflict:
         raise invalid({"project_id": ["has already been taken"]}) from None
@@ -208,7 +216,13 @@ async def unassign_runner(request: web.Request) -> web.Response:
     async with database.transaction() as transaction:
         if not await queries.unassign(transaction, wanted.runner_id, found.id):
             raise forbidden("Only one project associated with the runner. Please remove the runner instead")
-        await changes.record(transaction, "set_runner_associated_projects", author(request), wanted.runner_id)
+        await changes.record(
+            transaction,
+            "runner_unassigned_from_project",
+            author(request),
+            wanted.runner_id,
+            project_id=found.id,
+        )
     return no_content()
 
 
@@ -255,8 +269,8 @@ async def create_runner(request: web.Request) -> web.Response:
                 maximum_timeout=wanted.maximum_timeout,
                 creator_id=caller(request).user_id,
             ),
+            author(request),
         )
-        await changes.record(transaction, "ci_runner_created", author(request), runner_id)
     return json_value({"id": runner_id, "token": token, "token_expires_at": None}, status=201)
 
 

@@ -59,7 +59,8 @@ class HandOut:
         async with self.database.transaction() as transaction:
             if _shows_secrets(told["variables"]):
                 await choosing.mark_debug_trace(transaction, job.id)
-            await changes.refresh(transaction, job.pipeline_id)
+            if handed_out.pipeline.status != "running":  # it would be so again, after a look at all its jobs
+                await changes.refresh(transaction, job.pipeline_id)
         return told
 
     async def _gathered(self, job: Row, runner: Row, token: str) -> HandedOut:

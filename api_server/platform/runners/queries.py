@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Database, Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
 _ENTITIES = read_sql(__package__)
@@ -226,22 +226,26 @@ NOTE_CONTACT = Statement(f"""
         version = excluded.version, revision = excluded.revision, platform = excluded.platform,
         architecture = excluded.architecture, executor = excluded.executor, ip_address = excluded.ip_address,
         contacted_at = excluded.contacted_at
-    WHERE known.contacted_at < now() - interval '{CONTACT_EVERY} seconds'
-        OR (known.version, known.revision, known.platform, known.architecture, known.executor, known.ip_address)
-            IS DISTINCT FROM (excluded.version, excluded.revision, excluded.platform, excluded.architecture,
-                excluded.executor, excluded.ip_address)
+    RETURNING id
 """)
 
-MANAGER_ID = Statement("""
-    SELECT runner_managers.id FROM runner_managers
-    WHERE runner_managers.runner_id = %(runner_id)s AND runner_managers.system_id = %(system_id)s
+NOTED_MANAGER = Statement(f"""
+    SELECT known.id FROM runner_managers known
+    WHERE known.runner_id = %(runner_id)s AND known.system_id = %(system_id)s
+        AND known.contacted_at > now() - interval '{CONTACT_EVERY} seconds'
+        AND (known.version, known.revision, known.platform, known.architecture, known.executor, known.ip_address)
+            IS NOT DISTINCT FROM (%(version)s::text, %(revision)s::text, %(platform)s::text, %(architecture)s::text,
+                %(executor)s::text, %(ip_address)s::text)
 """)
 
 
-async def note_contact(transaction: Transaction, runner_id: int, **machine: Any) -> int:
+async def note_contact(database: Database, runner_id: int, **machine: Any) -> int:
     """The runner has been heard of: the id of the machine it was, known by `system_id`."""
-    await transaction.row(NOTE_CONTACT, runner_id=runner_id, **machine)
-    return int(await transaction.value(MANAGER_ID, runner_id=runner_id, system_id=machine["system_id"]))
+    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **machine)
+    if noted is None:
+        async with database.transaction() as transaction:
+            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **machine)
+    return int(noted)
 
 
 SET_REGISTRATION_TOKEN = """

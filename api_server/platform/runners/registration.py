@@ -78,8 +78,8 @@ async def register_runner(request: web.Request) -> web.Response:
                 maximum_timeout=wanted.maximum_timeout,
                 maintenance_note=wanted.maintenance_note,
             ),
+            _itself(request),
         )
-        await changes.record(transaction, "ci_runner_created", _itself(request), runner_id)
     return json_value(_identity(runner_id, token), status=201)
 
 
@@ -97,7 +97,7 @@ async def unregister_runner(request: web.Request) -> web.Response:
     wanted = await parse(request, RunnerToken)
     runner = await runner_of_token(request, wanted.token)
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, runner.id, _itself(request))
+        await changes.delete(transaction, runner, _itself(request))
     return no_content()
 
 
@@ -118,8 +118,7 @@ async def reset_own_token(request: web.Request) -> web.Response:
     wanted = await parse(request, RunnerToken)
     runner = await runner_of_token(request, wanted.token)
     async with context.database(request).transaction() as transaction:
-        token = await changes.reset_token(transaction, runner.id)
-        await changes.record(transaction, "ci_runner_token_reset", _itself(request), runner.id)
+        token = await changes.reset_token(transaction, runner.id, _itself(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
@@ -150,8 +149,7 @@ async def _registration_token(request: web.Request, **owner: int) -> web.Respons
 async def _note_contact(request: web.Request, runner: Row, system_id: str | None) -> None:
     info = (await merged(request)).get("info")
     told: dict[str, Any] = info if isinstance(info, dict) else {}
-    async with context.database(request).transaction() as transaction:
-        await queries.note_contact(transaction, runner.id, **machine(request, system_id, told))
+    await queries.note_contact(context.database(request), runner.id, **machine(request, system_id, told))
 
 
 def _identity(runner_id: int, token: str | None) -> dict[str, Any]:

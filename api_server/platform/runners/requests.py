@@ -40,10 +40,9 @@ async def request_job(request: web.Request) -> web.Response:
     runner = await runner_of_token(request, wanted.token)
     info = (await merged(request)).get("info")
     told: dict[str, Any] = info if isinstance(info, dict) else {}
-    async with context.database(request).transaction() as transaction:
-        manager_id = await queries.note_contact(
-            transaction, runner.id, **machine(request, wanted.system_id, told)
-        )
+    manager_id = await queries.note_contact(
+        context.database(request), runner.id, **machine(request, wanted.system_id, told)
+    )
     waits = context.settings(request).runner_poll_timeout if wanted.last_update else 0
     features = told.get("features")
     graceful = isinstance(features, dict) and features.get("cancel_gracefully") is True

@@ -167,6 +167,9 @@ async def test_people_download_the_archive_and_files_of_it(
     assert await read(forge, f"{url}/out%2Fempty", **token) == (200, b"")
     for missing in ("out", "out/", "nothing", "../out/empty"):
         assert (await read(forge, f"{url}/{missing}", **token))[0] == 404
+    for path in ("", "/out/a_b_txt"):
+        tag = (await project.api.request("HEAD", url + path)).headers["ETag"]
+        assert (await project.api.get(url + path, headers={"If-None-Match": tag})).status == 304
     stranger = await forge.user()
     assert (await stranger.api.get(url)).status == 404
     assert (await forge.anonymous.get(url)).status == 401

@@ -1,16 +1,19 @@
 """An artifact, or one file of an archive, as an answer."""
 
 import asyncio
+import hashlib
 import mimetypes
 import zipfile
 from typing import IO
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
 
 from api_server.platform.keys import OBJECTS
 from api_server.state.database import Row
 from api_server.state.objects import Objects
+from api_server.web.conditional import matches
 from api_server.web.errors import not_found
 from api_server.web.ranges import wanted_part
 
@@ -18,7 +21,7 @@ from api_server.web.ranges import wanted_part
 _SAFETY = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
-    "Cache-Control": "private, no-store",
+    "Cache-Control": "private, no-cache",
 }
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 _CHUNK = 256 * 1024
@@ -26,7 +29,10 @@ _CHUNK = 256 * 1024
 
 async def send_artifact(request: web.Request, artifact: Row) -> web.StreamResponse:
     """The whole file, or the part of it that `Range` asks for."""
-    etag = f'"{bytes(artifact.sha256).hex()}"'
+    tag = ETag(bytes(artifact.sha256).hex())
+    if matches(request, tag):
+        return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
+    etag = f'"{tag.value}"'
     part = wanted_part(request, artifact.size, etag)
     headers = (
         _SAFETY
@@ -37,10 +43,16 @@ async def send_artifact(request: web.Request, artifact: Row) -> web.StreamRespon
             hdrs.ETAG: etag,
         }
     )
+    chunks = request.config_dict[OBJECTS].read(artifact.object_key, part.start, part.end)
+    try:
+        first = await anext(chunks, b"")
+    except FileNotFoundError:  # deleted since the row was read
+        raise not_found("Artifacts") from None
     response = web.StreamResponse(status=part.status, headers=headers)
     await response.prepare(request)
     if request.method != "HEAD":
-        async for chunk in request.config_dict[OBJECTS].read(artifact.object_key, part.start, part.end):
+        await response.write(first)
+        async for chunk in chunks:
             await response.write(chunk)
     await response.write_eof()
     return response
@@ -52,12 +64,16 @@ async def send_member(request: web.Request, artifact: Row, path: str) -> web.Str
     if member is None:
         raise not_found("File")
     file, size = member
+    tag = ETag(hashlib.sha256(bytes(artifact.sha256) + path.encode()).hexdigest())
     try:
+        if matches(request, tag):
+            return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
         name = path.rpartition("/")[2]
         headers = _SAFETY | {
             hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: _attachment(name),
             hdrs.CONTENT_LENGTH: str(size),
+            hdrs.ETAG: f'"{tag.value}"',
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)

@@ -10,10 +10,12 @@ from api_server.areas.jobs.parameters import OneJob
 from api_server.areas.jobs.queries import show_job
 from api_server.platform.pipelines.access import archived_before, check_not_archived, find_readable_project
 from api_server.platform.pipelines.data import delete_objects
+from api_server.state import audit_trail
 from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.access import Role, project
 from api_server.web.answers import json_text, no_content
+from api_server.web.authorship import author
 from api_server.web.errors import not_found, record_not_found
 from api_server.web.params import parse
 from api_server.web.routes import Routes
@@ -84,7 +86,19 @@ async def delete(request: web.Request) -> web.Response:
     found = await find_readable_project(request, wanted.id)
     job = await find_changeable_job(request, found, wanted.job_id)
     async with context.database(request).transaction() as transaction:
-        await delete_objects(transaction, await queries.delete_artifacts(transaction, job.id))
+        keys = await queries.delete_artifacts(transaction, job.id)
+        await delete_objects(transaction, keys)
+        await audit_trail.record(
+            transaction,
+            "job_artifacts_deleted",
+            author=author(request),
+            entity=found.entity,
+            target_type="Job",
+            target_id=job.id,
+            target_details=job.name,
+            message=f"Deleted the artifacts of job {job.id}",
+            artifacts=len(keys),
+        )
     return no_content()
 
 

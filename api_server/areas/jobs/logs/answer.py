@@ -1,6 +1,7 @@
 """A job's log as an answer, or the part of it that was asked for (endpoint 7, decision D4)."""
 
 from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
 
 from api_server.areas.jobs.access import find_job
 from api_server.areas.jobs.logs import queries
@@ -9,6 +10,7 @@ from api_server.areas.jobs.parameters import OneJob
 from api_server.platform.pipelines.access import find_readable_project
 from api_server.web import context
 from api_server.web.access import Role, project
+from api_server.web.conditional import matches
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.params import parse
 from api_server.web.ranges import wanted_part
@@ -36,11 +38,16 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         raise ApiError(404, {"message": "404 Not Found"})
     if not log.closed:
         await queries.note_watched(context.database(request), job_id)
-    part = wanted_part(request, log.size - log.held_size)
+    size = log.size - log.held_size
+    etag = ETag(f"{job_id}-{size}-{log.checksum:08x}")
+    if matches(request, etag):
+        return web.Response(status=304, headers={hdrs.ETAG: f'"{etag.value}"'})
+    part = wanted_part(request, size, f'"{etag.value}"')
     headers = part.headers | {
+        hdrs.ETAG: f'"{etag.value}"',
         hdrs.CONTENT_TYPE: "text/plain; charset=utf-8",
         hdrs.CONTENT_DISPOSITION: f'infile; filename="{job_id}.log"',
-        hdrs.CACHE_CONTROL: "no-store",
+        hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
     response = web.StreamResponse(status=part.status, headers=headers)

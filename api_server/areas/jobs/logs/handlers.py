@@ -34,21 +34,21 @@ async def append_log(request: web.Request) -> web.Response:
     wanted = parse_query(request, AppendLog)
     job = await running_job(request, wanted.id, wanted.token)
     start = _start(request)
-    logs = logs_of(request.config_dict)
-    size = await logs.size(job.id)
-    if start < size == start + (request.content_length or 0):
-        return _accepted(job, size)  # this has come before, and the answer was lost
+    if start < job.size == start + (request.content_length or 0):
+        return _accepted(job, job.size)  # this has come before, and the answer was lost
+    if start != job.size:
+        raise _not_there(job, job.size)
     token = request.headers.get("JOB-TOKEN") or wanted.token or ""
+    logs = logs_of(request.config_dict)
+    end = logs.end(job)
     async for piece in _pieces(request):
-        if start + len(piece) > context.settings(request).log_limit:
+        if end.size + len(piece) > context.settings(request).log_limit:
             raise await _too_long(request, job)
-        appended = await logs.append(job.id, start, piece, (token.encode(),))
+        appended = await logs.append(job.id, end, piece, (token.encode(),))
         if appended is None:
             raise _not_there(job, await logs.size(job.id))
-        start = appended
-    if start != await logs.size(job.id):
-        raise _not_there(job, await logs.size(job.id))
-    return _accepted(job, start)
+        end = appended
+    return _accepted(job, end.size)
 
 
 def _start(request: web.Request) -> int:

@@ -1,5 +1,6 @@
 """Adding to a log and reading it, wherever its bytes are."""
 
+import contextlib
 import zlib
 from collections.abc import AsyncIterator
 
@@ -20,6 +21,15 @@ _WINDOW = 2**18
 
 
 @attrs.frozen
+class End:
+    """What an append has to know of the log before it: its size, its CRC-32, and what is held back of it."""
+
+    size: int
+    checksum: int
+    held: bytes
+
+
+@attrs.frozen
 class Logs:
     """The logs of all jobs."""
 
@@ -27,28 +37,28 @@ class Logs:
     objects: Objects
     vault: Vault
 
-    async def append(self, job_id: int, start: int, text: bytes, secrets: tuple[bytes, ...]) -> int | None:
-        """Adds `text` at offset `start`: the log's new size, durable, or None where the log's size is not `start` or
-        its job does not run any more."""
-        log = await queries.find_log(self.database, job_id)
-        size, checksum = (log.size, log.checksum) if log is not None else (0, 0)
-        if size != start or (log is not None and log.closed):
-            return None
-        before = self.held(log)
-        stored, held = mask(before + text, secrets)
+    def end(self, log: Row) -> End:
+        """Of a row that has size, checksum and held (encrypted)."""
+        return End(log.size, log.checksum, self.held(log))
+
+    async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
+        """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
+        does not run."""
+        stored, held = mask(end.held + text, secrets)
+        after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
         async with self.database.transaction() as transaction:
             added = await queries.append(
                 transaction,
                 job_id,
-                size=size,
+                size=end.size,
                 received=len(text),
-                start=size - len(before),
+                start=end.size - len(end.held),
                 text=stored,
-                checksum=zlib.crc32(text, checksum),
+                checksum=after.checksum,
                 held=self.vault.encrypt(held.decode("latin-1")) if held else None,
                 held_size=len(held),
             )
-        return size + len(text) if added else None
+        return after if added else None
 
     async def size(self, job_id: int) -> int:
         """Bytes received; 0 without a log."""
@@ -69,12 +79,13 @@ class Logs:
         if position < end:  # they were moved, before this began or meanwhile
             log = await queries.find_log(self.database, job_id)
             if log is not None and log.object_key is not None:
-                async for piece in self.objects.read(log.object_key, position, end):
-                    yield piece
+                with contextlib.suppress(FileNotFoundError):
+                    async for piece in self.objects.read(log.object_key, position, end):
+                        yield piece
 
-    def held(self, log: Row | None) -> bytes:
+    def held(self, log: Row) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""
-        if log is None or log.held is None:
+        if log.held is None:
             return b""
         return self.vault.decrypt(log.held).encode("latin-1")
 
