@@ -156,6 +156,11 @@ EVENT_TYPES: dict[str, EventType] = dict(
             runner_unassigned_from_project=("project_id",),
         ),
         *_types(
+            ("Project", "Group", _INSTANCE),
+            "RunnerRegistrationToken",
+            runner_registration_token_reset=(),
+        ),
+        *_types(
             "Project",
             "Clusters::Agent",
             cluster_agent_created=("add",),

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import attrs
 
-from api_server.app import API
+from api_server.api import ROUTES as API
 from api_server.web.params import CommaList, Unset
 from api_server.web.routes import Route
 
