@@ -112,6 +112,15 @@ async def test_users_and_tokens(new_forge: Any) -> None:
         }
         user = (await walk.step("POST /users", "user_created", json=account))["id"]
         await walk.step("PUT /users/{id}", "user_updated", json={"name": "Caroline"}, id=user)
+        await walk.step(
+            "PUT /users/{id}",
+            "user_email_address_updated",
+            "user_password_updated",
+            "user_admin_status_updated",
+            json={"email": "new@example.org", "password": "even longer", "admin": True},
+            id=user,
+        )
+        await walk.step("PUT /users/{id}", json={"email": "new@example.org"}, id=user)
         await walk.step("POST /users/{id}/block", "user_blocked", id=user)
         await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
         created, revoked = "personal_access_token_created", "personal_access_token_revoked"
