@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import attrs
 
-from api_server import api
+from api_server.api import ROUTES as API
 from api_server.web.params import CommaList, Unset
 from api_server.web.routes import Route
 
-ROUTES: list[Route] = [route for routes in api.ROUTES for route in routes.routes]
+ROUTES: list[Route] = [route for routes in API for route in routes.routes]
 _PARSES = re.compile(r"\bparse(?:_query)?\(request, (\w+)\)")
 _CALLS = re.compile(r"\b(_\w+)\(")
 

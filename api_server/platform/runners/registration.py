@@ -10,12 +10,14 @@ from api_server.platform.projects.access import find_project
 from api_server.platform.runners import changes, queries
 from api_server.platform.runners.access import machine, runner_of_token
 from api_server.platform.runners.changes import AccessLevel, NewRunner
-from api_server.state.audit_trail import Author
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.database import Row
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, ANYONE, Role, group, project
 from api_server.web.answers import json_value, no_content
+from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.params import CommaList, merged, parse
 from api_server.web.routes import Routes
@@ -125,24 +127,36 @@ async def reset_own_token(request: web.Request) -> web.Response:
 @routes.post("/runners/reset_registration_token", access=ADMINISTRATOR)
 async def reset_registration_token(request: web.Request) -> web.Response:
     """The token with which runners of the instance register; it is shown here only."""
-    return await _registration_token(request)
+    return await _registration_token(request, INSTANCE)
 
 
 @routes.post("/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER))
 async def reset_group_registration_token(request: web.Request) -> web.Response:
     wanted = await parse(request, OwnerId)
-    return await _registration_token(request, namespace_id=(await find_group(request, wanted.id)).id)
+    found = await find_group(request, wanted.id)
+    return await _registration_token(request, found.entity, namespace_id=found.id)
 
 
 @routes.post("/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER))
 async def reset_project_registration_token(request: web.Request) -> web.Response:
     wanted = await parse(request, OwnerId)
-    return await _registration_token(request, project_id=(await find_project(request, wanted.id)).id)
+    found = await find_project(request, wanted.id)
+    return await _registration_token(request, found.entity, project_id=found.id)
 
 
-async def _registration_token(request: web.Request, **owner: int) -> web.Response:
+async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
     async with context.database(request).transaction() as transaction:
         token = await changes.reset_registration_token(transaction, **owner)
+        await audit_trail.record(
+            transaction,
+            "runner_registration_token_reset",
+            author=author(request),
+            entity=entity,
+            target_type="RunnerRegistrationToken",
+            target_id=None,
+            target_details=entity.path,
+            message="Replaced the registration token of runners",
+        )
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 

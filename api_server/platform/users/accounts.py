@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -15,6 +17,7 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, conflict, invalid, not_found
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
+_WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
 _TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
 
 
@@ -59,7 +62,7 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
     return user_id
 
 
-async def update(transaction: Transaction, user_id: int, author: Author, **values: str | None) -> None:
+async def update(transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
     before = await _found(transaction, user_id)
     if problems := _problems(username=values["username"], email=values["email"]):
@@ -70,9 +73,25 @@ async def update(transaction: Transaction, user_id: int, author: Author, **value
             await paths.rename_user_namespace(transaction, user_id, values["username"])
     except Conflict as taken:
         raise _conflict(taken) from None
-    changed = sorted(name for name, value in values.items() if value is not None)
-    message = f"Changed {', '.join(name.removesuffix('_hash') for name in changed) or 'nothing'}"
-    await _record(transaction, "user_updated", author, user_id, before.username, message)
+    await _record_changes(transaction, author, before, values)
+
+
+async def _record_changes(
+    transaction: Transaction, author: Author, before: Row, values: Mapping[str, Any]
+) -> None:
+    """What opens or closes an account has an event of its own, everything else is told by one."""
+    who = (author, before.id, before.username)
+    for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
+        old, new = getattr(before, name), values[name]
+        if new is not None and new != old:
+            change = {"change": event_type.replace("_", " "), "from": old, "to": new}
+            message = f"Changed {change['change']} from {change['from']} to {change['to']}"
+            await _record(transaction, f"user_{event_type}_updated", *who, message, **change)
+    if values["password_hash"] is not None:
+        await _record(transaction, "user_password_updated", *who, "Changed the password")
+    others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
+    if others:
+        await _record(transaction, "user_updated", *who, f"Changed {', '.join(others)}")
 
 
 async def delete(transaction: Transaction, user_id: int, author: Author) -> None:
@@ -139,7 +158,13 @@ def _conflict(taken: Conflict) -> ApiError:
 
 
 async def _record(
-    transaction: Transaction, event_type: str, author: Author, user_id: int, username: str, message: str
+    transaction: Transaction,
+    event_type: str,
+    author: Author,
+    user_id: int,
+    username: str,
+    message: str,
+    **details: Any,
 ) -> None:
     await audit_trail.record(
         transaction,
@@ -150,4 +175,5 @@ async def _record(
         target_id=user_id,
         target_details=username,
         message=message,
+        **details,
     )

@@ -33,7 +33,9 @@ SILENT = {
     "POST /projects/{id}/external_status_checks/{check_id}/deliveries/{delivery_id}/redeliver": "the delivery itself"
     " tells, with each attempt",
     "POST /projects/{id}/remote_mirrors/{mirror_id}/sync": "the mirror tells when it was updated; failures are audited",
+    "POST /projects/{id}/jobs/{job_id}/artifacts/keep": "as above",
     "POST /runners/verify": "changes nothing that lasts",
+    "DELETE /runners/managers": "a machine of a runner signs off; the runner stays",
     "POST /jobs/request": "runners at work; the job tells",
     "PUT /jobs/{id}": "as above",
     "PATCH /jobs/{id}/trace": "as above",
@@ -42,6 +44,16 @@ SILENT = {
 }
 #: Routes whose events are shown by the tests of their own folder, because they need much of their own to stand on.
 SHOWN_ELSEWHERE = {
+    "POST /runners": "runner_registered",
+    "POST /user/runners": "runner_registered",
+    "DELETE /runners": "runner_unregistered",
+    "DELETE /runners/{id}": "runner_unregistered",
+    "PUT /runners/{id}": "runner_updated",
+    "POST /runners/reset_authentication_token": "runner_token_reset",
+    "POST /runners/{id}/reset_authentication_token": "runner_token_reset",
+    "POST /projects/{id}/runners": "runner_assigned_to_project",
+    "DELETE /projects/{id}/runners/{runner_id}": "runner_unassigned_from_project",
+    "DELETE /projects/{id}/jobs/{job_id}/artifacts": "job_artifacts_deleted",
     "POST /projects/{id}/jobs/{job_id}/erase": "job_erased",
     "DELETE /projects/{id}/pipelines/{pipeline_id}": "destroy_pipeline",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses": "status_check_response_update",
@@ -100,6 +112,15 @@ async def test_users_and_tokens(new_forge: Any) -> None:
         }
         user = (await walk.step("POST /users", "user_created", json=account))["id"]
         await walk.step("PUT /users/{id}", "user_updated", json={"name": "Caroline"}, id=user)
+        await walk.step(
+            "PUT /users/{id}",
+            "user_email_address_updated",
+            "user_password_updated",
+            "user_admin_status_updated",
+            json={"email": "new@example.org", "password": "even longer", "admin": True},
+            id=user,
+        )
+        await walk.step("PUT /users/{id}", json={"email": "new@example.org"}, id=user)
         await walk.step("POST /users/{id}/block", "user_blocked", id=user)
         await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
         created, revoked = "personal_access_token_created", "personal_access_token_revoked"
@@ -157,6 +178,10 @@ async def test_groups_and_projects(new_forge: Any) -> None:
                 await walk.step("POST /projects/{id}/invitations", created, json=invited, id=source)
                 await walk.step("PUT /projects/{id}/invitations/{email}", updated, json=level, **asked)
                 await walk.step("DELETE /projects/{id}/invitations/{email}", destroyed, **asked)
+        reset = "runner_registration_token_reset"
+        await walk.step("POST /runners/reset_registration_token", reset)
+        await walk.step("POST /groups/{id}/runners/reset_registration_token", reset, id=group)
+        await walk.step("POST /projects/{id}/runners/reset_registration_token", reset, id=project)
         await walk.step("DELETE /projects/{id}", "project_destroyed", id=project)
         await walk.step("DELETE /groups/{id}", "group_destroyed", id=group)
 
