@@ -3,12 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import random
 import signal
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.edge.conftest import Origin
+from tests.edge.processes import EdgeProcess, edge_process
 
 BUDGET = 6_000_000
 #: How often the process is killed; an operator's run takes more.
@@ -28,24 +26,10 @@ def _body(path: str) -> bytes:
     return seed * (int.from_bytes(seed[:2]) // 2)
 
 
-@contextlib.asynccontextmanager
-async def _process(origin: Origin, directory: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "storage_edge", "--port", "0", "--origin", origin.url,
-        "--data-dir", str(directory), "--disk-bytes", str(BUDGET), "--memory-object-bytes", "65536",
-        "--log-format", "json", "--no-access-log",
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
-        while "port" not in (event := json.loads(await process.stderr.readline())):
-            pass
-        yield process, f"http://127.0.0.1:{event['port']}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.stderr.read()
-        await process.wait()
+def _process(origin: Origin, directory: Path) -> contextlib.AbstractAsyncContextManager[EdgeProcess]:
+    return edge_process(
+        origin, directory, "--disk-bytes", str(BUDGET), "--memory-object-bytes", "65536", "--no-access-log"
+    )
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, path: str) -> bool:
@@ -75,20 +59,21 @@ async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Ori
     paths = [f"/group/app/-/raw/main/{number}" for number in range(40)]
     async with aiohttp.ClientSession() as session:
         for _ in range(KILLS):
-            async with _process(served, tmp_path) as (process, url):
-                asked = [asyncio.create_task(_ask(session, url, path)) for path in dice.sample(paths, 12)]
+            async with _process(served, tmp_path) as edge:
+                asked = [
+                    asyncio.create_task(_ask(session, edge.url, path)) for path in dice.sample(paths, 12)
+                ]
                 await asyncio.sleep(dice.uniform(0, 0.25))
-                process.send_signal(signal.SIGKILL)
+                edge.process.send_signal(signal.SIGKILL)
                 await asyncio.gather(*asked)
-        async with _process(served, tmp_path) as (process, url):
-            assert all([await _ask(session, url, path) for path in paths])
-            assert await _ask(session, url, paths[0])
+        async with _process(served, tmp_path) as edge:
+            assert all([await _ask(session, edge.url, path) for path in paths])
+            assert await _ask(session, edge.url, paths[0])
             await asyncio.sleep(0.2)
             before = len(served.requests)
-            assert await _ask(session, url, paths[0])
+            assert await _ask(session, edge.url, paths[0])
             assert len(served.requests) == before
-            process.terminate()
-            assert await process.wait() == 0
+            await edge.stop()
     files = [path for path in tmp_path.glob("*/objects/*/*") if path.is_file()]
     assert files
     assert sum(path.stat().st_size for path in files) <= BUDGET
@@ -98,24 +83,23 @@ async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Ori
 async def test_a_damaged_file_is_not_served_after_a_restart(served: Origin, tmp_path: Path) -> None:
     path = "/group/app/-/raw/main/damaged"
     async with aiohttp.ClientSession() as session:
-        async with _process(served, tmp_path) as (process, url):
-            assert await _ask(session, url, path)
-            process.terminate()
-            await process.wait()
+        async with _process(served, tmp_path) as edge:
+            assert await _ask(session, edge.url, path)
+            await edge.stop()
         (stored,) = (file for file in tmp_path.glob("*/objects/*/*") if file.is_file())
         damaged = bytearray(stored.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         stored.write_bytes(damaged)
-        async with _process(served, tmp_path) as (_, url):
-            assert await _ask(session, url, path)
+        async with _process(served, tmp_path) as edge:
+            assert await _ask(session, edge.url, path)
     assert len(served.requests) == 2
 
 
 async def test_an_index_that_cannot_be_read_is_started_anew(served: Origin, tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as session:
-        async with _process(served, tmp_path) as (_, url):
-            assert await _ask(session, url, "/group/app/-/raw/main/1")
+        async with _process(served, tmp_path) as edge:
+            assert await _ask(session, edge.url, "/group/app/-/raw/main/1")
         for index in tmp_path.glob("*/index.sqlite3*"):
             index.write_bytes(b"no database" * 1000)
-        async with _process(served, tmp_path) as (_, url):
-            assert await _ask(session, url, "/group/app/-/raw/main/1")
+        async with _process(served, tmp_path) as edge:
+            assert await _ask(session, edge.url, "/group/app/-/raw/main/1")

@@ -1,6 +1,7 @@
 """Hostile input: no request makes the edge answer 500, repeat a field, or stop."""
 
 import asyncio
+import gzip
 import string
 
 import pytest
@@ -131,3 +132,18 @@ async def test_field_values_that_are_not_utf_8_are_passed_on(edge: Edge, origin:
     origin.answers(X_Odd="caf\udce9")
     for _ in range(2):
         assert (await edge.get(RAW)).status == 200
+
+
+@pytest.mark.parametrize("accepted", [{}, {"Accept_Encoding": "br"}, {"Accept_Encoding": "gzip, br, *"}])
+async def test_a_content_coding_is_never_undone_and_never_asked_for_by_a_client(
+    edge: Edge, origin: Origin, accepted: dict[str, str]
+) -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    origin.answers(bomb, Content_Encoding="gzip")
+    for _ in range(2):
+        answer = await edge.get("/g/app/-/raw/main/bomb", **accepted)
+        assert (answer.body, answer.headers["Content-Encoding"]) == (bomb, "gzip")
+        assert answer.headers["Content-Length"] == str(len(bomb))
+        await edge.settled()
+    (request,) = origin.requests
+    assert "Accept-Encoding" not in request.headers
