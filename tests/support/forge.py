@@ -184,16 +184,14 @@ async def running_forge(
     `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
     """
     port = unused_port()
-    chosen = Settings(
-        **{
-            "database_url": database_url,
-            "data_dir": data_dir,
-            "port": port,
-            "root_token": ROOT_TOKEN,
-            "database_pool": 5,
-        }
-        | settings
-    )
+    defaults: dict[str, Any] = {
+        "database_url": database_url,
+        "data_dir": data_dir,
+        "port": port,
+        "root_token": ROOT_TOKEN,
+        "database_pool": 5,
+    }
+    chosen = Settings(**defaults | settings)
     app = create_app(chosen)
     if change_app:
         change_app(app)
