@@ -132,6 +132,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             external_status_check_secret_updated=("change",),
             update_status_check=(),
             delete_status_check=(),
+            status_check_delivery_redelivered=("delivery_id",),
             external_status_check_paused=(),
         ),
         *_types("Project", "MergeRequest", status_check_response_update=_CHECK_ANSWER),

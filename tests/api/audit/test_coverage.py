@@ -30,8 +30,6 @@ SILENT = {
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",
     "POST /projects/{id}/jobs/{job_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/play": "as above",
-    "POST /projects/{id}/external_status_checks/{check_id}/deliveries/{delivery_id}/redeliver": "the delivery itself"
-    " tells, with each attempt",
     "POST /projects/{id}/remote_mirrors/{mirror_id}/sync": "the mirror tells when it was updated; failures are audited",
     "POST /projects/{id}/jobs/{job_id}/artifacts/keep": "as above",
     "POST /runners/verify": "changes nothing that lasts",
@@ -44,6 +42,9 @@ SILENT = {
 }
 #: Routes whose events are shown by the tests of their own folder, because they need much of their own to stand on.
 SHOWN_ELSEWHERE = {
+    "POST /projects/{id}/external_status_checks/{check_id}/deliveries/{delivery_id}/redeliver": (
+        "status_check_delivery_redelivered"
+    ),
     "POST /runners": "runner_registered",
     "POST /user/runners": "runner_registered",
     "DELETE /runners": "runner_unregistered",
