@@ -10,9 +10,11 @@ import attrs
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
+from storage_edge import memory_hits
 from storage_edge.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
 from storage_edge.cache import Answer, FromOrigin, FromStore
 from storage_edge.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
+from storage_edge.memory_hits import MemoryHit
 from storage_edge.origin import OriginError, OriginResponse
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, ranges, validation
@@ -56,6 +58,9 @@ class Sender:
 
     async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
         stored = answer.stored
+        body = stored.body
+        if isinstance(body, MemoryBody) and memory_hits.is_plain(http, request, answer):
+            return MemoryHit(stored.head, body.data, *self._age_and_status(answer))
         headers = self._fields(request, answer)
         if stored.status == 200:
             if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
@@ -65,7 +70,6 @@ class Sender:
                 if partial is not None:
                     return partial
             headers[hdrs.ACCEPT_RANGES] = "bytes"
-        body = stored.body
         has_body = request.method == "GET" and stored.status not in _BODILESS
         if isinstance(body, MemoryBody) and has_body and body.length <= AT_ONCE:
             return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
@@ -101,14 +105,15 @@ class Sender:
                 headers.popall(name, None)
         if request.token is not None:
             keep_from_other_caches(headers)
-        age = stored.age(self.clock())
-        headers[hdrs.AGE] = str(int(age))
-        headers["Cache-Status"] = cache_status.value(
-            answer.outcome,
-            stored=answer.is_new,
-            ttl=None if answer.is_new or stored.private else stored.policy.lifetime - age,
-        )
+        headers[hdrs.AGE], headers["Cache-Status"] = self._age_and_status(answer)
         return headers
+
+    def _age_and_status(self, answer: FromStore) -> tuple[str, str]:
+        """Values of Age and Cache-Status."""
+        stored = answer.stored
+        age = stored.age(self.clock())
+        ttl = None if answer.is_new or stored.private else stored.policy.lifetime - age
+        return str(int(age)), cache_status.value(answer.outcome, stored=answer.is_new, ttl=ttl)
 
     def _piece_size(self) -> int:
         return BLOCK if self._sending < CROWD else CROWD_PIECE

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -20,8 +21,10 @@ from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
 from storage_edge.settings import Settings
-from storage_edge.shared import SharedTier, open_store
 from storage_edge.store import Store
+
+if TYPE_CHECKING:
+    from storage_edge.shared import SharedTier
 
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
@@ -91,9 +94,11 @@ def _store(settings: Settings, directory: Path) -> Store:
     )
 
 
-def _shared(settings: Settings, metrics: Metrics) -> SharedTier | None:
+def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     if not settings.shared_store_url:
         return None
+    from storage_edge.shared import SharedTier, open_store  # five megabytes that most edges do not need
+
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)
     return SharedTier(store, settings.shared_store_timeout, metrics.shared)
 

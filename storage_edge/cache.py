@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 import cachetools
@@ -17,9 +18,11 @@ from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
-from storage_edge.shared import SharedTier
 from storage_edge.store import Store
 from storage_edge.stored import Stored
+
+if TYPE_CHECKING:
+    from storage_edge.shared import SharedTier
 
 
 @attrs.frozen
@@ -60,7 +63,7 @@ class Cache:
         options: CacheOptions,
         clock: Callable[[], float],
         metrics: Metrics,
-        shared: SharedTier | None = None,
+        shared: "SharedTier | None" = None,
     ) -> None:
         self._store = store
         self._options = options

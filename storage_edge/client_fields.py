@@ -1,5 +1,6 @@
 """What clients see of a response's fields, and the fields that every answer of the edge has."""
 
+from email.utils import formatdate
 from typing import Final
 
 from aiohttp import hdrs
@@ -32,6 +33,24 @@ def for_clients(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     fields.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     fields.setdefault(hdrs.SERVER, SERVER)
     return fields
+
+
+def head(fields: CIMultiDict[str], length: int, received: float) -> bytes:
+    """Status line and fields of a 200 with a body of `length` bytes, open for more fields at the end.
+
+    `received` stands in for a missing Date (RFC 9110 section 6.6.1). Raises ValueError for a field that would
+    not stay one line.
+    """
+    whole = CIMultiDict(fields)
+    whole.setdefault(hdrs.DATE, formatdate(received, usegmt=True))
+    if length:
+        whole.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
+    whole[hdrs.ACCEPT_RANGES] = "bytes"
+    whole[hdrs.CONTENT_LENGTH] = str(length)
+    lines = [f"{name}: {value}" for name, value in whole.items()]
+    if any(sign in line for line in lines for sign in "\r\n\0"):
+        raise ValueError("A stored field holds a line break or NUL.")
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, ""]).encode()
 
 
 def keep_from_other_caches(fields: CIMultiDict[str]) -> None:

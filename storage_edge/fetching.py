@@ -1,6 +1,7 @@
 """Asking the origin: its responses become stored ones while they arrive, or concern one request alone."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -13,9 +14,11 @@ from storage_edge.origin import Origin, OriginError, OriginResponse
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import freshness, selection, storing
 from storage_edge.rules.storing import Storage
-from storage_edge.shared import SharedTier
 from storage_edge.store import Store
 from storage_edge.stored import Stored
+
+if TYPE_CHECKING:
+    from storage_edge.shared import SharedTier
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +42,7 @@ class Fetcher:
     options: CacheOptions
     clock: Callable[[], float]
     metrics: Metrics
-    shared: SharedTier | None = None
+    shared: "SharedTier | None" = None
 
     async def ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
         """One request to the origin in the name of a client, with conditions; raises `OriginError`."""

@@ -1,5 +1,6 @@
 """A stored response: all that is needed to answer with it and to decide about it."""
 
+import functools
 import json
 from typing import Any
 
@@ -39,6 +40,11 @@ class Stored:
     @client_fields.default
     def _client_fields(self) -> CIMultiDict[str]:
         return client_fields.for_clients(self.headers)
+
+    @functools.cached_property
+    def head(self) -> bytes:
+        """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
+        return client_fields.head(self.client_fields, self.body.length or 0, self.times.received)
 
     @property
     def surrogate_keys(self) -> frozenset[str]:

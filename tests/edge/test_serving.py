@@ -2,7 +2,9 @@
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
+from storage_edge import client_fields
 from tests.edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -196,3 +198,33 @@ async def test_readiness_asks_the_origin(edge: Edge, origin: Origin) -> None:
     origin.answers(status=500)
     assert (await edge.get("/-/readiness")).status == 503
     assert b"edge_requests_total" in (await edge.get("/-/metrics")).body
+
+
+@pytest.mark.parametrize("body", [b"", b"content", b"x" * 200_000])
+@pytest.mark.parametrize("fields", [{}, {"Date": ""}, {"Content_Type": "text/plain", "X_Own": "grün"}])
+async def test_a_hit_that_leaves_in_one_write_has_the_fields_of_any_other(
+    edge: Edge, origin: Origin, body: bytes, fields: dict[str, str]
+) -> None:
+    origin.answers(body, **fields)
+    await edge.get(RAW)
+    await edge.settled()
+    plain = await edge.get(RAW)
+    other = await edge.get(RAW, Connection="close")
+    assert (plain.status, plain.body, other.body) == (200, body, body)
+    assert sorted(plain.headers.items()) == sorted(
+        (name, value) for name, value in other.headers.items() if name != "Connection"
+    )
+
+
+async def test_pipelined_hits_are_answered_one_after_the_other(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"content")
+    await edge.get(RAW)
+    await edge.settled()
+    answers = await edge.raw(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 3)
+    assert answers.count(b"HTTP/1.1 200 OK\r\n") == answers.count(b"\r\n\r\ncontent") == 3
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Bad: 1", "a\nb", "a\0b"])
+def test_a_field_that_would_not_stay_one_line_is_never_sent(value: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        client_fields.head(CIMultiDict({"X-Own": value}), 1, 0.0)
