@@ -1,5 +1,6 @@
 """PostgreSQL through aiopg: the pool, transactions, prepared statements, and the driver's errors as ours."""
 
+import abc
 import asyncio
 import hashlib
 import re
@@ -62,12 +63,12 @@ class Statement(str):
         return statement
 
 
-class Executor:
+class Executor(abc.ABC):
     """What a query function is given: something that runs statements, a `Database` or a `Transaction`."""
 
+    @abc.abstractmethod
     async def rows(self, statement: str, **parameters: Any) -> list[Row]:
         """All rows of a statement."""
-        raise NotImplementedError
 
     async def row(self, statement: str, **parameters: Any) -> Row | None:
         """The first row, or nothing."""

@@ -11,7 +11,7 @@ from api_server.state.recent import Recent
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
-from api_server.web.params import merged
+from api_server.web.sent import merged
 
 READ_SCOPES = ("api", "read_api")
 WRITE_SCOPES = ("api",)

@@ -1,4 +1,4 @@
-"""Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3, facts of section 2)."""
+"""Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3)."""
 
 import base64
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, bad_parameters
-from api_server.web.params import merged
+from api_server.web.sent import merged
 
 MAX_PER_PAGE = 100
 #: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.

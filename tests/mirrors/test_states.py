@@ -1,4 +1,4 @@
-"""The states of a mirror: every event from every state, and what no event may do (facts A.5)."""
+"""The states of a mirror: every event from every state, and what no event may do."""
 
 import itertools
 

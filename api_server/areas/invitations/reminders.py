@@ -1,4 +1,4 @@
-"""When an invitation that nobody answers is brought to mind again (facts B.5): pure rules."""
+"""When an invitation that nobody answers is brought to mind again: pure rules."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Finding the job that a request names, and who may change it (facts of section 1)."""
+"""Finding the job that a request names, and who may change it."""
 
 from aiohttp import web
 

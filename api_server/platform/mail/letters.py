@@ -14,7 +14,9 @@ import attrs
 
 #: The longest address that mail can be sent to (RFC 5321, 4.5.3.1.3).
 LONGEST_ADDRESS = 254
-_ADDRESS = re.compile(r"[^@\s,;:<>()\[\]\\\"\x00-\x1f\x7f]+@[^@\s,;:<>()\[\]\\\"\x00-\x1f\x7f]+")
+_ATOM = r"[^@.\s,;:<>()\[\]\\\"\x00-\x1f\x7f]+"
+#: Names with dots between them on both sides (RFC 5322, 3.4.1: dot-atom); before the @ in ASCII.
+_ADDRESS = re.compile(rf"(?=[\x21-\x7e]+@){_ATOM}(?:\.{_ATOM})*@{_ATOM}(?:\.{_ATOM})*")
 _UNFIT_FOR_A_LINE = re.compile(r"[\s\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 

@@ -1,4 +1,4 @@
-"""Who may see and change the pipelines and jobs of a project (facts of section 1; decision D1)."""
+"""Who may see and change the pipelines and jobs of a project (decision D1)."""
 
 import datetime
 

@@ -19,8 +19,9 @@ from api_server.web.access import ADMINISTRATOR, ANYONE, Role, group, project
 from api_server.web.answers import json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
-from api_server.web.params import CommaList, merged, parse
+from api_server.web.params import CommaList, parse
 from api_server.web.routes import Routes
+from api_server.web.sent import merged
 
 routes = Routes()
 

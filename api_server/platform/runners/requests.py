@@ -14,8 +14,9 @@ from api_server.platform.runners.waiting import PendingJobs
 from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.access import ANYONE
-from api_server.web.params import merged, parse
+from api_server.web.params import parse
 from api_server.web.routes import Routes
+from api_server.web.sent import merged
 
 routes = Routes()
 

@@ -1,4 +1,4 @@
-"""Signing in, and answering invitations on their page (decision D8, facts B.5)."""
+"""Signing in, and answering invitations on their page (decision D8)."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Endpoints 25-30: who sees which audit events, how they look, and what they can be narrowed by (facts B.1-B.3)."""
+"""Endpoints 25-30: who sees which audit events, how they look, and what they can be narrowed by."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ async def _group(forge: Forge, **values: Any) -> tuple[dict[str, Any], Entity]:
 
 
 async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: RecordEvent) -> None:
-    """Endpoint 28 (facts B.2, B.4): `details` are strings but target_id; `created_at` is UTC with milliseconds."""
+    """Endpoint 28: `details` are strings but target_id; `created_at` is UTC with milliseconds."""
     author = await forge.user()
     group, entity = await _group(forge)
     event_id = await record("group_created", entity, author, add="group")

@@ -1,4 +1,4 @@
-"""Endpoints 31-34 for groups and projects (facts B.1-B.4, decision D8)."""
+"""Endpoints 31-34 for groups and projects (decision D8)."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""Cancel, retry, play and erase in every status: facts/jobs 4.3 and the rows of endpoints 8 to 11."""
+"""Cancel, retry, play and erase in every status, as the endpoints 8 to 11 allow it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Agents, and which of them a job may use (endpoint 5, facts/jobs row 5)."""
+"""Agents, and which of them a job may use (endpoint 5)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a job looks like (the document's Job table, facts/jobs 1.1), and the job behind a token (row 4)."""
+"""What a job looks like (the document's Job table), and the job behind a token (row 4)."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Endpoints 1 to 3: which jobs are listed, in which order, page by page (facts/jobs 1 and 2)."""
+"""Endpoints 1 to 3: which jobs are listed, in which order, page by page."""
 
 import re
 

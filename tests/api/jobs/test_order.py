@@ -1,4 +1,4 @@
-"""The pure rules: the status of many jobs (facts/jobs 4.5), and which job is next."""
+"""The pure rules: the status of many jobs, and which job is next."""
 
 import pytest
 from hypothesis import given

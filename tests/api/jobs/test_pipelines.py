@@ -1,4 +1,4 @@
-"""Pipelines from pushes and from the API (facts/mirrors_invites C.1), and CI lint."""
+"""Pipelines from pushes and from the API, and CI lint."""
 
 import asyncio
 import subprocess

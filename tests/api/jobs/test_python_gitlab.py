@@ -1,4 +1,4 @@
-"""Jobs and pipelines through python-gitlab, as its users call it (facts/clients 1.3)."""
+"""Jobs and pipelines through python-gitlab, as its users call it."""
 
 import asyncio
 

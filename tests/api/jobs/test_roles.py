@@ -1,4 +1,4 @@
-"""Who may do what: roles by endpoints (facts/jobs 1; decision D1)."""
+"""Who may do what: roles by endpoints (decision D1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of transitions (facts/jobs 4.1 and 4.2), and that PostgreSQL holds to it with any number of callers."""
+"""The table of transitions, and that PostgreSQL holds to it with any number of callers."""
 
 import asyncio
 import random
