@@ -57,6 +57,7 @@ class Dispatcher:
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """Deliveries are sent for the length of the block; at its end those under way are finished or given back."""
+        self._stopping = False
         task = asyncio.create_task(self._run(), name="status check deliveries")
         try:
             yield
@@ -68,9 +69,11 @@ class Dispatcher:
 
     async def deliver_due(self) -> None:
         """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
+        self._wake.clear()
         while await self._turn() or self._flying or self._landed:
             if self._flying:
-                await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
+                await self._wake.wait()
+            self._wake.clear()
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -84,8 +87,13 @@ class Dispatcher:
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
     async def _turn(self) -> int:
-        """Records what has come back and starts what is due; how many were started."""
-        await self._record_landed()
+        """Starts what is due, and while that is under way records what has come back; how many were started."""
+        landed, self._landed = self._landed, []
+        started = await self._start_due()
+        await self._record_landed(landed)
+        return started
+
+    async def _start_due(self) -> int:
         room = CONNECTIONS - len(self._flying)
         if not room:
             return 0
@@ -131,9 +139,8 @@ class Dispatcher:
             secret=None if row.shared_secret is None else self._vault.decrypt(row.shared_secret),
         )
 
-    async def _record_landed(self) -> None:
+    async def _record_landed(self, landed: list[tuple[Row, Outcome]]) -> None:
         """What cannot be recorded is attempted again, when it is due again."""
-        landed, self._landed = self._landed, []
         if landed:
             async with self._database.transaction() as transaction:
                 for row, outcome in landed:
@@ -179,7 +186,8 @@ class Dispatcher:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._record_landed()
+        await self._record_landed(self._landed)
+        self._landed = []
         if unfinished:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]
