@@ -50,7 +50,7 @@ async def test_a_worker_that_is_killed_while_it_sends_loses_nothing(lab: Lab, re
     check = await lab.check(receiver.url)
     await lab.merge_request()
     receiver.answers = [hang]
-    dispatcher = lab.dispatcher()
+    dispatcher = lab.dispatcher
     killed = asyncio.create_task(dispatcher.deliver_due())
     await until(lambda: receiver.received)
     killed.cancel()
@@ -99,7 +99,7 @@ async def test_a_server_that_is_told_to_stop_gives_back_what_it_cannot_finish(
     check = await lab.check(receiver.url)
     await lab.merge_request()
     receiver.answers = [hang]
-    dispatcher = lab.dispatcher()
+    dispatcher = lab.dispatcher
     async with dispatcher.working():
         await until(lambda: receiver.received)
     (delivery,) = await lab.deliveries(check)
@@ -112,7 +112,7 @@ async def test_two_workers_send_each_delivery_once(lab: Lab, receiver: Receiver)
     check = await lab.check(receiver.url)
     await lab.merge_request()
     await queue(lab, check, 199)
-    first = lab.dispatcher()
+    first = lab.dispatcher
     second = module.Dispatcher(first._database, first._session, first._vault, first._clock, first._random)
     await asyncio.gather(first.deliver_due(), second.deliver_due())
     ids = [received.headers["webhook-id"] for received in receiver.received]
@@ -127,7 +127,7 @@ async def test_a_slow_receiver_delays_nobody_else(lab: Lab, receiver: Receiver) 
         fast = await lab.check(quick.url, "fast")  # queued after all that the slow one has
         await queue(lab, slow, 100)
         await queue(lab, fast, 99)
-        sending = asyncio.create_task(lab.dispatcher().deliver_due())
+        sending = asyncio.create_task(lab.dispatcher.deliver_due())
         await until(lambda: len(quick.received) == 100)
         assert len(receiver.received) <= module.CONNECTIONS_OF_ONE
         receiver.closing.set()  # what hangs is answered
