@@ -134,7 +134,6 @@ EVENT_TYPES: dict[str, EventType] = dict(
             delete_status_check=(),
             status_check_delivery_redelivered=("delivery_id",),
             external_status_check_paused=(),
-            status_check_delivery_redelivered=("delivery_id",),
         ),
         *_types("Project", "MergeRequest", status_check_response_update=_CHECK_ANSWER),
         *_types(
