@@ -70,7 +70,8 @@ def parse_host_keys(entries: Iterable[str], host: str, port: int | None) -> tupl
 def _host_key(text: str, own_name: str) -> HostKey | None:
     if not text.strip().isprintable():
         return None
-    names, first, rest = _parts(text.split())
+    # Every single space counts: two of them may be `++`, and one at the end of the key a plus.
+    names, first, rest = _parts(text.strip("\r\n").lstrip(" ").split(" "))
     key_type = first if _KEY_TYPE.fullmatch(first) else ""
     if not key_type or not _HOST_NAMES.fullmatch(names or own_name):
         return None

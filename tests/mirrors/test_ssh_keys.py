@@ -76,3 +76,11 @@ def test_one_bad_key_refuses_all(entry: str) -> None:
 def test_eleven_keys_are_too_many() -> None:
     with pytest.raises(InvalidHostKeysError, match=r"^too many host keys \(maximum is 10\)$"):
         parse_host_keys([KEY] * 11, "h", None)
+
+
+@pytest.mark.parametrize("comment", ["", " host"])
+def test_pluses_at_the_end_and_beside_each_other_survive_a_form(comment: str) -> None:
+    key = "AAAAC3NzaC1lZDI1NTE5AAAAIOHUtQl/FMAFHZEC9oI8aQkyelbM8+d7yJabujiHmhK+"
+    sent = f"ssh-ed25519 {key}{comment}".replace("+", " ")
+    (parsed,) = parse_host_keys([sent], "h.example.org", 22)
+    assert parsed.line == f"h.example.org ssh-ed25519 {key}"

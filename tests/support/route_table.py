@@ -51,6 +51,7 @@ _ONE_OF: dict[str, dict[str, Any]] = {
     "POST /users": {"force_random_password": True},
     "POST /groups/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/members": {"user_id": 999_999_999},
+    "POST /projects/{id}/runners": {"runner_id": 999_999_999},
 }
 
 
