@@ -116,7 +116,7 @@ async def _receiver() -> AsyncIterator[str]:
     )
     assert process.stdout is not None
     try:
-        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
+        yield f"http://localhost:{int(await process.stdout.readline())}"  # a name, as receivers have
     finally:
         process.terminate()
         await process.wait()
