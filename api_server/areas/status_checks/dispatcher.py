@@ -89,8 +89,8 @@ class Dispatcher:
 
     async def _turn(self) -> int:
         """Starts what is due, and while that is under way records what has come back; how many were started."""
-        landed, self._landed = self._landed, []
         started = await self._start_due()
+        landed, self._landed = self._landed, []
         await self._record_landed(landed)
         return started
 
