@@ -1,9 +1,10 @@
 """Statements about deliveries: queueing, taking what is due, recording what came of it, showing it."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import orjson
 
 from api_server.areas.status_checks.sending import Outcome
@@ -150,61 +151,81 @@ async def give_back(transaction: Transaction, ids: list[int], now: datetime.date
 # --- recording -------------------------------------------------------------------------------------------------------
 
 RECORD = Statement("""
-    WITH delivery AS (
-        UPDATE status_check_deliveries SET
+    WITH outcomes AS (
+        SELECT * FROM unnest(%(ids)s::bigint[], %(succeeded)s::boolean[], %(next_attempt_at)s::timestamptz[],
+            %(request_headers)s::text[], %(response_status)s::integer[], %(response_headers)s::text[],
+            %(response_body)s::text[], %(error)s::text[], %(duration)s::double precision[],
+            %(began_at)s::timestamptz[])
+        AS outcomes (id, succeeded, next_attempt_at, request_headers, response_status, response_headers,
+            response_body, error, duration, began_at)
+    ),
+    recorded AS (
+        UPDATE status_check_deliveries deliveries SET
             attempts = attempts + 1,
             tries = tries + 1,
-            status = CASE WHEN %(succeeded)s::boolean THEN 'delivered'
-                WHEN %(next_attempt_at)s::timestamptz IS NULL THEN 'failed' ELSE status END,
+            status = CASE WHEN outcomes.succeeded THEN 'delivered'
+                WHEN outcomes.next_attempt_at IS NULL THEN 'failed' ELSE status END,
             -- While this attempt was under way its check may have been paused, and the delivery given up.
             next_attempt_at =
-                CASE WHEN status = 'queued' AND NOT %(succeeded)s THEN %(next_attempt_at)s::timestamptz END,
-            delivered_at = CASE WHEN %(succeeded)s THEN %(now)s::timestamptz ELSE delivered_at END
-        WHERE id = %(id)s
-        RETURNING id, check_id, attempts
+                CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN outcomes.next_attempt_at END,
+            delivered_at = CASE WHEN outcomes.succeeded THEN %(now)s::timestamptz ELSE delivered_at END
+        FROM outcomes WHERE deliveries.id = outcomes.id
+        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded
     ),
-    attempt AS (
+    attempts AS (
         INSERT INTO status_check_delivery_attempts (delivery_id, number, request_headers, response_status,
             response_headers, response_body, error, duration, created_at)
-        SELECT delivery.id, delivery.attempts, %(request_headers)s::json, %(response_status)s::integer,
-            %(response_headers)s::json, %(response_body)s::text, %(error)s::text, %(duration)s::double precision,
-            %(began_at)s::timestamptz
-        FROM delivery
+        SELECT recorded.id, recorded.attempts, outcomes.request_headers::json, outcomes.response_status,
+            outcomes.response_headers::json, outcomes.response_body, outcomes.error, outcomes.duration,
+            outcomes.began_at
+        FROM recorded JOIN outcomes ON outcomes.id = recorded.id
     ),
     health AS (
-        UPDATE external_status_checks SET
-            failing_since = CASE WHEN NOT %(succeeded)s THEN coalesce(failing_since, %(now)s) END
-        WHERE id = (SELECT delivery.check_id FROM delivery) AND (failing_since IS NULL) <> %(succeeded)s
+        UPDATE external_status_checks checks SET
+            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s::timestamptz) END
+        FROM (SELECT check_id, bool_or(succeeded) AS succeeded FROM recorded GROUP BY check_id) told
+        WHERE checks.id = told.check_id AND (checks.failing_since IS NULL) <> told.succeeded
     )
-    SELECT checks.id AS check_id, checks.failing_since, checks.paused_at -- as they were before
-    FROM delivery JOIN external_status_checks checks ON checks.id = delivery.check_id
+    SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- as they were before
+    FROM recorded JOIN external_status_checks checks ON checks.id = recorded.check_id
+    ORDER BY recorded.id
 """)
 
 
-async def record(
-    transaction: Transaction,
-    delivery_id: int,
-    outcome: Outcome,
-    now: datetime.datetime,
-    next_attempt_at: datetime.datetime | None,
-) -> Row | None:
-    """Keeps an attempt and what it means for its delivery and check: check_id, failing_since and paused_at as they
-    were before it. None where the check has been deleted."""
-    answered = outcome.status is not None
-    return await transaction.row(
+@attrs.frozen
+class Landed:
+    """An attempt that has ended, and when the next one is due (None: it has succeeded, or was the last)."""
+
+    delivery_id: int
+    outcome: Outcome
+    next_attempt_at: datetime.datetime | None
+
+
+async def record(transaction: Transaction, landed: Sequence[Landed], now: datetime.datetime) -> list[Row]:
+    """Keeps attempts, of different deliveries, and what they mean for these and their checks.
+
+    Gives, for each delivery that still exists: id, and check_id, failing_since and paused_at of its check as they
+    were before.
+    """
+    outcomes = [each.outcome for each in landed]
+    return await transaction.rows(
         RECORD,
-        id=delivery_id,
         now=now,
-        succeeded=outcome.succeeded,
-        next_attempt_at=next_attempt_at,
-        request_headers=orjson.dumps(dict(outcome.request_headers)).decode(),
-        response_status=outcome.status,
-        response_headers=orjson.dumps(dict(outcome.headers)).decode() if answered else None,
-        response_body=outcome.body,
-        error=outcome.error,
-        duration=round(outcome.duration, 6),
-        began_at=outcome.began_at,
+        ids=[each.delivery_id for each in landed],
+        succeeded=[outcome.succeeded for outcome in outcomes],
+        next_attempt_at=[each.next_attempt_at for each in landed],
+        request_headers=[_json(outcome.request_headers) for outcome in outcomes],
+        response_status=[outcome.status for outcome in outcomes],
+        response_headers=[None if o.status is None else _json(o.headers) for o in outcomes],
+        response_body=[outcome.body for outcome in outcomes],
+        error=[outcome.error for outcome in outcomes],
+        duration=[round(outcome.duration, 6) for outcome in outcomes],
+        began_at=[outcome.began_at for outcome in outcomes],
     )
+
+
+def _json(headers: Mapping[str, str]) -> str:
+    return orjson.dumps(dict(headers)).decode()
 
 
 GIVE_UP = """

@@ -15,6 +15,7 @@ import attrs
 import structlog
 
 from api_server.areas.status_checks import delivery_queries, queries, services
+from api_server.areas.status_checks.delivery_queries import Landed
 from api_server.areas.status_checks.results import SYSTEM
 from api_server.areas.status_checks.schedule import retry_after, wait_after
 from api_server.areas.status_checks.sending import TIMEOUT, Message, Outcome, send
@@ -88,8 +89,8 @@ class Dispatcher:
 
     async def _turn(self) -> int:
         """Starts what is due, and while that is under way records what has come back; how many were started."""
-        landed, self._landed = self._landed, []
         started = await self._start_due()
+        landed, self._landed = self._landed, []
         await self._record_landed(landed)
         return started
 
@@ -141,27 +142,32 @@ class Dispatcher:
 
     async def _record_landed(self, landed: list[tuple[Row, Outcome]]) -> None:
         """What cannot be recorded is attempted again, when it is due again."""
-        if landed:
+        while landed:
+            # A delivery can have landed twice, when somebody redelivered it while it was under way.
+            first = {pair[0].id: pair for pair in reversed(landed)}
+            landed = [pair for pair in landed if pair is not first[pair[0].id]]
             async with self._database.transaction() as transaction:
-                for row, outcome in landed:
-                    await self._record(transaction, row, outcome)
+                await self._record(transaction, [self._landing(*pair) for pair in first.values()])
 
-    async def _record(self, transaction: Transaction, row: Row, outcome: Outcome) -> None:
-        now = self._clock()
+    def _landing(self, row: Row, outcome: Outcome) -> Landed:
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            patience = retry_after(outcome.retry_after, now)
+            patience = retry_after(outcome.retry_after, self._clock())
             wait = wait_after(row.tries + 1, self._random(), patience)
-        check = await delivery_queries.record(transaction, row.id, outcome, now, now + wait if wait else None)
-        if check is None:
-            return
-        if outcome.succeeded and check.paused_at is not None:
-            await services.resume(transaction, check.check_id, None)
-        elif outcome.gone:
-            await self._pause(transaction, check.check_id, "The receiver answered 410 Gone")
-        elif not outcome.succeeded and check.failing_since and now - check.failing_since >= PATIENCE:
-            reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
-            await self._pause(transaction, check.check_id, reason)
+        return Landed(row.id, outcome, self._clock() + wait if wait else None)
+
+    async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
+        now = self._clock()
+        outcomes = {each.delivery_id: each.outcome for each in landed}
+        for check in await delivery_queries.record(transaction, landed, now):
+            outcome = outcomes[check.id]
+            if outcome.succeeded and check.paused_at is not None:
+                await services.resume(transaction, check.check_id, None)
+            elif outcome.gone:
+                await self._pause(transaction, check.check_id, "The receiver answered 410 Gone")
+            elif not outcome.succeeded and check.failing_since and now - check.failing_since >= PATIENCE:
+                reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
+                await self._pause(transaction, check.check_id, reason)
 
     async def _pause(self, transaction: Transaction, check_id: int, reason: str) -> None:
         await delivery_queries.give_up(transaction, check_id)

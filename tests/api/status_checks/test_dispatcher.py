@@ -159,6 +159,24 @@ async def test_a_receiver_that_fails_gets_one_connection_until_it_succeeds(
     assert 1 < max(at_once) <= module.CONNECTIONS_OF_ONE
 
 
+async def test_a_delivery_that_is_redelivered_while_it_is_under_way_counts_both_attempts(
+    lab: Lab, receiver: Receiver
+) -> None:
+    receiver.answers = [hang]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    sending = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: receiver.received)
+    delivery = (await lab.alice.api.get(f"{lab.checks}/{check['id']}/deliveries")).body[0]
+    await lab.alice.api.post(f"{lab.checks}/{check['id']}/deliveries/{delivery['id']}/redeliver")
+    again = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: len(receiver.received) == 2)
+    receiver.closing.set()
+    await asyncio.gather(sending, again)
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"], len(delivery["attempts"])) == ("delivered", 2, 2)
+
+
 async def test_a_failure_of_our_own_is_an_attempt_like_any_other(lab: Lab, receiver: Receiver) -> None:
     check = await lab.check(receiver.url, shared_secret="s")
     await lab.merge_request()
