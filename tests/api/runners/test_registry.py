@@ -216,3 +216,33 @@ async def test_python_gitlab(forge: Forge, project: CiProject) -> None:
         runner.delete()
 
     await asyncio.to_thread(lambda: (client.auth(), use()))
+
+
+EVENTS = """
+    SELECT author_id, event_type FROM audit_events
+    WHERE entity_type = 'Project' AND entity_id = %(id)s AND target_type = 'Ci::Runner' ORDER BY id
+"""
+
+
+async def test_the_audit_trail_tells_what_happens_to_runners(forge: Forge, project: CiProject) -> None:
+    second = await ci_project(forge)
+    runner = await a_runner(forge, project_id=project.id)
+    await forge.root.put(f"/runners/{runner.id}", {"paused": True, "description": "d"})
+    await forge.root.post(f"/runners/{runner.id}/reset_authentication_token")
+    await forge.root.post(f"{second.url}/runners", {"runner_id": runner.id})
+    await forge.root.delete(f"{second.url}/runners/{runner.id}")
+    await forge.root.delete(f"/runners/{runner.id}")
+    assert [row.event_type for row in await forge.database.rows(EVENTS, id=project.id)] == [
+        "runner_registered", "runner_updated", "runner_updated", "runner_token_reset",
+        "runner_assigned_to_project", "runner_unassigned_from_project", "runner_unregistered",
+    ]  # fmt: skip
+
+
+async def test_a_runner_that_registers_and_unregisters_itself_is_the_author(
+    forge: Forge, project: CiProject
+) -> None:
+    token = (await forge.root.post(f"{project.url}/runners/reset_registration_token")).body["token"]
+    own = (await forge.anonymous.post("/runners", {"token": token})).body["token"]
+    await forge.anonymous.delete("/runners", json={"token": own})
+    told = [tuple(row) for row in await forge.database.rows(EVENTS, id=project.id)]
+    assert told[-2:] == [(-1, "runner_registered"), (-1, "runner_unregistered")]
