@@ -118,12 +118,12 @@ async def _links(request: web.Request, page: Page, relations: dict[str, dict[str
 
     Raises 400 where that would be too long for one header field; links that can be done without go first.
     """
-    sent = {name: value for name, value in (await merged(request)).items() if name not in _CREDENTIALS}
+    sent = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
+    kept = _flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})
     base = f"{context.settings(request).base_url}{request.path_qs.split('?', 1)[0]}"
     links = {}
     for relation, changed in relations.items():
-        fields = {"page": "1", **sent, "per_page": str(page.size), **changed}
-        query = urlencode(sorted(_flat(fields)))
+        query = urlencode(sorted([*(pair for pair in kept if pair[0] not in changed), *changed.items()]))
         links[relation] = f'<{base}?{query}>; rel="{relation}"'
     for dispensable in ("last", "first", "prev"):
         if len(", ".join(links.values())) <= MAX_LINK:
