@@ -71,7 +71,7 @@ class Dispatcher:
     async def deliver_due(self) -> None:
         """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
         self._wake.clear()
-        while await self._turn() or self._flying or self._landed:
+        while await self._turn() or self._flying:
             if self._flying:
                 await self._wake.wait()
             self._wake.clear()
@@ -87,12 +87,15 @@ class Dispatcher:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
-    async def _turn(self) -> int:
-        """Starts what is due, and while that is under way records what has come back; how many were started."""
+    async def _turn(self) -> bool:
+        """Starts what is due, and while that is under way records what has come back; whether there was any of it.
+
+        What came back while the queue was read has made room that the next turn can use.
+        """
         started = await self._start_due()
         landed, self._landed = self._landed, []
         await self._record_landed(landed)
-        return started
+        return bool(started or landed)
 
     async def _start_due(self) -> int:
         room = CONNECTIONS - len(self._flying)

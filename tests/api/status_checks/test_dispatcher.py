@@ -135,6 +135,30 @@ async def test_a_slow_receiver_delays_nobody_else(lab: Lab, receiver: Receiver) 
     assert len(receiver.received) == 101
 
 
+async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.answers = [hang]
+    async with running_receiver() as quick:
+        slow = await lab.check(receiver.url, "slow")
+        await lab.check(quick.url, "quick")
+        await lab.merge_request()
+        await queue(lab, slow, module.CONNECTIONS_OF_ONE)
+        dispatcher = lab.dispatcher
+        take_due = module.delivery_queries.take_due
+
+        async def answered_meanwhile(*arguments: Any, **options: Any) -> Any:
+            taken = await take_due(*arguments, **options)
+            if quick.received:
+                receiver.closing.set()
+                await until(lambda: not dispatcher._flying)
+            return taken
+
+        monkeypatch.setattr(module.delivery_queries, "take_due", answered_meanwhile)
+        await dispatcher.deliver_due()
+    assert len(receiver.received) == module.CONNECTIONS_OF_ONE + 1
+
+
 async def test_a_receiver_that_fails_gets_one_connection_until_it_succeeds(
     lab: Lab, receiver: Receiver
 ) -> None:
