@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tracemalloc
 from pathlib import Path
 
 import aiohttp
@@ -203,22 +202,6 @@ async def test_what_a_push_did_is_known_later_although_the_branch_went_on(
     assert applied_updates(service.repository, earlier) == list(earlier.updates)
     never = Push("0" * 32, earlier.updates)
     assert applied_updates(service.repository, never) == []
-
-
-async def test_a_large_push_is_never_in_memory(service: Service, git: Client, clone: Path) -> None:
-    (clone / "large").write_bytes(os.urandom(40 * 1024 * 1024))
-    await git("add", "large", cwd=clone)
-    await git("-c", "core.compression=0", "commit", "-qm", "Large", cwd=clone)
-    tracemalloc.start()
-    try:
-        await git("push", "-q", cwd=clone)
-        await git("clone", "-q", "--bare", service.url, "again")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (service.repository / "objects/pack").is_dir()
-    assert service.applied[-1]
-    assert peak < 8 * 1024 * 1024
 
 
 async def test_a_client_that_goes_away_in_the_middle_of_a_push_leaves_no_process(

@@ -1,0 +1,105 @@
+"""What is large passes through the API server's process without ever being in its memory as a whole."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.forge import ROOT_TOKEN, Client
+from tests.support.git_client import Git
+from tests.support.runner import INFO, RunningJob
+from tests.support.server_process import ServerProcess, server_process
+
+MIB = 2**20
+#: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
+ALLOWED = 64 * MIB
+
+
+@pytest.fixture(scope="module")
+async def server(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServerProcess]:
+    async with server_process(new_database(), tmp_path_factory.mktemp("memory")) as server:
+        yield server
+
+
+async def _mebibytes(count: int) -> AsyncIterator[bytes]:
+    for number in range(count):
+        yield bytes([97 + number % 26]) * MIB
+
+
+async def _running_job(server: ServerProcess) -> tuple[dict[str, Any], RunningJob]:
+    """A project, and a job of it in a runner's hands."""
+    project = (await server.root.post("/projects", {"name": f"project-{os.urandom(4).hex()}"})).body
+    config = {
+        "branch": "main",
+        "content": "build: {script: 'true', artifacts: {paths: [x]}}",
+        "commit_message": "Begin",
+    }
+    path = f"/projects/{project['id']}"
+    assert (await server.root.post(f"{path}/repository/files/%2Egitlab-ci%2Eyml", config)).status == 201
+    wanted = {"runner_type": "project_type", "project_id": project["id"]}
+    token = (await server.root.post("/user/runners", wanted)).body["token"]
+    async with asyncio.timeout(20):
+        while (
+            taken := await server.root.post("/jobs/request", {"token": token, "info": INFO})
+        ).status != 201:
+            await asyncio.sleep(0.05)
+    return project, RunningJob(Client(server.session, server.base), taken.body)
+
+
+async def _size(server: ServerProcess, path: str) -> int:
+    read = 0
+    headers = {"PRIVATE-TOKEN": ROOT_TOKEN}
+    async with server.session.get(f"{server.base}/api/v4{path}", headers=headers) as answer:
+        assert answer.status == 200
+        async for piece in answer.content.iter_chunked(2**16):
+            read += len(piece)
+    return read
+
+
+async def test_a_log_of_100_mib(server: ServerProcess) -> None:
+    """It goes in by one PATCH, comes out while it grows and when it is sealed."""
+    project, job = await _running_job(server)
+    trace = f"/projects/{project['id']}/jobs/{job.id}/trace"
+    before, size = server.peak_memory(), 100 * MIB
+    headers = {"JOB-TOKEN": job.token, "Content-Range": f"0-{size - 1}"}
+    answer = await job.client.request("PATCH", f"/jobs/{job.id}/trace", data=_mebibytes(100), headers=headers)
+    assert (answer.status, answer.headers["Range"]) == (202, f"0-{size}")
+    assert await _size(server, trace) == size
+    await job.finish()
+    assert await _size(server, trace) == size
+    assert server.peak_memory() - before < ALLOWED
+
+
+async def test_artifacts_of_100_mib(server: ServerProcess) -> None:
+    project, job = await _running_job(server)
+    before = server.peak_memory()
+    form = aiohttp.FormData()
+    form.add_field("file", _mebibytes(100), filename="artifacts.raw")
+    answer = await job.client.post(
+        f"/jobs/{job.id}/artifacts?artifact_format=raw&artifact_type=archive",
+        data=form,
+        headers={"JOB-TOKEN": job.token},
+    )
+    assert answer.status == 201, answer
+    await job.finish()
+    assert await _size(server, f"/projects/{project['id']}/jobs/{job.id}/artifacts") == 100 * MIB
+    assert server.peak_memory() - before < ALLOWED
+
+
+async def test_a_push_and_a_clone_of_100_mib(server: ServerProcess, tmp_path: Path) -> None:
+    project = (await server.root.post("/projects", {"name": "large", "visibility": "public"})).body
+    git = Git(tmp_path / "large")
+    await git.init()
+    await git("config", "core.compression", "0")
+    await git.commit_files({"large": os.urandom(100 * MIB)})
+    before = server.peak_memory()
+    url = server.base.replace("://", f"://root:{ROOT_TOKEN}@")
+    await git("push", "--quiet", f"{url}/{project['path_with_namespace']}.git", "main")
+    await git("clone", "--quiet", "--bare", f"{server.base}/{project['path_with_namespace']}.git", "again")
+    assert server.peak_memory() - before < ALLOWED

@@ -1,0 +1,85 @@
+"""`python -m api_server` as an operator runs it: a process that can be killed, and whose memory is its own."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+from aiohttp.test_utils import unused_port
+
+from tests.support.forge import ROOT_TOKEN, Client
+
+
+@attrs.define
+class ServerProcess:
+    """One server's settings, and the process that runs with them now, if one does."""
+
+    base: str
+    session: aiohttp.ClientSession
+    _environment: dict[str, str]
+    _process: asyncio.subprocess.Process | None = None
+
+    @property
+    def root(self) -> Client:
+        return Client(self.session, self.base, ROOT_TOKEN)
+
+    async def start(self) -> None:
+        """Returns when the server is ready."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "api_server",
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        self._process = process
+        async with asyncio.timeout(30):
+            while process.returncode is None:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with self.session.get(f"{self.base}/-/readiness") as answer:
+                        if answer.status == 200:
+                            return
+                await asyncio.sleep(0.05)
+        raise AssertionError(f"the server ended with {process.returncode} before it was ready")
+
+    def kill(self) -> None:
+        """SIGKILL, without waiting."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def wait(self) -> int | None:
+        """Waits for the end of the process; its exit status."""
+        return None if self._process is None else await self._process.wait()
+
+    def peak_memory(self) -> int:
+        """The most bytes that were ever resident in the running process."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+@contextlib.asynccontextmanager
+async def server_process(database_url: str, data_dir: Path, **settings: Any) -> AsyncIterator[ServerProcess]:
+    """A running server with the administrator's token of the tests; `settings` by their names in the settings class."""
+    port = unused_port()
+    given = {
+        "database_url": database_url,
+        "data_dir": data_dir,
+        "port": port,
+        "root_token": ROOT_TOKEN,
+    } | settings
+    environment = os.environ | {f"FORGELET_API_{name.upper()}": str(value) for name, value in given.items()}
+    async with aiohttp.ClientSession() as session:
+        server = ServerProcess(f"http://127.0.0.1:{port}", session, environment)
+        try:
+            await server.start()
+            yield server
+        finally:
+            server.kill()
+            await server.wait()
