@@ -1,11 +1,11 @@
-"""Users, a group and two projects to try things on, made through the API and `git push` like anybody's.
+"""Users, a group and two projects with something of each area, made through the API and `git push` like anybody's.
 
 Each step looks first and acts only where something is missing, so that a run cut short is taken up again.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scripts.local.api_client import Api, ApiError, encoded
 from scripts.local.data_directory import DataDirectory
@@ -24,6 +24,8 @@ USERS = {
     "carol": "Carol Cook",
     "dave": "Dave Dean",
 }
+RELEASES = "release/*"
+CHANGE_BRANCH = "more-workers"
 _DONE_FOR = "demo-made-for"
 
 
@@ -75,7 +77,10 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path) -> None:
         _project(owner, project, group["id"], ids)
     push_project(checkout, owner.base_url, PUBLIC.full_path, BRANCH, OWNER, owner.token)
     push_secret(owner.base_url, PRIVATE.full_path, BRANCH, OWNER, owner.token)
-    _protect_releases(owner, PUBLIC)
+    for project in (PUBLIC, PRIVATE):
+        _protect_releases(owner, project)
+    _propose_change(owner, PRIVATE)
+    _fill_lists(owner, PRIVATE)
 
 
 def _user(administrator: Api, username: str, name: str) -> int:
@@ -132,10 +137,45 @@ def _project(owner: Api, project: Project, group_id: int, user_ids: dict[str, in
 
 def _protect_releases(owner: Api, project: Project) -> None:
     path = f"projects/{encoded(project.full_path)}/protected_branches"
-    if owner.find(f"{path}/{encoded('release/*')}") is None:
-        owner.post(
-            path, {"name": "release/*", "push_access_level": MAINTAINER, "merge_access_level": DEVELOPER}
+    if owner.find(f"{path}/{encoded(RELEASES)}") is None:
+        owner.post(path, {"name": RELEASES, "push_access_level": MAINTAINER, "merge_access_level": DEVELOPER})
+
+
+def _propose_change(owner: Api, project: Project) -> None:
+    """A branch with one more commit; a push like any other, it has a pipeline."""
+    path = f"projects/{encoded(project.full_path)}/repository"
+    if owner.find(f"{path}/branches/{CHANGE_BRANCH}") is None:
+        owner.put(
+            f"{path}/files/{encoded('config/production.toml')}",
+            {
+                "branch": CHANGE_BRANCH,
+                "start_branch": BRANCH,
+                "content": "[service]\nworkers = 8\n",
+                "commit_message": "Use twice as many workers",
+            },
         )
+
+
+def _fill_lists(owner: Api, project: Project) -> None:
+    """One merge request, status check and invitation, none of which sends anything over the network."""
+    path = f"projects/{encoded(project.full_path)}"
+    releases = owner.get(f"{path}/protected_branches/{encoded(RELEASES)}")
+    first_entries: dict[str, dict[str, Any]] = {
+        "merge_requests": {
+            "source_branch": CHANGE_BRANCH,
+            "target_branch": BRANCH,
+            "title": "Use twice as many workers",
+        },
+        "external_status_checks": {
+            "name": "Policy",
+            "external_url": "https://checks.example.org/policy",
+            "protected_branch_ids": [releases["id"]],
+        },
+        "invitations": {"email": "frank@example.org", "access_level": REPORTER},
+    }
+    for name, first in first_entries.items():
+        if not owner.get(f"{path}/{name}"):
+            owner.post(f"{path}/{name}", first)
 
 
 def _git_credentials(base_url: str, data: DataDirectory) -> str:

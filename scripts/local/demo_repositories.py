@@ -24,6 +24,25 @@ _SMALL = {
     "src/hello.py": 'print("hello")\n',
 }
 _SECRET = {
+    ".gitlab-ci.yml": """stages: [build, test, deploy]
+
+build:
+  stage: build
+  script:
+    - mkdir out
+    - date > out/built
+  artifacts:
+    paths: [out]
+
+test:
+  stage: test
+  script: grep workers config/production.toml
+
+deploy:
+  stage: deploy
+  when: manual
+  script: echo deployed
+""",
     "README.md": "# Secret\n\nOnly members of this project read this, through the edge too.\n",
     "config/production.toml": "[service]\nworkers = 4\n",
 }

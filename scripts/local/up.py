@@ -150,6 +150,7 @@ def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
         "",
         "  # the API",
         f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects",
+        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects/{private.replace('/', '%2F')}/jobs",
     ]
 
 

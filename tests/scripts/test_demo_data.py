@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.local import demo_data, demo_repositories
-from scripts.local.api_client import ApiError
+from scripts.local.api_client import ApiError, encoded
 from scripts.local.data_directory import DataDirectory
 from scripts.local.processes import CannotStart
 
@@ -50,9 +50,12 @@ class FakeApi:
             if self.token not in self.service.tokens:
                 raise ApiError(401, "GET user answered 401")
             return self.service.tokens[self.token]
-        assert path == "users"
-        user = self.service.resources.get(f"users/{query['username']}")
-        return [user] if user else []
+        if path == "users":
+            user = self.service.resources.get(f"users/{query['username']}")
+            return [user] if user else []
+        if path in self.service.resources:
+            return self.service.resources[path]
+        return [made for place, made in self.service.resources.items() if place.startswith(f"{path}/")]
 
     def find(self, path: str) -> Any:
         self.service.count()
@@ -61,10 +64,11 @@ class FakeApi:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         self.service.count()
         number = len(self.service.resources) + 10
-        key = str(body.get("username") or body.get("user_id") or body.get("path") or body["name"])
+        naming = ("username", "user_id", "path", "name", "source_branch", "url", "email")
+        key = str(next(body[name] for name in naming if name in body))
         if path == "projects":
-            key = f"demo%2F{key}"
-        location = f"{path}/{key.replace('/', '%2F').replace('*', '%2A')}"
+            key = f"demo/{key}"
+        location = f"{path}/{encoded(key)}"
         if path.endswith("personal_access_tokens"):
             location += str(number)
             user_id = int(path.split("/")[1])
@@ -72,6 +76,12 @@ class FakeApi:
         assert location not in self.service.resources, "made twice"
         self.service.resources[location] = {**body, "id": number, "token": f"token-{number}"}
         return self.service.resources[location]
+
+    def put(self, path: str, body: dict[str, Any]) -> Any:
+        """Only a commit that begins a branch."""
+        self.service.count()
+        repository, _, _ = path.partition("/files/")
+        self.service.resources[f"{repository}/branches/{body['branch']}"] = body
 
 
 @pytest.fixture
