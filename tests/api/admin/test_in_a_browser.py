@@ -1,0 +1,140 @@
+"""The pages in a real Chromium: they are found by their labels, work without scripts, and fit a small screen."""
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from api_server.state.secrets import INVITATION_TOKEN
+from api_server.web.context import VAULT
+from tests.support.forge import Forge, Person, new_name, running_forge
+
+PASSWORD = "correct horse battery"
+SMALL_SCREEN = {"width": 360, "height": 640}
+SETTINGS = "/admin/application_settings/repository"
+#: Without these Chromium looks for its makers' hosts.
+QUIET = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run"),
+]
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture(scope="module")
+async def page_forge(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """A server of its own, because attempts to sign in are counted by address."""
+    async with running_forge(new_database(), tmp_path_factory.mktemp("pages")) as forge:
+        yield forge
+
+
+@pytest.fixture(params=[True, False], ids=["with scripts", "without scripts"])
+async def page(chromium: Browser, page_forge: Forge, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
+    """A small window; whatever the browser complains of (policies, files that are missing) fails the test."""
+    context = await chromium.new_context(
+        base_url=page_forge.base, viewport=SMALL_SCREEN, java_script_enabled=request.param
+    )
+    opened, complaints = await context.new_page(), []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("requestfailed", lambda failed: complaints.append(failed.url))
+    yield opened
+    await context.close()
+    assert complaints == []
+
+
+async def _sign_in(page: Page, person: Person, password: str = PASSWORD) -> None:
+    await page.get_by_label("Username or email address").fill(person.username)
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Sign in").click()
+
+
+async def _fits(page: Page) -> bool:
+    """Whether nothing has to be scrolled to the side."""
+    box = await page.locator("body").bounding_box()
+    widest = [await each.bounding_box() for each in await page.locator("body *").all()]
+    return all(
+        found is None or found["x"] + found["width"] <= SMALL_SCREEN["width"] for found in [box, *widest]
+    )
+
+
+async def _invitation(forge: Forge, email: str) -> tuple[str, str]:
+    """Paths of a project and of the page of an invitation to it."""
+    project = await forge.project()
+    source = f"/projects/{project['id']}"
+    answer = await forge.root.post(f"{source}/invitations", {"email": email, "access_level": 30})
+    assert answer.body == {"status": "success"}
+    row = await forge.database.row("SELECT token_seed FROM invitations WHERE email = %(email)s", email=email)
+    return source, f"/-/invites/{forge.server.app[VAULT].derived_token(INVITATION_TOKEN, row.token_seed)}"
+
+
+async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD, skip_confirmation=False)
+    source, link = await _invitation(page_forge, person.email)
+    async with page_forge.database.transaction() as transaction:
+        await transaction.row("UPDATE users SET confirmed_at = now() WHERE id = %(id)s", id=person.id)
+    await page.goto(link)
+    assert await _fits(page)
+    await page.get_by_role("link", name="Sign in").click()
+    assert await _fits(page)
+    await _sign_in(page, person)
+    await page.get_by_role("button", name="Accept").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Welcome to the")
+    assert (await page_forge.root.get(f"{source}/members/{person.id}")).body["access_level"] == 30
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+async def test_an_invitation_is_declined_without_an_account(page: Page, page_forge: Forge) -> None:
+    source, link = await _invitation(page_forge, f"{new_name('somebody')}@example.org")
+    await page.goto(f"{link}#decline")
+    await page.get_by_role("button", name="Decline").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You have declined the invitation")
+    assert (await page_forge.root.get(f"{source}/invitations")).body == []
+
+
+async def test_an_administrator_finds_and_changes_the_external_storage(page: Page, page_forge: Forge) -> None:
+    boss = await page_forge.user(admin=True, password=PASSWORD)
+    await page.goto(SETTINGS)
+    await _sign_in(page, boss)
+    await page.get_by_label("External storage URL").fill("https://cdn.example.org")
+    await page.get_by_label("External storage authentication token").fill("hidden-token")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_have_text("The settings are saved.")
+    assert await _fits(page)
+    shown = (await page_forge.root.get("/application/settings")).body
+    assert shown["static_objects_external_storage_url"] == "https://cdn.example.org"
+
+
+async def test_the_browser_itself_refuses_what_is_no_url(chromium: Browser, page_forge: Forge) -> None:
+    boss = await page_forge.user(admin=True, password=PASSWORD)
+    page = await chromium.new_page(base_url=page_forge.base)
+    await page.goto(SETTINGS)
+    await _sign_in(page, boss)
+    field = page.get_by_label("External storage URL")
+    await field.fill("no url")
+    await page.get_by_role("button", name="Save").click()
+    assert await field.evaluate("field => field.validity.typeMismatch")
+    await page.close()
+
+
+async def test_a_wrong_password_is_told_beside_the_form(chromium: Browser, page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    page = await chromium.new_page(base_url=page_forge.base)
+    await page.goto("/-/sign_in")
+    await _sign_in(page, person, "wrong")
+    await expect(page.get_by_role("alert")).to_have_text("Invalid login or password.")
+    await expect(page.get_by_label("Username or email address")).to_have_value(person.username)
+    await page.close()
