@@ -42,6 +42,7 @@ from api_server.state.queue import Queue
 from api_server.state.recent import Recent
 from api_server.state.secrets import open_vault
 from api_server.web.auth import TOKENS
+from api_server.web.client_address import behind_proxies, networks
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, Clock
 from api_server.web.errors import api_errors
@@ -56,7 +57,12 @@ def create_app(
     """The API server. The database that `settings` names has to be migrated already."""
     registry = CollectorRegistry()
     app = web.Application(
-        middlewares=[request_log(registry), edges.tell_edges], client_max_size=settings.body_limit
+        middlewares=[
+            *behind_proxies(networks(settings.trusted_proxies)),
+            request_log(registry),
+            edges.tell_edges,
+        ],
+        client_max_size=settings.body_limit,
     )
     app[SETTINGS] = settings
     app[CLOCK] = clock

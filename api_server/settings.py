@@ -21,6 +21,10 @@ class Settings:
     host: str = option(default="127.0.0.1", help="address to listen on")
     port: int = option(default=8080, help="port to listen on")
     external_url: str = option(default="", help="base of every URL in answers; default http://HOST:PORT")
+    trusted_proxies: list[str] = option(
+        factory=list,
+        help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
+    )
     root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
 
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
