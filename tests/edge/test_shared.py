@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tests.edge.conftest import Edge, Origin, StartEdge, _serve
 from tests.edge.projects import Project
+from tests.support.folders import files_below
 
 RAW = "/group/app/-/raw/main/README.md"
 #: One body that stays in memory, and one that does not.
@@ -130,7 +131,7 @@ async def test_private_objects_and_refusals_are_never_written(
     origin.answers(b"weak", etag='W/"1"')
     await edge.get(f"{RAW}3")
     await edge.settled()
-    assert [path for path in shared.rglob("*") if path.is_file()] == []
+    assert files_below(shared) == []
 
 
 async def test_a_copy_that_the_origin_does_not_want_kept_any_more_is_not_used(
@@ -150,7 +151,7 @@ async def test_damage_in_the_shared_tier_costs_a_body_and_nothing_else(
     start: StartEdge, origin: Origin, shared: Path, part: str, damage: str
 ) -> None:
     await _filled(start, origin, b"content" * 100_000)
-    (file,) = (path for path in (shared / "v1" / part).rglob("*") if path.is_file())
+    (file,) = files_below(shared / "v1" / part)
     data = file.read_bytes()
     match damage:
         case "flipped":

@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from api_server.areas.jobs import upkeep
 from api_server.areas.jobs.artifacts import dotenv
 from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
 
@@ -100,7 +101,7 @@ async def test_the_same_again_is_201_and_another_400(
 ) -> None:
     assert [(await job.upload(content)).status for content in (ZIP, ZIP, b"other")] == [201, 201, 400]
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
-    assert len([path for path in folder.rglob("*") if path.is_file()]) == 1
+    assert len(files_below(folder)) == 1
 
 
 async def test_uploads_need_the_token_of_a_running_job(runner: Runner, job: RunningJob) -> None:
@@ -125,7 +126,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
             headers = {"JOB-TOKEN": job.token}
             assert (await job.client.post(authorize, {"filesize": size}, headers=headers)).status == status
         folder = forge.settings.data_dir / "objects"
-        assert len([path for path in folder.rglob("*") if path.is_file()]) == 1
+        assert len(files_below(folder)) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense"])
@@ -203,7 +204,7 @@ async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: Running
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
     async def gone() -> bool:
-        return not [path for path in folder.rglob("*") if path.is_file()]
+        return not files_below(folder)
 
     await eventually(gone)
     await job.upload(ZIP, expire_in="1 hour")

@@ -9,6 +9,7 @@ from api_server.areas.jobs.logs import sealing
 from api_server.areas.jobs.logs.storage import logs_of
 from api_server.platform.keys import OBJECTS
 from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
 
@@ -249,14 +250,14 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
     async def one_object() -> bool:
-        return len([path for path in folder.rglob("*") if path.is_file()]) == 1
+        return len(files_below(folder)) == 1
 
     await eventually(one_object)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
     assert (await project.api.get(trace_of(project, job))).status == 404
 
     async def gone() -> bool:
-        return not [path for path in folder.rglob("*") if path.is_file()]
+        return not files_below(folder)
 
     await eventually(gone)
 

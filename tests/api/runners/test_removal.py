@@ -11,6 +11,7 @@ from api_server.areas.jobs import removal
 from api_server.areas.jobs.logs import sealing
 from api_server.areas.jobs.logs.storage import logs_of
 from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import RunningJob, a_runner
 
@@ -69,7 +70,7 @@ async def test_the_command(new_forge) -> None:
         folder = forge.settings.data_dir / "objects"
 
         async def only_the_new_ones() -> bool:
-            return len([path for path in folder.rglob("*") if path.is_file()]) == 2
+            return len(files_below(folder)) == 2
 
         await eventually(only_the_new_ones)
 
