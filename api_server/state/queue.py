@@ -11,7 +11,6 @@ import orjson
 import psycopg2
 import structlog
 from procrastinate import App, RetryStrategy
-from procrastinate.app import WorkerOptions
 from procrastinate.connector import LISTEN_TIMEOUT, Notify
 from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
@@ -27,8 +26,12 @@ Task = Callable[..., Awaitable[None]]
 CONCURRENCY = 10
 #: A worker gets this long to finish what it has begun when it is told to stop.
 GRACE_SECONDS = 20
+#: A worker tells so often that it is alive.
+HEARTBEAT_SECONDS = 10
 #: A worker that has not been heard of for this long is dead, and its work is given to others.
 STALLED_SECONDS = 30
+#: A worker that has lost its connection to the database begins again after this long.
+RESTART_SECONDS = 1
 
 HOLD_QUEUEING_LOCK = """
     SELECT pg_advisory_xact_lock(hashtextextended(%(queueing_lock)s, 0))
@@ -122,8 +125,8 @@ class Queue:
         """A worker runs for the length of the block; at its end it finishes what it has begun."""
         async with self._app.open_async():
             tasks = [
-                asyncio.create_task(self._app.run_worker_async(**_OPTIONS), name="queue worker"),
-                asyncio.create_task(self._free_stalled(), name="queue watch"),
+                asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker"),
+                asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch"),
             ]
             try:
                 yield
@@ -131,6 +134,18 @@ class Queue:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run_worker(self) -> None:
+        await self._app.run_worker_async(
+            concurrency=CONCURRENCY,
+            wait=True,
+            install_signal_handlers=False,
+            shutdown_graceful_timeout=GRACE_SECONDS,
+            delete_jobs="successful",
+            fetch_job_polling_interval=5.0,
+            update_heartbeat_interval=HEARTBEAT_SECONDS,
+            stalled_worker_timeout=STALLED_SECONDS,
+        )
 
     async def _free_stalled(self) -> None:
         manager = self._app.job_manager
@@ -144,12 +159,16 @@ class Queue:
             await asyncio.sleep(STALLED_SECONDS)
 
 
-_OPTIONS: WorkerOptions = {
-    "concurrency": CONCURRENCY,
-    "wait": True,
-    "install_signal_handlers": False,
-    "shutdown_graceful_timeout": GRACE_SECONDS,
-    "delete_jobs": "successful",
-    "fetch_job_polling_interval": 5.0,
-    "stalled_worker_timeout": STALLED_SECONDS,
-}
+async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Runs a part of the queue for ever: it ends when its connection to the database is lost."""
+    this = asyncio.current_task()
+    while this is not None:
+        try:
+            await run()
+        except Exception as problem:
+            if this.cancelling():  # what went wrong on the way out hides that this was told to end
+                return
+            log.warning(
+                "the queue has lost its database and begins again", part=part, problem=str(problem).strip()
+            )
+        await asyncio.sleep(RESTART_SECONDS)

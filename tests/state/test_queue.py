@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 from procrastinate.exceptions import ConnectorException
 
+from api_server.state import queue
 from api_server.state.queue import Queue
 
 DEAD_WORKERS_JOB = """
@@ -30,13 +31,13 @@ async def _done(url: str, *statements: str) -> list[str]:
     async def note(word: str) -> None:
         words.append(word)
 
-    queue = Queue(url)
-    queue.add("note", note)
+    tasks = Queue(url)
+    tasks.add("note", note)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
         for statement in statements:
             cursor.execute(statement)
-        async with queue.working(), asyncio.timeout(20):
+        async with tasks.working(), asyncio.timeout(20):
             cursor.execute("SELECT count(*) FROM procrastinate_jobs")
             while cursor.fetchone() != (0,):
                 await asyncio.sleep(0.05)
@@ -55,23 +56,60 @@ async def test_where_the_same_work_waits_already_the_dead_workers_job_gives_way(
     assert await _done(new_database(), DEAD_WORKERS_JOB, WAITING_JOB) == ["second"]
 
 
+CUT_CONNECTIONS = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+async def test_work_goes_on_after_the_database_has_cut_all_connections(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart of PostgreSQL: work of before and work of afterwards is done, and the queue can still be ended."""
+    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
+    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(queue, "RESTART_SECONDS", 0.1)
+    url, words, begun = new_database(), [], asyncio.Event()
+
+    async def note(word: str) -> None:
+        begun.set()
+        await asyncio.sleep(0.2)
+        words.append(word)
+
+    tasks = Queue(url)
+    tasks.add("note", note)
+    with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        async with tasks.working(), asyncio.timeout(20):
+            cursor.execute(WAITING_JOB.replace("second", "before"))
+            await begun.wait()
+            for word in ("meanwhile", "afterwards"):
+                cursor.execute(CUT_CONNECTIONS)
+                await asyncio.sleep(0.3)
+                cursor.execute(WAITING_JOB.replace("second", word))
+                while word not in words:
+                    await asyncio.sleep(0.05)
+            cursor.execute(CUT_CONNECTIONS)
+    assert set(words) == {"before", "meanwhile", "afterwards"}
+
+
 async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callable[[], str]) -> None:
     """Each connection of the pool has met an error before the listener gets one; work is heard of all the same."""
-    queue = Queue(new_database())
+    tasks = Queue(new_database())
     done = asyncio.Event()
 
     async def note() -> None:
         done.set()
 
-    queue.add("note", note)
-    connector = queue._app.connector
-    async with queue._app.open_async():
+    tasks.add("note", note)
+    connector = tasks._app.connector
+    async with tasks._app.open_async():
         for _ in range(4):
             with pytest.raises(ConnectorException):
                 await connector.execute_query_async("SELECT 1 / 0")
-        listener = asyncio.create_task(queue._app.run_worker_async(wait=True, install_signal_handlers=False))
+        listener = asyncio.create_task(tasks._app.run_worker_async(wait=True, install_signal_handlers=False))
         await asyncio.sleep(0.2)
-        await queue._app.configure_task("note").defer_async()
+        await tasks._app.configure_task("note").defer_async()
         async with asyncio.timeout(10):
             await done.wait()
         listener.cancel()
