@@ -14,6 +14,8 @@ import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from psycopg2.extras import NamedTupleCursor
 
+from api_server.state.unavailable import Unavailable
+
 #: One row: a named tuple whose fields are the statement's columns. JSON columns are text.
 Row = Any
 
@@ -95,6 +97,8 @@ class Transaction(Executor):
 class Database(Executor):
     """The pool. Its own `rows`, `row` and `value` are for reading; whatever writes runs in a `transaction()`.
 
+    All of them raise `Unavailable` where PostgreSQL cannot be reached.
+
     Reads are tried a second time when the pooled connection turns out to be dead.
     """
 
@@ -150,7 +154,10 @@ class Database(Executor):
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[aiopg.Connection]:
-        connection = await self._pool.acquire()
+        try:
+            connection = await self._pool.acquire()
+        except psycopg2.OperationalError as problem:
+            raise Unavailable("the database") from problem
         try:
             yield connection
         finally:

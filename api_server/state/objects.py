@@ -9,8 +9,11 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
+
+from api_server.state.unavailable import Unavailable
 
 if TYPE_CHECKING:
     from obstore import ReadableFile
@@ -30,25 +33,34 @@ class Objects:
         self._folder = folder
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
-        """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable."""
-        await obstore.put_async(
-            self._backend,
-            key,
-            chunks,
-            use_multipart=True,
-            chunk_size=_PART,
-            max_concurrency=_PARTS_AT_A_TIME,
-        )
+        """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
+
+        Raises `Unavailable` when the store is full or does not answer.
+        """
+        try:
+            await obstore.put_async(
+                self._backend,
+                key,
+                chunks,
+                use_multipart=True,
+                chunk_size=_PART,
+                max_concurrency=_PARTS_AT_A_TIME,
+            )
+        except BaseError as problem:
+            raise Unavailable("the object store") from problem
         if self._folder is not None:
             await asyncio.to_thread(_make_durable, self._folder / key)
 
     async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
-        """Bytes `start` to `end` (exclusive). Raises FileNotFoundError."""
+        """Bytes `start` to `end` (exclusive). Raises FileNotFoundError, and `Unavailable`."""
         if start == end:
             return
-        found = await obstore.get_async(self._backend, key, options={"range": (start, end)})
-        async for chunk in found.stream(min_chunk_size=64 * 1024):
-            yield bytes(chunk)
+        try:
+            found = await obstore.get_async(self._backend, key, options={"range": (start, end)})
+            async for chunk in found.stream(min_chunk_size=64 * 1024):
+                yield bytes(chunk)
+        except BaseError as problem:
+            raise Unavailable("the object store") from problem
 
     def open(self, key: str) -> IO[bytes]:
         """A seekable file, for code that has to jump about in it; its calls block: use it in a thread.

@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 
 from api_server.state.database import LockNotAvailable
+from api_server.state.unavailable import Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -93,22 +94,58 @@ def too_many_requests(retry_after: int) -> ApiError:
 @web.middleware
 async def api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answers what a handler raised: `ApiError` as it says, the router's refusals in the API's form, anything else
-    500 with the traceback in the log only."""
+    500 with the traceback in the log only.
+
+    Where the answer has begun, the only way to tell is to cut the connection.
+    """
     try:
         return await handler(request)
-    except ApiError as error:
-        return _answer(error.status, error.body, error.headers)
-    except web.HTTPMethodNotAllowed as error:
-        return _answer(405, {"error": "405 Not Allowed"}, {"Allow": ", ".join(sorted(error.allowed_methods))})
-    except web.HTTPException as error:
-        return _answer_http_exception(error)
-    except LockNotAvailable:
-        return _answer(409, {"message": "409 Conflict: Resource lock"}, {}, reason="Conflict: Resource lock")
     except (asyncio.CancelledError, ConnectionResetError):
         raise
-    except Exception:
-        log.exception("unexpected failure", method=request.method, path=request.path)
-        return _answer(500, {"message": "500 Internal Server Error"}, {})
+    except Exception as problem:
+        answer = _answer_to(problem, request)
+        if request.writer.output_size:
+            raise ConnectionResetError from problem
+        return answer
+
+
+@web.middleware
+async def service_unavailable(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """503 where a part is missing, for what is no API: git, static objects, pages."""
+    try:
+        return await handler(request)
+    except Unavailable as problem:
+        _tell(problem)
+        raise web.HTTPServiceUnavailable(headers=_LATER) from problem
+
+
+#: Seconds after which it is worth a try; GitLab's clients honour it.
+_LATER = {"Retry-After": "5"}
+
+
+def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
+    match problem:
+        case ApiError():
+            return _answer(problem.status, problem.body, problem.headers)
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(problem.allowed_methods))
+            return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
+        case web.HTTPException():
+            return _answer_http_exception(problem)
+        case LockNotAvailable():
+            reason = "Conflict: Resource lock"
+            return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
+        case Unavailable():
+            _tell(problem)
+            return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
+        case _:
+            log.error("unexpected failure", method=request.method, path=request.path, exc_info=problem)
+            return _answer(500, {"message": "500 Internal Server Error"}, {})
+
+
+def _tell(problem: Unavailable) -> None:
+    """One line, without a traceback: it is not a fault of this program."""
+    log.error(str(problem), cause=str(problem.__cause__).strip().partition("\n")[0])
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:

@@ -17,7 +17,7 @@ log = structlog.get_logger("access")
 
 
 def request_log(registry: CollectorRegistry) -> Middleware:
-    """The outermost middleware: `X-Request-Id` (a client's own is kept), the access log and the request metrics."""
+    """The middleware for `X-Request-Id` (a client's own is kept), the access log and the request metrics."""
     requests = Counter("http_requests", "Requests answered", ["method", "status"], registry=registry)
     seconds = Histogram("http_request_seconds", "Time to answer", registry=registry)
 

@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import io
 import zipfile
+from unittest.mock import AsyncMock
 
 import gitlab
+import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from obstore.exceptions import GenericError
 
 from api_server.areas.jobs import upkeep
 from api_server.areas.jobs.artifacts import dotenv
@@ -191,6 +194,18 @@ async def test_by_the_name_of_a_branch(
 
 
 EXPIRE = "UPDATE job_artifacts SET expire_at = now() - interval '1 second' WHERE job_id = %(id)s"
+
+
+async def test_a_full_store_is_503_and_keeps_nothing(
+    forge: Forge, project: CiProject, job: RunningJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = AsyncMock(side_effect=GenericError("No space left on device (os error 28)"))
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "put_async", full)
+        answer = await job.upload(ZIP)
+    assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
+    assert "archive" not in await artifacts_of(project, job)
+    assert (await job.upload(ZIP)).status == 201
 
 
 async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:

@@ -1,13 +1,19 @@
 """Error bodies of the API, each in GitLab's form (decision D2)."""
 
+import asyncio
 import io
 import json
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
+from unittest.mock import AsyncMock
 
+import psycopg2
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from api_server.state.database import LockNotAvailable
+from api_server.web.errors import api_errors
 from tests.support.forge import Forge
 
 JSON = {"Content-Type": "application/json"}
@@ -127,6 +133,51 @@ async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: 
     async with forge.session.get(url, headers={"PRIVATE-TOKEN": forge.root.token or ""}) as answer:
         assert (answer.status, answer.reason) == (409, "Conflict: Resource lock")
         assert await answer.json() == {"message": "409 Conflict: Resource lock"}
+
+
+@pytest.mark.parametrize("length", [None, "4000"])
+async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(length: str | None) -> None:
+    """No second answer may stand in the body of the first, and the body may not look whole."""
+
+    async def fail(request: web.Request) -> NoReturn:
+        response = web.StreamResponse(headers={"Content-Length": length} if length else {})
+        await response.prepare(request)
+        await response.write(b"beginning")
+        raise RuntimeError("of the inside")
+
+    app = web.Application(middlewares=[api_errors])
+    app.router.add_get("/", fail)
+    async with TestServer(app) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        received = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
+
+
+async def test_without_a_database_everything_is_503_until_it_is_back(
+    new_forge: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with new_forge() as forge:
+        alice = await forge.user("alice")
+        project = await forge.project(alice, visibility="public")
+        path = project["path_with_namespace"]
+        pool = forge.database._pool
+        with monkeypatch.context() as patched:
+            unreachable = psycopg2.OperationalError("connection refused\nIs the server running?\n")
+            patched.setattr(pool, "acquire", AsyncMock(side_effect=unreachable))
+            answer = await alice.api.get("/groups")
+            assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
+            assert answer.headers["Retry-After"] == "5"
+            for other in (f"/{path}.git/info/refs?service=git-upload-pack", f"/{path}/-/raw/main/x"):
+                answer = await alice.api.get(f"{forge.base}{other}")
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        assert (await alice.api.get("/groups")).status == 200
+    logged = capsys.readouterr().out
+    assert "the database is unavailable" in logged
+    assert "connection refused" in logged
+    assert "Traceback" not in logged
 
 
 def _raising(problem: Exception) -> Callable[..., NoReturn]:
