@@ -187,12 +187,14 @@ async def connect(
     """A pool of up to `size` connections to `url` (postgresql://...); statements end after `statement_timeout` s.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a transaction-pooling
-    PgBouncer in between (where the four options have to be set for the database's role).
+    PgBouncer in between (where the five options have to be set for the database's role).
     """
     session = {
         "timezone": "UTC",
         "statement_timeout": int(statement_timeout * 1000),
         "lock_timeout": 5000,
+        # Over many partitions the planner thinks every page of a list worth a second of compiling.
+        "jit": "off",
         "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
     }
     options = " ".join(f"-c {name}={value}" for name, value in session.items())

@@ -1,4 +1,4 @@
-"""Statements that run with the commit: no round trip of their own, and all or nothing with the rest."""
+"""Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -103,3 +103,8 @@ async def test_recording_events_adds_no_round_trip(database: Database, messages:
         await _record(transaction)
     assert len(messages) == len(["BEGIN", "SELECT 1", "the events and COMMIT"])
     assert await database.value("SELECT count(*) FROM audit_events") == 3
+
+
+async def test_nothing_is_compiled(database: Database) -> None:
+    """The cost of a statement is estimated over all partitions, of which it reads one or two."""
+    assert await database.value("SHOW jit") == "off"
