@@ -15,6 +15,7 @@ from api_server.areas.status_checks.handlers import routes as status_checks
 from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
 from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
+from api_server.platform.emails.handlers import routes as emails
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.members.handlers import routes as members
 from api_server.platform.merge_requests.handlers import routes as merge_requests
@@ -32,6 +33,7 @@ from api_server.platform.version import routes as version
 
 ROUTES = [
     users,
+    emails,
     tokens,
     groups,
     projects,

@@ -23,6 +23,7 @@ from api_server.areas.status_checks import tasks as status_check_tasks
 from api_server.git.repositories import Repositories
 from api_server.platform import edges, refs
 from api_server.platform.agents import tasks as agent_tasks
+from api_server.platform.emails import confirmation
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.keys import INTERNAL_SESSION, OBJECTS, QUEUE, REPOSITORIES
 from api_server.platform.mail import delivery as mail
@@ -136,6 +137,7 @@ def _add_tasks(app: web.Application) -> None:
     member_tasks.add_tasks(app)
     audit_tasks.add_tasks(app)
     mail.add_tasks(app)
+    confirmation.add_tasks(app)
     invitation_tasks.add_tasks(app)
     follow_pushes(app)
     status_check_tasks.add_tasks(app)

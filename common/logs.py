@@ -16,7 +16,7 @@ SECRET_NAME = re.compile(
     r"token|secret|password|authorization|cookie|credential|private.?key|signature", re.IGNORECASE
 )
 _SECRET_IN_TEXT = re.compile(
-    r"\b(?:flpat|fljob|flso|flinv|glrt)-[\w.-]+"  # our own tokens, wherever they stand
+    r"\b(?:flpat|fljob|flso|flinv|flcon|glrt)-[\w.-]+"  # our own tokens, wherever they stand
     r"|(?<=://)[^/@\s\"']+(?=@)"  # userinfo of a URL
     r"|(?<=[?&])(?:[^=&\s]*(?:token|secret|password)[^=&\s]*)=[^&\s\"']*"  # query parameters
     r"|(?i:(?<=bearer )|(?<=basic ))[\w.~+/=-]+"

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.admin import invites, pages, repository_settings, sessions, sign_in
+from api_server.admin import emails, invites, pages, repository_settings, sessions, sign_in
 from api_server.platform.keys import QUEUE
 from api_server.web.context import CLOCK, DATABASE
 
@@ -11,6 +11,7 @@ def add_pages(app: web.Application) -> None:
     pages.setup(app)
     sign_in.add_routes(app)
     invites.add_routes(app)
+    emails.add_routes(app)
     repository_settings.add_routes(app)
 
     async def delete_expired_sessions() -> None:

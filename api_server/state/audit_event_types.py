@@ -83,6 +83,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             personal_access_token_revoked=(),
             authenticated_with_password=("with",),
         ),
+        *_types("User", "Email", email_created=(), email_confirmed=(), email_destroyed=()),
         *_types(("User", _INSTANCE), "User", login_failed_with_standard_authentication=("failed_login",)),
         *_types(
             "Group",

@@ -4,8 +4,8 @@ import abc
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -89,9 +89,25 @@ class Transaction(Executor):
     def __init__(self, connection: aiopg.Connection, prepared: set[str] | None) -> None:
         self._connection = connection
         self._prepared = prepared
+        self._at_commit: list[str] = []
 
     async def rows(self, statement: str, **parameters: Any) -> list[Row]:
         return await _run(self._connection, self._prepared, statement, parameters)
+
+    async def at_commit(self, statement: str, **parameters: Any) -> None:
+        """Runs a statement whose rows nobody waits for as the last thing before COMMIT, in one round trip with it.
+
+        Where it fails, the commit does: nothing of the transaction has happened.
+        """
+        async with self._connection.cursor() as cursor:
+            sql = await _sql(cursor, self._prepared, statement)
+            self._at_commit.append(cursor.mogrify(sql, parameters).decode())
+
+    async def commit(self) -> None:
+        """Ends the transaction; `Database.transaction` calls this."""
+        async with self._connection.cursor() as cursor:
+            with _as_our_errors():
+                await cursor.execute("; ".join([*self._at_commit, "COMMIT"]))
 
 
 class Database(Executor):
@@ -123,16 +139,17 @@ class Database(Executor):
     async def transaction(self) -> AsyncIterator[Transaction]:
         """All or nothing: commits at the end of the block, rolls back when it raises or is cancelled.
 
-        Raises `Conflict` and `LockNotAvailable` out of the statement that met them.
+        Raises `Conflict` and `LockNotAvailable` out of the statement that met them, or out of the commit.
         """
         async with self._begun_connection() as connection:
+            transaction = Transaction(connection, self._prepared_on(connection))
             try:
-                yield Transaction(connection, self._prepared_on(connection))
+                yield transaction
             except BaseException:
                 await asyncio.shield(_roll_back(connection))
                 raise
             try:
-                await asyncio.shield(_command(connection, "COMMIT"))
+                await asyncio.shield(transaction.commit())
             finally:
                 self.generation += 1
 
@@ -177,12 +194,14 @@ async def connect(
     """A pool of up to `size` connections to `url` (postgresql://...); statements end after `statement_timeout` s.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a transaction-pooling
-    PgBouncer in between (where the four options have to be set for the database's role).
+    PgBouncer in between (where the five options have to be set for the database's role).
     """
     session = {
         "timezone": "UTC",
         "statement_timeout": int(statement_timeout * 1000),
         "lock_timeout": 5000,
+        # Over many partitions the planner thinks every page of a list worth a second of compiling.
+        "jit": "off",
         "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
     }
     options = " ".join(f"-c {name}={value}" for name, value in session.items())
@@ -218,22 +237,32 @@ async def _run(
     connection: aiopg.Connection, prepared: set[str] | None, statement: str, parameters: dict[str, Any]
 ) -> list[Row]:
     async with connection.cursor(cursor_factory=NamedTupleCursor) as cursor:
-        try:
-            if isinstance(statement, Statement) and prepared is not None:
-                if statement.name not in prepared:
-                    await cursor.execute(statement.prepare)
-                    prepared.add(statement.name)
-                await cursor.execute(statement.execute, parameters)
-            else:
-                await cursor.execute(statement, parameters)
-        except psycopg2.errors.UniqueViolation as problem:
-            raise Conflict(problem.diag.constraint_name or "") from problem
-        except psycopg2.errors.LockNotAvailable as problem:
-            raise LockNotAvailable from problem
+        with _as_our_errors():
+            await cursor.execute(await _sql(cursor, prepared, statement), parameters)
         if cursor.description is None:
             return []
         rows: list[Row] = await cursor.fetchall()
         return rows
+
+
+@contextmanager
+def _as_our_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg2.errors.UniqueViolation as problem:
+        raise Conflict(problem.diag.constraint_name or "") from problem
+    except psycopg2.errors.LockNotAvailable as problem:
+        raise LockNotAvailable from problem
+
+
+async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) -> str:
+    """What to execute for a statement, which is prepared by now where it can be."""
+    if not isinstance(statement, Statement) or prepared is None:
+        return statement
+    if statement.name not in prepared:
+        await cursor.execute(statement.prepare)
+        prepared.add(statement.name)
+    return statement.execute
 
 
 async def _command(connection: aiopg.Connection, sql: str) -> None:

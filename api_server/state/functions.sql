@@ -204,3 +204,13 @@ RETURN json_build_object(
     'path_with_namespace', (p).full_path,
     'created_at', iso8601((p).created_at)
 );
+
+-- Whoever has confirmed that the address is hers: the one of her account, or another one.
+CREATE OR REPLACE FUNCTION owner_of_address(address text) RETURNS TABLE (id bigint, username text, name text)
+LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
+SELECT users.id, users.username, users.name FROM users
+WHERE lower(users.email) = lower(address) AND users.confirmed_at IS NOT NULL
+UNION ALL
+SELECT users.id, users.username, users.name FROM user_emails JOIN users ON users.id = user_emails.user_id
+WHERE lower(user_emails.email) = lower(address) AND user_emails.confirmed_at IS NOT NULL;
+END;

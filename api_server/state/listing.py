@@ -62,7 +62,8 @@ class Listing:
     where `rows` itself stops at the page's end.
 
     Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
-    serves the order and a range of time, and partitions by that column are read one after the other.
+    serves the order and a range of time, and partitions by that column are read one after the other. Planning over all
+    of them costs more than reading a page, so it is done once.
     """
 
     def __init__(
@@ -76,16 +77,22 @@ class Listing:
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending): Statement(
-                _listing(entity, rows, column, counted, moment, descending=descending)
+            (name, descending, continued): Statement(
+                _listing(entity, rows, column, counted, moment, descending=descending, continued=continued),
+                planned_once=moment is not None,
             )
             for name, column in self.orders.items()
             for descending in (True, False)
+            for continued in (True, False)
         }
+
+    def statement(self, page: Page) -> Statement:
+        """What reads a page like this one."""
+        return self._statements[page.order, page.descending, page.after is not None]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
         row: Row = await database.row(
-            self._statements[page.order, page.descending],
+            self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
             page_after=page.after,
@@ -96,7 +103,14 @@ class Listing:
 
 
 def _listing(
-    entity: str, rows: str, column: str, counted: str, moment: str | None, *, descending: bool
+    entity: str,
+    rows: str,
+    column: str,
+    counted: str,
+    moment: str | None,
+    *,
+    descending: bool,
+    continued: bool,
 ) -> str:
     direction = "DESC" if descending else "ASC"
     by_id = f"id {direction}" if moment is None else f"{moment} {direction}, id {direction}"
@@ -105,7 +119,7 @@ def _listing(
         WITH matching AS NOT MATERIALIZED ({rows}),
         probe AS (
             SELECT matching.* FROM matching
-            WHERE {_after(moment, descending=descending)}
+            WHERE {_after(moment, descending=descending) if continued else "true"}
             ORDER BY {order}
             LIMIT %(page_size)s::bigint + 1 OFFSET %(page_offset)s::bigint
         ),
@@ -123,15 +137,15 @@ def _listing(
 
 
 def _after(moment: str | None, *, descending: bool) -> str:
-    """The condition of rows behind the one that `page_after` names; of all rows where it names none."""
+    """The condition of rows behind the one that `page_after` names.
+
+    Only where it is wanted: an index is entered at the first of its conditions, not at the narrowest one, and would be
+    read from its end up to a wanted range of time.
+    """
     comparison = "<" if descending else ">"
-    start = "9223372036854775807" if descending else "-1"
-    after = f"coalesce(%(page_after)s::bigint, {start})"
     if moment is None:
-        return f"matching.id {comparison} {after}"
+        return f"matching.id {comparison} %(page_after)s::bigint"
     # A row that is gone was among the oldest ones: nothing is older, everything else is newer.
-    beginning = "infinity" if descending else "-infinity"
     return f"""(matching.{moment}, matching.id) {comparison} (
-                CASE WHEN %(page_after)s::bigint IS NULL THEN '{beginning}' ELSE coalesce(
-                    (SELECT known.{moment} FROM matching known WHERE known.id = %(page_after)s), '-infinity') END,
-                {after})"""
+                coalesce((SELECT known.{moment} FROM matching known WHERE known.id = %(page_after)s::bigint),
+                    '-infinity'), %(page_after)s::bigint)"""

@@ -16,6 +16,7 @@ PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
 STATIC_OBJECT_TOKEN = "flso-"
 INVITATION_TOKEN = "flinv-"
+CONFIRMATION_TOKEN = "flcon-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

@@ -5,9 +5,7 @@ SELECT page.id, page.position, json_build_object(
     'created_at', iso8601(page.created_at),
     'access_level', page.access_level,
     'expires_at', iso8601(page.expires_at::timestamptz),
-    'user_name', (
-        SELECT users.name FROM users WHERE lower(users.email) = lower(page.email) AND users.confirmed_at IS NOT NULL
-    ),
+    'user_name', (SELECT owner.name FROM owner_of_address(page.email) owner),
     'created_by_name', (SELECT users.name FROM users WHERE users.id = page.created_by_id)
 ) AS entity
 FROM page

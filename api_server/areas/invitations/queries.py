@@ -31,12 +31,8 @@ async def list_invitations(
 
 #: Of the addresses in %(emails)s (lower case), those that somebody has confirmed to be hers.
 OWNERS = """
-    SELECT lower(users.email) AS email, users.id, users.username, users.name FROM users
-    WHERE lower(users.email) = ANY (%(emails)s::text[]) AND users.confirmed_at IS NOT NULL
-    UNION ALL
-    SELECT lower(user_emails.email), users.id, users.username, users.name
-    FROM user_emails JOIN users ON users.id = user_emails.user_id
-    WHERE lower(user_emails.email) = ANY (%(emails)s::text[]) AND user_emails.confirmed_at IS NOT NULL
+    SELECT address AS email, owner.id, owner.username, owner.name
+    FROM unnest(%(emails)s::text[]) address CROSS JOIN owner_of_address(address) owner
 """
 
 
@@ -150,12 +146,7 @@ async def delete(transaction: Transaction, invitation_id: int) -> None:
 
 
 IS_OWN_ADDRESS = """
-    SELECT EXISTS (
-        SELECT FROM users WHERE users.id = %(user_id)s AND lower(users.email) = lower(%(email)s)
-            AND users.confirmed_at IS NOT NULL
-        UNION ALL
-        SELECT FROM user_emails WHERE user_emails.user_id = %(user_id)s
-            AND lower(user_emails.email) = lower(%(email)s) AND user_emails.confirmed_at IS NOT NULL)
+    SELECT EXISTS (SELECT FROM owner_of_address(%(email)s) owner WHERE owner.id = %(user_id)s)
 """
 
 
@@ -169,8 +160,7 @@ WITHOUT_ANSWER = """
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
     WHERE invitations.reminders_sent < %(most)s AND invitations.created_by_id IS NOT NULL
-        AND NOT EXISTS (SELECT FROM users
-            WHERE lower(users.email) = lower(invitations.email) AND users.confirmed_at IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM owner_of_address(invitations.email))
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
 """
 

@@ -100,7 +100,8 @@ async def remove(
     *,
     leaves_below: bool = False,
 ) -> None:
-    """Ends a membership, and those in what is below a group unless `leaves_below`. Raises 403, 404."""
+    """Ends a membership, and those in what is below a group unless `leaves_below`; with them the invitations that she
+    made there. Raises 403, 404."""
     member = await _locked(transaction, source, user_id)
     if user_id != author.id and not rules.may_touch(source.role, member.access_level):
         raise forbidden()
@@ -110,6 +111,7 @@ async def remove(
     if source.kind == "group" and not leaves_below:
         for ended in await queries.remove_below(transaction, source.id, user_id):
             await _record_end(transaction, _place_of(ended), ended, author, "Membership destroyed")
+    await _withdraw_invitations(transaction, user_id, author, **source.place, below=not leaves_below)
 
 
 async def remove_expired(transaction: Transaction, **where: int | None) -> None:
@@ -124,6 +126,43 @@ async def remove_expired(transaction: Transaction, **where: int | None) -> None:
             f"Membership {on}",
             system_event="true",
             reason=f"access {on}",
+        )
+        await _withdraw_invitations(
+            transaction,
+            ended.user_id,
+            SYSTEM,
+            namespace_id=ended.namespace_id,
+            project_id=ended.project_id,
+            below=False,
+        )
+
+
+async def _withdraw_invitations(
+    transaction: Transaction,
+    user_id: int,
+    author: Author,
+    *,
+    below: bool,
+    namespace_id: int | None,
+    project_id: int | None,
+) -> None:
+    """What somebody has invited others to goes with her membership."""
+    for invitation in await queries.remove_invitations_by(
+        transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    ):
+        await audit_trail.record(
+            transaction,
+            "member_destroyed",
+            author=author,
+            entity=_place_of(invitation),
+            target_type="User",
+            target_id=None,
+            target_details=invitation.email,
+            message="Invitation destroyed",
+            remove="user_access",
+            invite_email=invitation.email,
+            reason="whoever made it is no longer a member",
+            **{"as": Role(invitation.access_level).title},
         )
 
 

@@ -193,6 +193,32 @@ async def remove_below(transaction: Transaction, group_id: int, user_id: int) ->
     return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
 
 
+#: With the invitations below a group where %(below)s.
+REMOVE_INVITATIONS = """
+    DELETE FROM invitations
+    WHERE invitations.created_by_id = %(user_id)s AND (
+        invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
+        OR %(below)s AND (
+            invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
+            OR invitations.project_id IN (SELECT projects.id FROM projects
+                JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])))
+    RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
+"""
+
+
+async def remove_invitations_by(
+    transaction: Transaction, user_id: int, *, namespace_id: int | None, project_id: int | None, below: bool
+) -> list[Row]:
+    """Takes back what the user has invited others to there, and gives the invitations."""
+    return await transaction.rows(
+        REMOVE_INVITATIONS, user_id=user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    )
+
+
 REMOVE_EXPIRED = f"""
     DELETE FROM members USING users
     WHERE users.id = members.user_id AND members.expires_at <= current_date

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from api_server.platform import edges, paths
+from api_server.platform.emails import queries as emails
 from api_server.platform.users import queries
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
@@ -45,6 +46,8 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
     """The id of the new account, which has a namespace of its own. Raises 400 and 409 as GitLab words them."""
     if problems := _problems(username=user.username, email=user.email):
         raise invalid(problems)
+    if await emails.users_of(transaction, user.email):
+        raise conflict(_TAKEN["users_email"])
     seed, token = _static_object_token(vault)
     try:
         user_id = await queries.create_user(
@@ -67,6 +70,10 @@ async def update(transaction: Transaction, user_id: int, author: Author, **value
     before = await _found(transaction, user_id)
     if problems := _problems(username=values["username"], email=values["email"]):
         raise invalid(problems)
+    if values["email"] is not None:
+        if await emails.users_of(transaction, values["email"]) - {user_id}:
+            raise conflict(_TAKEN["users_email"])
+        await emails.remove_as_secondary(transaction, user_id, values["email"])
     try:
         await queries.update_user(transaction, user_id, **values)
         if values["username"] and values["username"] != before.username:

@@ -1,62 +1,18 @@
 """Signing in, and answering invitations on their page (decision D8)."""
 
-import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-import attrs
 import pytest
 
 from api_server.platform.keys import QUEUE
 from api_server.state.secrets import INVITATION_TOKEN
 from api_server.web.context import VAULT
+from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.forge import Forge, Person, new_name
-
-PASSWORD = "correct horse battery"
-
-
-@attrs.define
-class Browser:
-    """Keeps cookies, follows redirects, sends forms with what their page holds."""
-
-    session: aiohttp.ClientSession
-    base: str
-    status: int = 0
-    text: str = ""
-    headers: Any = None
-    path: str = ""
-
-    async def get(self, path: str, **options: Any) -> "Browser":
-        return await self._ask("GET", path, **options)
-
-    async def send(self, path: str, **fields: str) -> "Browser":
-        """The form of the page at hand, filled in with `fields`."""
-        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text))
-        return await self._ask("POST", path, data=hidden | fields)
-
-    async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
-        async with self.session.request(method, f"{self.base}{path}", **options) as answer:
-            self.status, self.text, self.headers = answer.status, await answer.text(), answer.headers
-            self.path = answer.url.path
-        return self
-
-    async def sign_in(self, person: Person, password: str = PASSWORD, **query: str) -> "Browser":
-        await self.get("/-/sign_in", params=query)
-        return await self.send("/-/sign_in", login=person.username, password=password)
-
-    @property
-    def title(self) -> str:
-        found = re.search(r"<h1>(.*?)</h1>", self.text)
-        return found[1] if found else ""
-
-
-@contextlib.asynccontextmanager
-async def browsing(forge: Forge) -> AsyncIterator[Browser]:
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        yield Browser(session, forge.base)
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ RECORDED = {
     "target_id": 7,
     "target_details": "some/group",
 }
+NEWEST = """
+    SELECT max(id) FROM audit_events WHERE entity_type = %(entity_type)s AND entity_id = %(entity_id)s
+"""
 RecordEvent = Callable[..., Awaitable[int]]
 
 
@@ -35,6 +38,6 @@ def record(forge: Forge) -> RecordEvent:
             await audit_trail.record(
                 transaction, event_type, author=author_of(person), entity=entity, **(RECORDED | values)
             )
-            return int(await transaction.value("SELECT lastval()"))
+        return int(await on.database.value(NEWEST, entity_type=entity.type, entity_id=entity.id))
 
     return recorded

@@ -122,6 +122,11 @@ async def test_users_and_tokens(new_forge: Any) -> None:
             id=user,
         )
         await walk.step("PUT /users/{id}", json={"email": "new@example.org"}, id=user)
+        second = {"email": "second@example.org"}
+        email = await walk.step("POST /users/{id}/emails", "email_created", json=second, id=user)
+        await walk.step(
+            "DELETE /users/{id}/emails/{email_id}", "email_destroyed", id=user, email_id=email["id"]
+        )
         await walk.step("POST /users/{id}/block", "user_blocked", id=user)
         await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
         created, revoked = "personal_access_token_created", "personal_access_token_revoked"
@@ -130,6 +135,10 @@ async def test_users_and_tokens(new_forge: Any) -> None:
             "POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user
         )
         carol = attrs.evolve(forge.root, token=token["token"])
+        email = await walk.step("POST /user/emails", "email_created", json=second, client=carol)
+        await walk.step(
+            "DELETE /user/emails/{email_id}", "email_destroyed", email_id=email["id"], client=carol
+        )
         await walk.step("POST /user/static_object_token/rotate", "static_object_token_rotated", client=carol)
         token = await walk.step("POST /personal_access_tokens/{id}/rotate", created, revoked, id=token["id"])
         carol = attrs.evolve(forge.root, token=token["token"])

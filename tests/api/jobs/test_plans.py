@@ -100,7 +100,7 @@ async def test_a_keyset_page_of_a_projects_jobs(full, scope, after, generic):
     listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
     found = await scans(
         database,
-        listing._statements["id", True],
+        listing.statement(Page(PAGE, after=after)),
         generic,
         project_id=project_id,
         **page_parameters(Page(PAGE, after=after, counted=False)),
@@ -117,7 +117,7 @@ async def test_the_first_offset_page_stops_counting(full, scope, generic):
     listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
     found = await scans(
         database,
-        listing._statements["id", True],
+        listing.statement(Page(PAGE)),
         generic,
         project_id=project_id,
         **page_parameters(Page(PAGE)),
@@ -136,7 +136,7 @@ async def test_a_pipelines_jobs_are_read_from_that_pipeline_only(full, generic):
     pipeline_id = await database.value("SELECT id FROM pipelines ORDER BY id OFFSET 1000 LIMIT 1")
     found = await scans(
         database,
-        queries.JOBS_OF_PIPELINE._statements["id", True],
+        queries.JOBS_OF_PIPELINE.statement(Page(PAGE)),
         generic,
         pipeline_id=pipeline_id,
         kind="build",

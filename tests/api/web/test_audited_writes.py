@@ -12,9 +12,10 @@ from tests.support.forge import Client, Forge, new_name
 from tests.support.route_table import ROUTES, name_of
 
 #: The modules whose writes are in the table below.
-MODULES = ("users", "tokens", "groups", "projects", "members", "branches", "settings", "repository")
+MODULES = ("users", "emails", "tokens", "groups", "projects", "members", "branches", "settings", "repository")
 #: Writes that are like another one of the table.
 ALIKE = {
+    "DELETE /user/emails/{email_id}",
     "POST /users/{id}/unblock",
     "POST /projects/{id}/unarchive",
     "DELETE /personal_access_tokens/self",
@@ -52,6 +53,9 @@ WRITES = [
     Write("POST", "/users/{user}/block", {}, ("user_blocked",)),
     Write("DELETE", "/users/{user}", {}, ("user_destroyed",)),
     Write("POST", "/user/static_object_token/rotate", {}, ("static_object_token_rotated",)),
+    Write("POST", "/user/emails", {"email": "{new}@example.org"}, ("email_created",)),
+    Write("POST", "/users/{user}/emails", {"email": "{new}@example.org"}, ("email_created",)),
+    Write("DELETE", "/users/{user}/emails/{email}", {}, ("email_destroyed",)),
     Write(
         "POST",
         "/users/{user}/personal_access_tokens",
@@ -153,11 +157,13 @@ async def _things(forge: Forge) -> dict[str, Any]:
     await forge.root.post(f"/projects/{project['id']}/protected_branches", {"name": "main"})
     own = Client(forge.session, forge.base, await forge.token(user.id))
     token = await own.get("/personal_access_tokens/self")
+    email = await own.post("/user/emails", {"email": f"{new_name('second')}@example.org"})
     return {
         "user": user.id,
         "member": member.id,
         "group": group["id"],
         "project": project["id"],
         "token": token.body["id"],
+        "email": email.body["id"],
         "new": new_name("new"),
     }

@@ -1,0 +1,56 @@
+"""`/-/emails/<id>/<token>`: the page that confirms an address. Opening it changes nothing; its form does.
+
+Who confirms has proven two things: that she reads the mail of the address, and that the account is hers. A stranger's
+address is not won by a click of its owner.
+"""
+
+from typing import Any
+
+from aiohttp import web
+
+from api_server.admin import pages, sessions
+from api_server.admin.sessions import Visitor
+from api_server.platform.emails import changes, confirmation, queries
+from api_server.state.database import Executor, Row
+from api_server.web import context
+
+
+def add_routes(app: web.Application) -> None:
+    app.router.add_get(r"/-/emails/{id:\d{1,18}}/{token}", show)
+    app.router.add_post(r"/-/emails/{id:\d{1,18}}/{token}", pages.form(confirm))
+
+
+async def show(request: web.Request) -> web.Response:
+    who = await sessions.visitor(request)
+    email = await _find(request, context.database(request))
+    if email is None:
+        return _unknown(request, who)
+    own = who.user is not None and who.user.id == email.user_id
+    return pages.answer(request, who, "email.html", email=email, own_account=own, path=request.path)
+
+
+async def confirm(request: web.Request, who: Visitor, _form: Any) -> web.StreamResponse:
+    async with context.database(request).transaction() as transaction:
+        email = await _find(request, transaction, locked=True)
+        if email is None:
+            return _unknown(request, who)
+        if who.user is None or email.user_id != who.user.id:
+            text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
+            return pages.say(request, who, "The address could not be confirmed", text, status=403)
+        await changes.confirm(transaction, email, who.author())
+    return pages.say(request, who, f"{email.email} is confirmed")
+
+
+async def _find(request: web.Request, database: Executor, *, locked: bool = False) -> Row | None:
+    """The address that the link is of."""
+    email = await queries.find(database, int(request.match_info["id"]), locked=locked)
+    if email is None or not confirmation.is_token_of(
+        context.vault(request), email, request.match_info["token"]
+    ):
+        return None
+    return email
+
+
+def _unknown(request: web.Request, who: Visitor) -> web.Response:
+    text = "The address may have been removed from the account. Add it again to get a new link."
+    return pages.say(request, who, "There is no such address", text, status=404)

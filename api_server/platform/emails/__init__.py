@@ -1,0 +1,1 @@
+"""Addresses that users have beside the one of their account."""

@@ -1,0 +1,94 @@
+"""Statements about users' further addresses."""
+
+from api_server.state.database import Executor, Row, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_EMAIL = read_sql("api_server.platform.emails")["email"]
+LISTING = Listing(
+    _EMAIL, "SELECT user_emails.* FROM user_emails WHERE user_emails.user_id = %(user_id)s::bigint"
+)
+
+
+async def list_emails(database: Executor, page: Page, user_id: int) -> Listed:
+    return await LISTING.read(database, page, user_id=user_id)
+
+
+SHOW = one(
+    _EMAIL,
+    "SELECT user_emails.* FROM user_emails WHERE user_emails.id = %(id)s AND user_emails.user_id = %(user_id)s",
+)
+
+
+async def show_email(database: Executor, email_id: int, user_id: int) -> str | None:
+    row = await database.row(SHOW, id=email_id, user_id=user_id)
+    return row and row.entity
+
+
+HOLD_ADDRESS = """
+    SELECT pg_advisory_xact_lock(hashtextextended('address of a user: ' || lower(%(email)s), 0))
+"""
+
+USERS_OF_ADDRESS = """
+    SELECT users.id FROM users WHERE lower(users.email) = lower(%(email)s)
+    UNION
+    SELECT user_emails.user_id FROM user_emails WHERE lower(user_emails.email) = lower(%(email)s)
+"""
+
+
+async def users_of(transaction: Transaction, email: str) -> set[int]:
+    """Ids of those whose address that is, confirmed or not; nobody else takes it until the transaction ends."""
+    await transaction.row(HOLD_ADDRESS, email=email)
+    return {row.id for row in await transaction.rows(USERS_OF_ADDRESS, email=email)}
+
+
+ADD = """
+    INSERT INTO user_emails (user_id, email, confirmed_at)
+    VALUES (%(user_id)s, %(email)s, CASE WHEN %(confirmed)s THEN now() END)
+    RETURNING id
+"""
+
+
+async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> int:
+    """The new address's id."""
+    return int(await transaction.value(ADD, user_id=user_id, email=email, confirmed=confirmed))
+
+
+FIND = """
+    SELECT user_emails.id, user_emails.user_id, user_emails.email, user_emails.confirmed_at,
+        users.username, users.name
+    FROM user_emails JOIN users ON users.id = user_emails.user_id WHERE user_emails.id = %(id)s
+"""
+LOCK = f"{FIND} FOR UPDATE OF user_emails"
+
+
+async def find(database: Executor, email_id: int, *, locked: bool = False) -> Row | None:
+    """id, user_id, email, confirmed_at, and its user's username and name."""
+    return await database.row(LOCK if locked else FIND, id=email_id)
+
+
+CONFIRM = """
+    UPDATE user_emails SET confirmed_at = now() WHERE id = %(id)s
+"""
+
+
+async def confirm(transaction: Transaction, email_id: int) -> None:
+    await transaction.row(CONFIRM, id=email_id)
+
+
+REMOVE = """
+    DELETE FROM user_emails WHERE id = %(id)s
+"""
+
+
+async def remove(transaction: Transaction, email_id: int) -> None:
+    await transaction.row(REMOVE, id=email_id)
+
+
+REMOVE_AS_SECONDARY = """
+    DELETE FROM user_emails WHERE user_id = %(user_id)s AND lower(email) = lower(%(email)s)
+"""
+
+
+async def remove_as_secondary(transaction: Transaction, user_id: int, email: str) -> None:
+    """For an address that has become the one of the account."""
+    await transaction.row(REMOVE_AS_SECONDARY, user_id=user_id, email=email)

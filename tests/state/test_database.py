@@ -1,0 +1,110 @@
+"""Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import aiopg
+import psycopg2
+import pytest
+
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, SYSTEM
+from api_server.state.database import Conflict, Database, Statement, Transaction, connect
+
+KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
+
+
+@pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
+async def database(new_database: Callable[[], str], request: pytest.FixtureRequest) -> Any:
+    async with connect(
+        new_database(), base_url="http://forge.example.org", size=1, prepares=request.param
+    ) as connected:
+        async with connected.transaction() as transaction:
+            await transaction.row("CREATE TABLE kept (word text CHECK (word <> 'refused'))")
+        yield connected
+
+
+async def _keep(database: Database, *words: str, fails: bool = False) -> None:
+    async with database.transaction() as transaction:
+        for word in words:
+            await transaction.at_commit(KEEP, word=word)
+        if fails:
+            raise ZeroDivisionError
+
+
+async def _words(database: Database) -> list[str]:
+    return [row.word for row in await database.rows("SELECT word FROM kept")]
+
+
+async def test_they_run_in_their_order_behind_everything_else(database: Database) -> None:
+    async with database.transaction() as transaction:
+        await transaction.at_commit(KEEP, word="it's 100 %")
+        await transaction.at_commit("INSERT INTO kept SELECT count(*)::text FROM kept")
+        await transaction.row(KEEP, word="first")
+    assert await _words(database) == ["first", "it's 100 %", "2"]
+
+
+async def test_one_that_fails_undoes_the_transaction(database: Database) -> None:
+    with pytest.raises(psycopg2.errors.CheckViolation):
+        await _keep(database, "first", "refused", "last")
+    assert await _words(database) == []
+    await _keep(database, "later")
+    assert await _words(database) == ["later"]
+
+
+async def test_a_row_that_is_there_already_is_a_conflict(database: Database) -> None:
+    async with database.transaction() as transaction:
+        await transaction.row("CREATE UNIQUE INDEX kept_word ON kept (word)")
+    with pytest.raises(Conflict, match="kept_word"):
+        await _keep(database, "twice", "twice")
+
+
+async def test_nothing_of_a_block_that_raises_is_run(database: Database) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await _keep(database, "first", fails=True)
+    assert await _words(database) == []
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """What was sent to the server, one for each round trip."""
+    sent: list[str] = []
+    execute = aiopg.Cursor.execute
+
+    async def noted(cursor: Any, operation: Any, *arguments: Any, **options: Any) -> Any:
+        sent.append(str(operation))
+        return await execute(cursor, operation, *arguments, **options)
+
+    with patch.object(aiopg.Cursor, "execute", noted):
+        yield sent
+
+
+async def _record(transaction: Transaction) -> None:
+    await audit_trail.record(
+        transaction,
+        "application_setting_updated",
+        author=SYSTEM,
+        entity=INSTANCE,
+        target_type="ApplicationSetting",
+        target_id=1,
+        target_details="settings",
+        message="Changed",
+    )
+
+
+async def test_recording_events_adds_no_round_trip(database: Database, messages: list[str]) -> None:
+    async with database.transaction() as transaction:
+        await _record(transaction)
+    messages.clear()
+    async with database.transaction() as transaction:
+        await transaction.row("SELECT 1")
+        await _record(transaction)
+        await _record(transaction)
+    assert len(messages) == len(["BEGIN", "SELECT 1", "the events and COMMIT"])
+    assert await database.value("SELECT count(*) FROM audit_events") == 3
+
+
+async def test_nothing_is_compiled(database: Database) -> None:
+    """The cost of a statement is estimated over all partitions, of which it reads one or two."""
+    assert await database.value("SHOW jit") == "off"
