@@ -12,7 +12,7 @@ from api_server.state.database import Row, Transaction
 from api_server.state.queue import enqueue
 from api_server.web.access import Role
 from api_server.web.auth import Caller
-from api_server.web.errors import forbidden, invalid, not_found
+from api_server.web.errors import ApiError, forbidden, invalid, not_found
 
 #: GitLab's event names for settings that it audits.
 _AUDITED = {
@@ -41,8 +41,10 @@ async def namespace_for_new_project(transaction: Transaction, namespace_id: int 
 
 
 async def create(transaction: Transaction, namespace: Row, who: Caller, author: Author, **values: Any) -> int:
-    """The new project's id; `values` are its columns but the paths. Raises 400 as GitLab words it."""
+    """The new project's id; `values` are its columns but the paths. Raises 400 and 403 as GitLab words it."""
     path = values["path"]
+    if namespace.kind == "user":
+        await _refuse_beyond_limit(transaction, who.user_id)
     if problem := paths.problem_with(path, within=namespace.full_path):
         raise invalid({"path": [problem]})
     if namespace.kind == "group" and visibility.exceeds(values["visibility"], namespace.visibility):
@@ -78,6 +80,18 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
         add="project",
     )
     return project_id
+
+
+async def _refuse_beyond_limit(transaction: Transaction, user_id: int) -> None:
+    """Raises 403 where the user has as many personal projects as she may."""
+    limit = await queries.lock_projects_limit(transaction, user_id)
+    if limit == 0:
+        problem = "Personal project creation is not allowed. Please contact your administrator with questions"
+    elif await queries.has_personal_projects(transaction, user_id, at_least=limit):
+        problem = f"Your project limit is {limit} projects! Please contact your administrator to increase it"
+    else:
+        return
+    raise ApiError(403, {"error": [problem]})
 
 
 async def _add_first_member(transaction: Transaction, namespace: Row, who: Caller, project_id: int) -> None:

@@ -5,16 +5,18 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
+from api_server.git.names import is_valid_ref_name
 from api_server.platform import paths
 from api_server.platform.groups.access import Group, find_group
 from api_server.platform.projects import changes, queries
 from api_server.platform.projects.access import Project, find_project
+from api_server.platform.repository.changes import FileChange, commit_file
 from api_server.platform.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role, group, project
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
-from api_server.web.errors import bad_parameters
+from api_server.web.errors import bad_parameters, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import parse
 from api_server.web.routes import Routes, caller
@@ -58,6 +60,7 @@ class CreateProject(ProjectSettings):
     name: str | None = None
     path: str | None = None
     namespace_id: int | None = None
+    initialize_with_readme: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -115,10 +118,13 @@ async def _listed(
 
 @routes.post("/projects", access=SIGNED_IN)
 async def create_project(request: web.Request) -> web.Response:
-    """A project in the caller's own namespace, or in a group where she is at least Developer."""
+    """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
+    commit."""
     wanted = await parse(request, CreateProject)
     if not (wanted.name or wanted.path):
         raise bad_parameters("name, path are missing, at least one parameter must be provided")
+    if wanted.default_branch is not None and not is_valid_ref_name(wanted.default_branch):
+        raise invalid({"default_branch": ["is invalid"]})
     who = caller(request)
     async with context.database(request).transaction() as transaction:
         namespace = await changes.namespace_for_new_project(transaction, wanted.namespace_id, who)
@@ -132,8 +138,22 @@ async def create_project(request: web.Request) -> web.Response:
             **attrs.asdict(wanted, filter=lambda field, _: field.name in _SETTINGS)
             | {"visibility": wanted.visibility or "private"},
         )
-        shown = await queries.show_project(transaction, project_id, who.user_id)
-    return json_text(shown, status=201)
+    if wanted.initialize_with_readme:
+        await _commit_readme(request, await find_project(request, str(project_id)), wanted.description)
+    return json_text(
+        await queries.show_project(context.database(request), project_id, who.user_id), status=201
+    )
+
+
+async def _commit_readme(request: web.Request, made: Project, description: str | None) -> None:
+    readme = FileChange(
+        action="create",
+        path="README.md",
+        branch=made.default_branch,
+        commit_message="Initial commit",
+        content="\n\n".join(filter(None, [f"# {made.name}", description])) + "\n",
+    )
+    await commit_file(request, made, readme)
 
 
 _SETTINGS = frozenset(field.name for field in attrs.fields(ProjectSettings))

@@ -141,6 +141,28 @@ async def find_project(
     return await database.row(FIND_PROJECT, id=project_id, path=path, user_id=user_id)
 
 
+LOCK_PROJECTS_LIMIT = """
+    SELECT users.projects_limit FROM users WHERE users.id = %(user_id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
+    """How many personal projects the user may have; until the transaction ends nobody else is told."""
+    return int(await transaction.value(LOCK_PROJECTS_LIMIT, user_id=user_id))
+
+
+HAS_PERSONAL_PROJECTS = """
+    SELECT EXISTS (
+        SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+        WHERE namespaces.owner_id = %(user_id)s OFFSET %(at_least)s - 1)
+"""
+
+
+async def has_personal_projects(database: Executor, user_id: int, *, at_least: int) -> bool:
+    """Whether her own namespace holds that many (one or more)."""
+    return bool(await database.value(HAS_PERSONAL_PROJECTS, user_id=user_id, at_least=at_least))
+
+
 CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
         ci_config_path, public_jobs, repository_access_level, builds_access_level)

@@ -1,5 +1,8 @@
 """Projects: life cycle, what is shown of them, and to whom."""
 
+import asyncio
+from typing import Any
+
 from api_server.web.access import Role
 from tests.support.forge import Forge
 
@@ -61,3 +64,75 @@ async def test_a_search_takes_every_character_as_itself(forge: Forge) -> None:
     for text, found in (("100%25+SURE_", True), ("1%25it", False), ("sure%25of", False), ("sureXof", False)):
         listed = (await forge.root.get(f"/projects?search={text}")).body
         assert (project["id"] in [item["id"] for item in listed]) == found, text
+
+
+async def test_a_project_may_begin_with_a_readme(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    made = await alice.api.post(
+        "/projects",
+        {
+            "name": "Sea Charts",
+            "description": "Where it is deep",
+            "initialize_with_readme": True,
+            "default_branch": "trunk",
+        },
+    )
+    assert (made.status, made.body["empty_repo"], made.body["default_branch"]) == (201, False, "trunk")
+    assert made.body == (await alice.api.get(f"/projects/{made.body['id']}")).body
+    where = f"/projects/{made.body['id']}/repository"
+    raw = await alice.api.get(f"{where}/files/README.md/raw?ref=trunk")
+    assert raw.body == "# Sea Charts\n\nWhere it is deep\n"
+    (branch,) = (await alice.api.get(f"{where}/branches")).body
+    assert (branch["name"], branch["protected"]) == ("trunk", True)
+    assert (branch["commit"]["message"], branch["commit"]["author_email"]) == ("Initial commit", alice.email)
+
+
+async def test_a_developer_of_a_group_may_begin_a_project_with_a_readme(forge: Forge) -> None:
+    group, bob = await forge.group(), await forge.user("bob")
+    await forge.member("groups", group["id"], bob, Role.DEVELOPER)
+    made = await forge.project(bob, namespace_id=group["id"], initialize_with_readme=True)
+    assert (made["empty_repo"], made["default_branch"]) == (False, "main")
+
+
+async def test_a_default_branch_has_a_name_that_git_takes(forge: Forge) -> None:
+    wanted = {"path": "x", "default_branch": "a..b", "initialize_with_readme": True}
+    answer = await forge.root.post("/projects", wanted)
+    assert (answer.status, answer.body) == (400, {"message": {"default_branch": ["is invalid"]}})
+
+
+async def test_nobody_has_more_personal_projects_than_her_limit(forge: Forge) -> None:
+    """However many are asked for at once; groups have room all the same."""
+    alice = await forge.user("alice", projects_limit=2)
+    group = await forge.group(alice)
+    tried = await asyncio.gather(*(alice.api.post("/projects", {"path": f"p{n}"}) for n in range(4)))
+    assert sorted(answer.status for answer in tried) == [201, 201, 403, 403]
+    text = "Your project limit is 2 projects! Please contact your administrator to increase it"
+    assert all(answer.body == {"error": [text]} for answer in tried if answer.status == 403)
+    await forge.project(alice, namespace_id=group["id"])
+    await forge.root.put(f"/users/{alice.id}", {"projects_limit": 3})
+    await forge.project(alice)
+
+
+async def test_a_user_whose_limit_is_none_makes_no_personal_project(forge: Forge) -> None:
+    alice = await forge.user("alice", projects_limit=0)
+    answer = await alice.api.post("/projects", {"path": "p"})
+    text = "Personal project creation is not allowed. Please contact your administrator with questions"
+    assert (answer.status, answer.body) == (403, {"error": [text]})
+
+
+async def test_a_limit_is_a_number_that_can_be_kept(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    for wrong in (-1, 2**31):
+        answer = await forge.root.put(f"/users/{alice.id}", {"projects_limit": wrong})
+        expected = {"message": {"projects_limit": ["is not included in the list"]}}
+        assert (answer.status, answer.body) == (400, expected)
+
+
+async def test_new_users_have_the_limit_that_the_instance_sets(new_forge: Any) -> None:
+    async with new_forge() as forge:
+        await forge.root.put("/application/settings", {"default_projects_limit": 1})
+        alice, bob = await forge.user("alice"), await forge.user("bob", projects_limit=5)
+        limits = [(await forge.root.get(f"/users/{user.id}")).body["projects_limit"] for user in (alice, bob)]
+        assert limits == [1, 5]
+        await forge.project(alice)
+        assert (await alice.api.post("/projects", {"path": "more"})).status == 403
