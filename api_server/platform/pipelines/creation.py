@@ -48,6 +48,8 @@ class Wanted:
     #: Stronger than the file's own variables.
     variables: tuple[Variable, ...] = ()
     origin: str | None = None
+    #: A skipped pipeline will do.
+    skip: bool = False
     #: The bridge that starts it.
     source_job_id: int | None = None
     #: In the place of the file, for child pipelines.
@@ -83,7 +85,7 @@ class Maker:
         if subject is None:
             raise NotMade("Project not found")
         read = await self._read(wanted, subject)
-        if wanted.source == "push" and _SKIPS.search(read.commit["message"]):
+        if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
         try:
             context = await self._context(wanted, subject, read)
