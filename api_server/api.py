@@ -28,6 +28,7 @@ from api_server.platform.runners.requests import routes as job_requests
 from api_server.platform.settings.handlers import routes as settings_routes
 from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users.handlers import routes as users
+from api_server.platform.variables.handlers import routes as variables
 from api_server.platform.version import routes as version
 
 ROUTES = [
@@ -47,6 +48,7 @@ ROUTES = [
     status_check_deliveries,
     pipelines,
     ci_lint,
+    variables,
     agents,
     artifacts,
     logs,

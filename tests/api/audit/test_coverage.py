@@ -179,6 +179,15 @@ async def test_groups_and_projects(new_forge: Any) -> None:
                 await walk.step("POST /projects/{id}/invitations", created, json=invited, id=source)
                 await walk.step("PUT /projects/{id}/invitations/{email}", updated, json=level, **asked)
                 await walk.step("DELETE /projects/{id}/invitations/{email}", destroyed, **asked)
+        new, changed = {"key": "KEY", "value": "x"}, {"protected": True}
+        by = {"id": group, "key": "KEY"}
+        await walk.step("POST /groups/{id}/variables", "ci_group_variable_created", json=new, id=group)
+        await walk.step("PUT /groups/{id}/variables/{key}", "ci_group_variable_updated", json=changed, **by)
+        await walk.step("DELETE /groups/{id}/variables/{key}", "ci_group_variable_deleted", **by)
+        by = {"id": project, "key": "KEY"}
+        await walk.step("POST /projects/{id}/variables", "ci_variable_created", json=new, id=project)
+        await walk.step("PUT /projects/{id}/variables/{key}", "ci_variable_updated", json=changed, **by)
+        await walk.step("DELETE /projects/{id}/variables/{key}", "ci_variable_deleted", **by)
         reset = "runner_registration_token_reset"
         await walk.step("POST /runners/reset_registration_token", reset)
         await walk.step("POST /groups/{id}/runners/reset_registration_token", reset, id=group)
