@@ -18,11 +18,13 @@ MOST_COUNTED = 10_000
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
-def read_sql(package: ModuleType | str, name: str = "entities.sql") -> dict[str, str]:
+def read_sql(
+    package: ModuleType | str, name: str = "entities.sql", known: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The named parts of an .sql file: each begins with a line `-- name: <name>`. A line `-- include: <name>` stands
-    for a part that came before."""
+    for a part that came before or is `known` from elsewhere."""
     text = resources.files(package).joinpath(name).read_text()
-    parts: dict[str, str] = {}
+    parts = dict(known or {})
     for part in text.split("-- name: ")[1:]:
         title, body = part.split("\n", 1)
         included = _INCLUDE.sub(lambda match: parts[match[1]], body)

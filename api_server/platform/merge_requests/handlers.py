@@ -6,8 +6,12 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
+from api_server.git.commits import commits_between
+from api_server.platform.keys import repositories
 from api_server.platform.merge_requests import changes, merging, queries
 from api_server.platform.merge_requests.access import find_merge_request, may_merge, require_readable
+from api_server.platform.pipelines import shown as pipelines
+from api_server.platform.pipelines.access import find_readable_project, shows_pipelines
 from api_server.platform.projects.access import find_project
 from api_server.platform.projects.queries import lock_project
 from api_server.web import context
@@ -22,6 +26,8 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
+#: Older commits of a merge request show no pipelines in its list of them.
+MOST_COMMITS = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +87,12 @@ class MergeMergeRequest(MergeRequestId):
 
 
 @attrs.frozen(kw_only=True)
+class ListMergeRequestPipelines(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
 class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
@@ -125,7 +137,7 @@ async def create_merge_request(request: web.Request) -> web.Response:
     )
     async with context.database(request).transaction() as transaction:
         made = await changes.create(request, transaction, found, wanted.source_branch, new)
-        shown = await queries.show(transaction, made)
+        shown = await queries.show(transaction, made, shows_pipelines=shows_pipelines(found))
     return json_text(shown, status=201)
 
 
@@ -137,7 +149,9 @@ async def show_merge_request(request: web.Request) -> web.Response:
     require_readable(found)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
     row = await merging.check_mergeability(request, found, row)
-    return json_text(await queries.show(context.database(request), row.id))
+    return json_text(
+        await queries.show(context.database(request), row.id, shows_pipelines=shows_pipelines(found))
+    )
 
 
 @routes.put(ONE, access=project(Role.DEVELOPER))
@@ -159,7 +173,7 @@ async def update_merge_request(request: web.Request) -> web.Response:
         if wanted.state_event:
             change_state = changes.close if wanted.state_event == "close" else changes.reopen
             await change_state(request, transaction, row.id)
-        shown = await queries.show(transaction, row.id)
+        shown = await queries.show(transaction, row.id, shows_pipelines=shows_pipelines(found))
     return json_text(shown)
 
 
@@ -177,7 +191,25 @@ async def merge_merge_request(request: web.Request) -> web.Response:
         remove_source_branch=wanted.should_remove_source_branch,
     )
     await merging.merge(request, found, row, how)
-    return json_text(await queries.show(context.database(request), row.id))
+    return json_text(
+        await queries.show(context.database(request), row.id, shows_pipelines=shows_pipelines(found))
+    )
+
+
+@routes.get(f"{ONE}/pipelines", access=project())
+async def list_pipelines(request: web.Request) -> web.Response:
+    """Those of the source branch for any of the merge request's commits, newest first."""
+    wanted = await parse(request, ListMergeRequestPipelines)
+    found = await find_readable_project(request, wanted.id)
+    require_readable(found)
+    row = await find_merge_request(request, found, wanted.merge_request_iid)
+    page = wanted_page(wanted, pipelines.OF_COMMITS)
+    repository = repositories(request).open(found.id)
+    shas = await commits_between(repository, row.base_sha, row.head_sha, MOST_COMMITS)
+    listed = await pipelines.list_pipelines_of_commits(
+        context.database(request), page, found.id, row.source_branch, shas or [row.head_sha]
+    )
+    return await paginated(request, page, listed)
 
 
 @routes.get(f"{ONE}/approvals", access=project())

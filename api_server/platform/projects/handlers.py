@@ -74,6 +74,7 @@ class UpdateProject(ProjectSettings):
     name: str | None = None
     path: str | None = None
     only_allow_merge_if_pipeline_succeeds: bool | None = None
+    allow_merge_on_skipped_pipeline: bool | None = None
     only_allow_merge_if_all_status_checks_passed: bool | None = None
 
 

@@ -189,6 +189,8 @@ UPDATE_PROJECT = """
         builds_access_level = coalesce(%(builds_access_level)s, builds_access_level),
         only_allow_merge_if_pipeline_succeeds =
             coalesce(%(only_allow_merge_if_pipeline_succeeds)s, only_allow_merge_if_pipeline_succeeds),
+        allow_merge_on_skipped_pipeline =
+            coalesce(%(allow_merge_on_skipped_pipeline)s, allow_merge_on_skipped_pipeline),
         only_allow_merge_if_all_status_checks_passed =
             coalesce(%(only_allow_merge_if_all_status_checks_passed)s, only_allow_merge_if_all_status_checks_passed),
         archived = coalesce(%(archived)s, archived),
