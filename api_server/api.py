@@ -21,6 +21,7 @@ from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.handlers import routes as projects
+from api_server.platform.repository.browsing import routes as browsing
 from api_server.platform.repository.handlers import routes as repository
 from api_server.platform.runners.handlers import routes as runners
 from api_server.platform.runners.registration import routes as runner_registration
@@ -40,6 +41,7 @@ ROUTES = [
     invitations,
     branches,
     repository,
+    browsing,
     settings_routes,
     audit,
     merge_requests,

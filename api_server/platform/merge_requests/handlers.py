@@ -9,11 +9,12 @@ from aiohttp import web
 from api_server.git.commits import commits_between
 from api_server.platform.keys import repositories
 from api_server.platform.merge_requests import changes, merging, queries
-from api_server.platform.merge_requests.access import find_merge_request, may_merge, require_readable
+from api_server.platform.merge_requests.access import find_merge_request, may_merge
 from api_server.platform.pipelines import shown as pipelines
 from api_server.platform.pipelines.access import find_readable_project, shows_pipelines
 from api_server.platform.projects.access import find_project
 from api_server.platform.projects.queries import lock_project
+from api_server.platform.repository.access import require_readable
 from api_server.web import context
 from api_server.web.access import Role, project
 from api_server.web.answers import json_text

@@ -55,6 +55,22 @@ async def list_pipelines_of_commits(
     return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=list(shas))
 
 
+PIPELINE_OF_COMMIT = one(
+    ENTITIES["pipeline_in_list"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+    """,
+)
+
+
+async def pipeline_of_commit(database: Executor, project_id: int, sha: str) -> str | None:
+    """The newest pipeline of a commit, child pipelines aside, as lists show it."""
+    row = await database.row(PIPELINE_OF_COMMIT, project_id=project_id, sha=sha)
+    return None if row is None else str(row.entity)
+
+
 SHOW_PIPELINE = one(
     ENTITIES["pipeline"],
     "SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s",

@@ -11,10 +11,16 @@ from aiohttp import web
 from api_server.git import changes as git_changes
 from api_server.git import references
 from api_server.git.changes import FileAction, NewCommit, Person
-from api_server.git.errors import BranchMovedError, InvalidActionError, InvalidNameError, NameTakenError
-from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidActionError,
+    InvalidNameError,
+    NameTakenError,
+    NotFoundError,
+)
+from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.push import RefUpdate
-from api_server.git.references import Branch
+from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 from api_server.platform import refs
 from api_server.platform.branches.protection import protection_of
@@ -69,6 +75,38 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
     await _settle(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+
+
+async def create_tag(request: web.Request, project: Project, name: str, ref: str, message: str | None) -> Tag:
+    """Raises 400 as GitLab words it."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    target = references.resolve(repository, ref)
+    if target is None:
+        raise invalid(f"Target {ref} is invalid")
+    who = caller(request)
+    tagger = _person(who.name, who.email, context.now(request)).signature()
+    try:
+        made = references.create_tag(repository, name, target.commit, message, tagger)
+    except NameTakenError:
+        raise invalid(f"Tag {name} already exists") from None
+    except InvalidNameError:
+        raise invalid("Tag name invalid") from None
+    await _settle(request, project, RefUpdate(NO_COMMIT, made.target, TAGS + name))
+    return made
+
+
+async def delete_tag(request: web.Request, project: Project, name: str) -> None:
+    """Raises 404."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    try:
+        old = references.delete_tag(repository, name)
+    except NotFoundError:
+        raise not_found("Tag") from None
+    await _settle(request, project, RefUpdate(old, NO_COMMIT, TAGS + name))
 
 
 @attrs.frozen(kw_only=True)
