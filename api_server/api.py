@@ -17,6 +17,7 @@ from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.members.handlers import routes as members
+from api_server.platform.members.overviews import routes as member_overviews
 from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.pipelines.lint import routes as ci_lint
@@ -38,6 +39,7 @@ ROUTES = [
     groups,
     projects,
     members,
+    member_overviews,
     invitations,
     branches,
     repository,

@@ -99,6 +99,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_created=("add",),
             project_name_updated=CHANGE,
             project_path_updated=CHANGE,
+            project_namespace_updated=CHANGE,
             project_visibility_level_updated=CHANGE,
             project_default_branch_updated=CHANGE,
             project_archived=CHANGE,

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from api_server.platform import edges, paths, visibility
+import attrs
+
+from api_server.platform import edges, moved, paths, visibility
 from api_server.platform.members import queries as members
 from api_server.platform.projects import queries
 from api_server.platform.projects.access import Project
@@ -18,6 +20,7 @@ from api_server.web.errors import ApiError, forbidden, invalid, not_found
 _AUDITED = {
     "name": "project_name_updated",
     "path": "project_path_updated",
+    "namespace": "project_namespace_updated",
     "visibility": "project_visibility_level_updated",
     "default_branch": "project_default_branch_updated",
     "archived": "project_archived",
@@ -121,6 +124,52 @@ async def update(
             await _record_change(transaction, project, author, name, getattr(before, name), new)
     if _PURGED_AFTER.intersection(changed):
         await edges.changed(transaction, edges.project_key(project.id))
+
+
+async def namespace_named(transaction: Transaction, reference: str, who: Caller) -> Row:
+    """The namespace of that id or full path. Raises 404 where the caller cannot see it."""
+    namespace = await queries.find_namespace_named(
+        transaction, namespace_id=moved.id_in(reference), path=reference, user_id=who.user_id
+    )
+    if namespace is None or not (who.admin or namespace.role or namespace.visibility != "private"):
+        raise not_found("Namespace")
+    return namespace
+
+
+async def transfer(
+    transaction: Transaction, project: Project, namespace: Row, who: Caller, author: Author
+) -> None:
+    """Moves the project into another namespace; it shows no more than that does. Raises 400 as GitLab words it."""
+    before = await queries.lock_project(transaction, project.id)
+    if namespace.id == before.namespace_id:
+        raise _not_transferred("Project is already in this namespace.")
+    if not (who.admin or namespace.role >= Role.MAINTAINER):
+        raise _not_transferred("You don't have permission to transfer projects into that namespace.")
+    if namespace.kind == "user":
+        await _refuse_beyond_limit(transaction, namespace.owner_id)
+    full_path = f"{namespace.full_path}/{before.path}"
+    await queries.leave_paths(transaction, project.id)
+    if not await paths.take(transaction, full_path, project_id=project.id):
+        raise _not_transferred("Project with same name or path in target namespace already exists")
+    shown = before.visibility
+    if namespace.kind == "group" and visibility.exceeds(shown, namespace.visibility):
+        shown = namespace.visibility
+    await queries.move_project(
+        transaction, project.id, namespace_id=namespace.id, full_path=full_path, visibility=shown
+    )
+    if namespace.kind == "user":
+        await _add_first_member(transaction, namespace, who, project.id)
+    moved_to = attrs.evolve(project, full_path=full_path)
+    await _record_change(
+        transaction, moved_to, author, "namespace", before.full_path.rpartition("/")[0], namespace.full_path
+    )
+    if shown != before.visibility:
+        await _record_change(transaction, moved_to, author, "visibility", before.visibility, shown)
+    await edges.changed(transaction, edges.project_key(project.id))
+
+
+def _not_transferred(problem: str) -> ApiError:
+    return invalid(f'Failed to transfer project {{:new_namespace=>["{problem}"]}}')
 
 
 async def delete(transaction: Transaction, project: Project, author: Author) -> None:

@@ -241,6 +241,37 @@ async def find_namespace(database: Executor, namespace_id: int | None, user_id: 
     return await database.row(FIND_NAMESPACE, id=namespace_id, user_id=user_id)
 
 
+FIND_NAMESPACE_NAMED = """
+    SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
+        namespace_role(namespaces, %(user_id)s) AS role
+    FROM namespaces
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+        SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
+"""
+
+
+async def find_namespace_named(
+    database: Executor, *, namespace_id: int | None, path: str, user_id: int
+) -> Row | None:
+    """As `find_namespace`, by id or (without one) by full path."""
+    return await database.row(FIND_NAMESPACE_NAMED, id=namespace_id, path=path, user_id=user_id)
+
+
+MOVE_PROJECT = """
+    UPDATE projects SET namespace_id = %(namespace_id)s, full_path = %(full_path)s, visibility = %(visibility)s,
+        updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def move_project(
+    transaction: Transaction, project_id: int, *, namespace_id: int, full_path: str, visibility: str
+) -> None:
+    await transaction.row(
+        MOVE_PROJECT, id=project_id, namespace_id=namespace_id, full_path=full_path, visibility=visibility
+    )
+
+
 LOCK_PROJECT = """
     SELECT projects.* FROM projects WHERE projects.id = %(id)s FOR UPDATE
 """

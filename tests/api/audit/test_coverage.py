@@ -158,6 +158,9 @@ async def test_groups_and_projects(new_forge: Any) -> None:
         )
         await walk.step("POST /projects/{id}/archive", "project_archived", id=project)
         await walk.step("POST /projects/{id}/unarchive", "project_unarchived", id=project)
+        await walk.step(
+            "PUT /projects/{id}/transfer", "project_namespace_updated", json={"namespace": group}, id=project
+        )
         created, updated, destroyed = "member_created", "member_updated", "member_destroyed"
         person = (await forge.user()).id
         for kind, source in (("groups", group), ("projects", project)):

@@ -84,6 +84,12 @@ WRITES = [
     ),
     Write("POST", f"{_PROJECT}/archive", {}, ("project_archived",)),
     Write("DELETE", _PROJECT, {}, ("project_destroyed",)),
+    Write(
+        "PUT",
+        f"{_PROJECT}/transfer",
+        {"namespace": "{group}"},
+        ("project_namespace_updated",),
+    ),
     *(
         write
         for source in (_GROUP, _PROJECT)
