@@ -15,6 +15,8 @@ from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
+#: git counts in an int; no repository has so many commits.
+_MOST_SKIPPED = 2**31 - 1
 _LAST_SECOND = 253402300799  # of the year 9999
 
 
@@ -73,6 +75,7 @@ async def history(repository: Repository, wanted: History, *, skip: int, limit: 
         "--topo-order" if wanted.topological else "",
     }
     starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start)]
+    skip = min(skip, _MOST_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
     return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
 

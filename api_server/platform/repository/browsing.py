@@ -1,4 +1,4 @@
-"""`/projects/:id/repository/commits` and `/tree`: reading what a repository holds."""
+"""`/projects/:id/repository/commits` and `/tree`: reading what a repository holds, and commits of several files."""
 
 import asyncio
 import datetime
@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from api_server.git import commits, references, trees
+from api_server.git.changes import FileAction
 from api_server.git.commits import History
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
@@ -18,9 +19,10 @@ from api_server.platform.pipelines.shown import pipeline_of_commit
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.repository import changes, entities
 from api_server.platform.repository.access import require_readable
+from api_server.platform.repository.changes import Change, Encoding
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import project
+from api_server.web.access import Role, project
 from api_server.web.answers import json_value
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
@@ -57,6 +59,51 @@ class ListTree(Paginated):
     path: str = ""
     ref: str | None = None
     recursive: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Action:
+    """What is to happen to one file."""
+
+    action: Literal["create", "delete", "move", "update", "chmod"]
+    file_path: str = attrs.field(metadata={"present": True})
+    previous_path: str | None = None
+    content: str | None = None
+    encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+
+    def for_git(self) -> FileAction:
+        """A `chmod` is a move to where the file is; a `move` keeps the bytes unless there are new ones."""
+        if self.action == "chmod":
+            return FileAction("move", self.file_path, None, self.file_path, self.execute_filemode)
+        content = None if self.content is None else changes.decoded(self.content, self.encoding)
+        if self.action in ("create", "update"):
+            content = content or b""
+        return FileAction(self.action, self.file_path, content, self.previous_path, self.execute_filemode)
+
+
+@attrs.frozen(kw_only=True)
+class CreateCommit:
+    id: str
+    branch: str = attrs.field(metadata={"present": True})
+    commit_message: str = attrs.field(metadata={"present": True})
+    actions: list[Action]
+    start_branch: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+    stats: bool = True
+
+
+@routes.post("/projects/{id}/repository/commits", access=project(Role.DEVELOPER))
+async def create_commit(request: web.Request) -> web.Response:
+    """All actions as one commit, or none of them."""
+    wanted = await parse(request, CreateCommit)
+    found = await find_project(request, wanted.id)
+    values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
+    actions = [action.for_git() for action in wanted.actions]
+    sha = await changes.commit_files(request, found, Change(**values), actions)
+    repository = await changes.opened(request, found)
+    return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats), status=201)
 
 
 @routes.get("/projects/{id}/repository/commits", access=project())
@@ -96,15 +143,7 @@ async def show_commit(request: web.Request) -> web.Response:
     resolved = references.resolve(repository, wanted.sha)
     if resolved is None:
         raise not_found("Commit")
-    shown = _commit(request, found, repository, resolved.commit)
-    if wanted.stats:
-        shown["stats"] = await asyncio.to_thread(commits.line_counts, repository, resolved.commit)
-    pipeline = None
-    if shows_pipelines(found):
-        pipeline = await pipeline_of_commit(context.database(request), found.id, resolved.commit)
-    last = None if pipeline is None else orjson.loads(pipeline)
-    status = None if last is None else last["status"]
-    return json_value(shown | {"status": status, "project_id": found.id, "last_pipeline": last})
+    return json_value(await _detailed(request, found, repository, resolved.commit, stats=wanted.stats))
 
 
 @routes.get("/projects/{id}/repository/tree", access=project())
@@ -140,6 +179,21 @@ async def _opened(request: web.Request, reference: str) -> tuple[Project, Reposi
     found = await find_project(request, reference)
     require_readable(found)
     return found, await changes.opened(request, found)
+
+
+async def _detailed(
+    request: web.Request, found: Project, repository: Repository, sha: str, *, stats: bool
+) -> dict[str, Any]:
+    """A commit with its line counts, where they are wanted, and its newest pipeline, where the caller may see it."""
+    shown = _commit(request, found, repository, sha)
+    if stats:
+        shown["stats"] = await asyncio.to_thread(commits.line_counts, repository, sha)
+    pipeline = None
+    if shows_pipelines(found):
+        pipeline = await pipeline_of_commit(context.database(request), found.id, sha)
+    last = None if pipeline is None else orjson.loads(pipeline)
+    status = None if last is None else last["status"]
+    return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
 
 
 def _commit(request: web.Request, found: Project, repository: Repository, sha: str) -> dict[str, Any]:

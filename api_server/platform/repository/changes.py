@@ -3,6 +3,7 @@
 import base64
 import binascii
 import datetime
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import attrs
@@ -110,23 +111,42 @@ async def delete_tag(request: web.Request, project: Project, name: str) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class FileChange:
-    """One file committed to one branch; `start_branch` is where a branch that does not exist yet begins."""
+class Change:
+    """A commit to one branch; `start_branch` is where a branch that does not exist yet begins."""
 
-    action: Literal["create", "update", "delete"]
-    path: str
     branch: str
     commit_message: str
-    content: str = ""
-    encoding: Encoding = "text"
     author_name: str | None = None
     author_email: str | None = None
     start_branch: str | None = None
     last_commit_id: str | None = None
 
 
+@attrs.frozen(kw_only=True)
+class FileChange(Change):
+    """Of one file."""
+
+    action: Literal["create", "update", "delete"]
+    path: str
+    content: str = ""
+    encoding: Encoding = "text"
+
+
 async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
     """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
+    content = None if change.action == "delete" else decoded(change.content, change.encoding)
+    action = FileAction(change.action, change.path, content)
+    return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
+
+
+async def commit_files(
+    request: web.Request,
+    project: Project,
+    change: Change,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str] = str,
+) -> str:
+    """As `commit_file`; `words` says what an action that cannot be done is refused with."""
     repository = await opened(request, project)
     await _check_may_push(request, project, change.branch)
     before = references.branch(repository, change.branch)
@@ -135,23 +155,22 @@ async def commit_file(request: web.Request, project: Project, change: FileChange
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     if before is None and start is not None:
         references.create_branch(repository, change.branch, start.commit)
-    action = FileAction(change.action, change.path, _content(change))
     expected = start.commit if start else None
     try:
         sha = await git_changes.commit_files(
-            repository, change.branch, [action], _commit(request, change), expected
+            repository, change.branch, actions, _commit(request, change), expected
         )
     except (BranchMovedError, InvalidActionError, InvalidNameError) as problem:
         if before is None and start is not None:
             references.delete_branch(repository, change.branch, start.commit)
-        raise invalid(_words(change, problem)) from None
+        raise invalid(words(problem)) from None
     await _settle(
         request, project, RefUpdate(before.commit if before else NO_COMMIT, sha, BRANCHES + change.branch)
     )
     return sha
 
 
-def _start(repository: Repository, change: FileChange) -> Branch | None:
+def _start(repository: Repository, change: Change) -> Branch | None:
     if references.is_empty(repository):
         return None
     start = references.branch(repository, change.start_branch) if change.start_branch else None
@@ -160,18 +179,17 @@ def _start(repository: Repository, change: FileChange) -> Branch | None:
     return start
 
 
-def _content(change: FileChange) -> bytes | None:
-    if change.action == "delete":
-        return None
-    if change.encoding == "text":
-        return change.content.encode()
+def decoded(content: str, encoding: Encoding) -> bytes:
+    """A file's bytes. Raises 400."""
+    if encoding == "text":
+        return content.encode()
     try:
-        return base64.b64decode(change.content, validate=True)
+        return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise bad_request("content is not valid base64") from None
 
 
-def _commit(request: web.Request, change: FileChange) -> NewCommit:
+def _commit(request: web.Request, change: Change) -> NewCommit:
     now = context.now(request)
     who = caller(request)
     committer = _person(who.name, who.email, now)

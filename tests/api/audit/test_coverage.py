@@ -16,6 +16,7 @@ SILENT = {
     "POST /projects/{id}/ci/lint": "reads only",
     "POST /projects/{id}/repository/branches": "git's own history tells who made what, and pushes are not audited",
     "DELETE /projects/{id}/repository/branches/{name}": "as above",
+    "POST /projects/{id}/repository/commits": "the commit names its author",
     "POST /projects/{id}/repository/tags": "as above",
     "DELETE /projects/{id}/repository/tags/{name}": "as above",
     "POST /projects/{id}/repository/files/{path}": "the commit names its author",

@@ -70,6 +70,8 @@ async def test_pages_of_commits_say_whether_there_are_more_but_not_how_many(
     assert "X-Total" not in answer.headers
     rest = await alice.api.get(f"{project['url']}/commits?per_page=3&page=2")
     assert ([one["title"] for one in rest.body], rest.headers["X-Next-Page"]) == (["First"], "")
+    beyond = await alice.api.get(f"{project['url']}/commits?page=9223372036854775807")
+    assert (beyond.status, beyond.body) == (200, [])
 
 
 async def test_commits_of_nothing(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
@@ -218,5 +220,60 @@ async def test_python_gitlab_reads_a_repository(forge: Forge, alice: Person, pro
         assert len(found.repository_tree(recursive=True, get_all=True)) == 5
         found.tags.create({"tag_name": "v1", "ref": "main"})
         found.tags.get("v1").delete()
+        action = {"action": "create", "file_path": "new.txt", "content": "x"}
+        made = found.commits.create({"branch": "main", "commit_message": "New", "actions": [action]})
+        assert made.title == "New"
 
     await asyncio.to_thread(walk)
+
+
+async def test_several_files_are_one_commit(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    actions = [
+        {"action": "create", "file_path": "bin/run", "content": "IyE=", "encoding": "base64"},
+        {"action": "chmod", "file_path": "bin/run", "execute_filemode": True},
+        {"action": "update", "file_path": "README.md", "content": "three\n"},
+        {"action": "move", "file_path": "src/c.py", "previous_path": "src/a.py"},
+        {"action": "delete", "file_path": "src/deep/b.py"},
+    ]
+    wanted = {"branch": "new", "start_branch": "side", "commit_message": "All at once", "actions": actions}
+    made = await alice.api.post(f"{project['url']}/commits", wanted | {"author_email": "bob@example.org"})
+    assert made.status == 201
+    assert made.body == (await alice.api.get(f"{project['url']}/commits/new")).body
+    assert (made.body["title"], made.body["author_email"]) == ("All at once", "bob@example.org")
+    assert made.body["parent_ids"] == [await head_of(alice.api, project, "side")]
+    tree = (await alice.api.get(f"{project['url']}/tree?ref=new&recursive=true")).body
+    assert [(one["path"], one["mode"]) for one in tree if one["type"] == "blob"] == [
+        ("README.md", "100644"), ("bin/run", "100755"), ("src/c.py", "100644"),
+    ]  # fmt: skip
+    moved = await alice.api.get(f"{project['url']}/files/src%2Fc.py/raw?ref=new")
+    assert moved.body == "a\nmore\n"
+
+
+async def test_a_commit_with_one_impossible_action_is_not_made(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    base = {"branch": "side", "commit_message": "No"}
+    good = {"action": "create", "file_path": "new.txt", "content": "x"}
+    head = await head_of(alice.api, project, "side")
+    for bad, problem in (
+        (
+            {"action": "create", "file_path": "README.md"},
+            "A file or folder named 'README.md' already exists.",
+        ),
+        ({"action": "update", "file_path": "gone"}, "A file named 'gone' does not exist."),
+        (
+            {"action": "move", "file_path": "b", "previous_path": "gone"},
+            "A file named 'gone' does not exist.",
+        ),
+        ({"action": "chmod", "file_path": "gone"}, "A file named 'gone' does not exist."),
+        ({"action": "create", "file_path": "../x"}, "'../x' is not a valid path for a file."),
+    ):
+        refused = await alice.api.post(f"{project['url']}/commits", base | {"actions": [good, bad]})
+        assert (refused.status, refused.body) == (400, {"message": problem})
+    assert await head_of(alice.api, project, "side") == head
+    missing = await alice.api.post(f"{project['url']}/commits", base)
+    assert (missing.status, missing.body) == (400, {"error": "actions is missing"})
+    bob = await forge.user("bob")
+    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    protected = await bob.api.post(f"{project['url']}/commits", base | {"branch": "main", "actions": [good]})
+    assert protected.status == 403

@@ -24,6 +24,7 @@ ALIKE = {
 UNAUDITED = {
     "POST /projects/{id}/repository/branches": "git's own history tells",
     "DELETE /projects/{id}/repository/branches/{name}": "git's own history tells",
+    "POST /projects/{id}/repository/commits": "git's own history tells",
     "POST /projects/{id}/repository/tags": "git's own history tells",
     "DELETE /projects/{id}/repository/tags/{name}": "git's own history tells",
     "POST /projects/{id}/repository/files/{path}": "git's own history tells",
