@@ -31,7 +31,7 @@ class RefUpdate:
     old: str
     new: str
     ref: str
-    options: tuple[str, ...] = attrs.field(default=(), repr=False)
+    options: tuple[str, ...] = attrs.field(default=(), repr=False, eq=False)
 
     @property
     def kind(self) -> Literal["create", "update", "delete"]:

@@ -84,7 +84,7 @@ async def settle_leftovers(app: App, now: datetime.datetime) -> None:
     for row in await app[DATABASE].rows(LEFTOVERS):
         options = () if row.options is None else orjson.loads(app[VAULT].decrypt(row.options))
         updates = tuple(RefUpdate(*update) for update in orjson.loads(row.updates))
-        push = Push(row.id, updates, tuple(options))
+        push = Push(id=row.id, updates=updates, options=tuple(options))
         repository = app[REPOSITORIES].path(row.project_id)
         applied = await asyncio.to_thread(applied_updates, repository, push)
         if applied or now - row.created_at > _GIVEN_UP_AFTER:

@@ -92,7 +92,11 @@ async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) ->
     sha = await head_of(project.api, {"id": project.id}, "topic")
     app = forge.server.app
     app[REPOSITORIES].open(project.id).references.create("refs/tags/v1", sha)
-    pushed = Push(f"push-{sha}", (RefUpdate(NO_COMMIT, sha, "refs/tags/v1"),), ("ci.variable=FLAVOR=sweet",))
+    pushed = Push(
+        id=f"push-{sha}",
+        updates=(RefUpdate(NO_COMMIT, sha, "refs/tags/v1"),),
+        options=("ci.variable=FLAVOR=sweet",),
+    )
     await refs.propose(app, project.id, project.developer.id, pushed)
     stored = await forge.database.value("SELECT options FROM pushes WHERE id = %(id)s", id=pushed.id)
     assert b"sweet" not in bytes(stored)
