@@ -85,6 +85,9 @@ class MergeMergeRequest(MergeRequestId):
     sha: str | None = None
     merge_commit_message: str | None = None
     should_remove_source_branch: bool | None = None
+    auto_merge: bool = False
+    #: What `auto_merge` was called before.
+    merge_when_pipeline_succeeds: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -180,7 +183,8 @@ async def update_merge_request(request: web.Request) -> web.Response:
 
 @routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER))
 async def merge_merge_request(request: web.Request) -> web.Response:
-    """With a merge commit, by whom the target branch's protection lets."""
+    """With a merge commit, by whom the target branch's protection lets. Whoever asks for a merge once the pipeline has
+    succeeded is told when that is still to come, since nothing here merges later."""
     wanted = await parse(request, MergeMergeRequest)
     found = await find_project(request, wanted.id)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
@@ -190,6 +194,7 @@ async def merge_merge_request(request: web.Request) -> web.Response:
         sha=wanted.sha,
         message=wanted.merge_commit_message,
         remove_source_branch=wanted.should_remove_source_branch,
+        not_before_pipeline=wanted.auto_merge or wanted.merge_when_pipeline_succeeds,
     )
     await merging.merge(request, found, row, how)
     return json_text(

@@ -79,6 +79,18 @@ async def find(database: Executor, project_id: int, iid: int) -> Row | None:
     return await database.row(FIND, project_id=project_id, iid=iid)
 
 
+IS_PIPELINE_UNDER_WAY = """
+    SELECT ci_merge_status(merge_requests, projects) = 'ci_still_running'
+    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
+    WHERE merge_requests.id = %(id)s
+"""
+
+
+async def is_pipeline_under_way(database: Executor, merge_request_id: int) -> bool:
+    """Whether the newest pipeline of the head has yet to end."""
+    return bool(await database.value(IS_PIPELINE_UNDER_WAY, id=merge_request_id))
+
+
 LOCK = """
     SELECT merge_requests.* FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE
 """

@@ -169,6 +169,22 @@ async def test_a_skipped_pipeline_will_do_where_the_project_says_so(forge: Forge
     assert (await proposed.shown())["detailed_merge_status"] == "mergeable"
 
 
+@pytest.mark.parametrize("name", ["auto_merge", "merge_when_pipeline_succeeds"])
+async def test_nothing_is_merged_before_the_pipeline_for_which_it_was_to_wait(
+    forge: Forge, proposed: Proposed, name: str
+) -> None:
+    """Also where the project demands no pipeline."""
+    project = proposed.project
+    pipeline = await project.pipeline(ONE_JOB)
+    job = (await project.jobs(pipeline))["build"]["id"]
+    refused = await forge.root.put(f"{proposed.url}/merge", {name: True})
+    body = {"message": "405 Method Not Allowed", "detailed_merge_status": "ci_still_running"}
+    assert (refused.status, refused.body) == (405, body)
+    await run(forge, job)
+    await happen(forge, job, "success")
+    assert (await forge.root.put(f"{proposed.url}/merge", {name: True})).body["state"] == "merged"
+
+
 async def test_python_gitlab_lists_the_pipelines_of_a_merge_request(forge: Forge, proposed: Proposed) -> None:
     pipeline = await proposed.project.pipeline(ONE_JOB)
 
