@@ -18,11 +18,13 @@ from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.members.handlers import routes as members
 from api_server.platform.members.overviews import routes as member_overviews
+from api_server.platform.merge_requests.contents import routes as merge_request_contents
 from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.handlers import routes as projects
 from api_server.platform.repository.browsing import routes as browsing
+from api_server.platform.repository.comparing import routes as comparing
 from api_server.platform.repository.handlers import routes as repository
 from api_server.platform.runners.handlers import routes as runners
 from api_server.platform.runners.registration import routes as runner_registration
@@ -44,9 +46,11 @@ ROUTES = [
     branches,
     repository,
     browsing,
+    comparing,
     settings_routes,
     audit,
     merge_requests,
+    merge_request_contents,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

@@ -6,12 +6,9 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.git.commits import commits_between
-from api_server.platform.keys import repositories
 from api_server.platform.merge_requests import changes, merging, queries
 from api_server.platform.merge_requests.access import find_merge_request, may_merge
-from api_server.platform.pipelines import shown as pipelines
-from api_server.platform.pipelines.access import find_readable_project, shows_pipelines
+from api_server.platform.pipelines.access import shows_pipelines
 from api_server.platform.projects.access import find_project
 from api_server.platform.projects.queries import lock_project
 from api_server.platform.repository.access import require_readable
@@ -27,8 +24,6 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
-#: Older commits of a merge request show no pipelines in its list of them.
-MOST_COMMITS = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -88,12 +83,6 @@ class MergeMergeRequest(MergeRequestId):
     auto_merge: bool = False
     #: What `auto_merge` was called before.
     merge_when_pipeline_succeeds: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class ListMergeRequestPipelines(Paginated):
-    id: str
-    merge_request_iid: int
 
 
 @attrs.frozen(kw_only=True)
@@ -200,22 +189,6 @@ async def merge_merge_request(request: web.Request) -> web.Response:
     return json_text(
         await queries.show(context.database(request), row.id, shows_pipelines=shows_pipelines(found))
     )
-
-
-@routes.get(f"{ONE}/pipelines", access=project())
-async def list_pipelines(request: web.Request) -> web.Response:
-    """Those of the source branch for any of the merge request's commits, newest first."""
-    wanted = await parse(request, ListMergeRequestPipelines)
-    found = await find_readable_project(request, wanted.id)
-    require_readable(found)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    page = wanted_page(wanted, pipelines.OF_COMMITS)
-    repository = repositories(request).open(found.id)
-    shas = await commits_between(repository, row.base_sha, row.head_sha, MOST_COMMITS)
-    listed = await pipelines.list_pipelines_of_commits(
-        context.database(request), page, found.id, row.source_branch, shas or [row.head_sha]
-    )
-    return await paginated(request, page, listed)
 
 
 @routes.get(f"{ONE}/approvals", access=project())
