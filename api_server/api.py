@@ -18,10 +18,14 @@ from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.emails.handlers import routes as emails
 from api_server.platform.groups.handlers import routes as groups
 from api_server.platform.members.handlers import routes as members
+from api_server.platform.members.overviews import routes as member_overviews
+from api_server.platform.merge_requests.contents import routes as merge_request_contents
 from api_server.platform.merge_requests.handlers import routes as merge_requests
 from api_server.platform.pipelines.handlers import routes as pipelines
 from api_server.platform.pipelines.lint import routes as ci_lint
 from api_server.platform.projects.handlers import routes as projects
+from api_server.platform.repository.browsing import routes as browsing
+from api_server.platform.repository.comparing import routes as comparing
 from api_server.platform.repository.handlers import routes as repository
 from api_server.platform.runners.handlers import routes as runners
 from api_server.platform.runners.registration import routes as runner_registration
@@ -29,6 +33,7 @@ from api_server.platform.runners.requests import routes as job_requests
 from api_server.platform.settings.handlers import routes as settings_routes
 from api_server.platform.tokens.handlers import routes as tokens
 from api_server.platform.users.handlers import routes as users
+from api_server.platform.variables.handlers import routes as variables
 from api_server.platform.version import routes as version
 
 ROUTES = [
@@ -38,17 +43,22 @@ ROUTES = [
     groups,
     projects,
     members,
+    member_overviews,
     invitations,
     branches,
     repository,
+    browsing,
+    comparing,
     settings_routes,
     audit,
     merge_requests,
+    merge_request_contents,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
     pipelines,
     ci_lint,
+    variables,
     agents,
     artifacts,
     logs,

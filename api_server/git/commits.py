@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pygit2
 
 from api_server.git.errors import NotFoundError
@@ -14,6 +15,8 @@ from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
+#: git counts in an int; no repository has so many commits.
+_MOST_SKIPPED = 2**31 - 1
 _LAST_SECOND = 253402300799  # of the year 9999
 
 
@@ -45,6 +48,47 @@ async def commits_between(repository: Repository, old: str | None, new: str, lim
     """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
     exclude = [f"^{_full(old)}"] if old is not None else []
     return await _shas(repository, ["rev-list", f"--max-count={limit}", _full(new), *exclude, "--"])
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """Which commits are wanted: those reachable from `start` (a full SHA; None: from any branch or tag) that match
+    everything given. `path` is a file or folder, `author` a part of name and address."""
+
+    start: str | None
+    path: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    author: str | None = None
+    first_parent: bool = False
+    topological: bool = False
+
+
+async def history(repository: Repository, wanted: History, *, skip: int, limit: int) -> list[str]:
+    """SHAs of at most `limit` commits after the first `skip`, newest first."""
+    options = {
+        f"--since={wanted.since.isoformat()}" if wanted.since else "",
+        f"--until={wanted.until.isoformat()}" if wanted.until else "",
+        f"--author={wanted.author}" if wanted.author else "",
+        "--fixed-strings" if wanted.author else "",
+        "--first-parent" if wanted.first_parent else "",
+        "--topo-order" if wanted.topological else "",
+    }
+    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start)]
+    skip = min(skip, _MOST_SKIPPED)
+    arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
+    return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
+
+
+def line_counts(repository: Repository, sha: str) -> dict[str, int]:
+    """How many lines the commit added and removed against its first parent. For a thread."""
+    commit = repository[sha].peel(pygit2.Commit)
+    if commit.parent_ids:
+        difference = commit.parents[0].tree.diff_to_tree(commit.tree)
+    else:
+        difference = commit.tree.diff_to_tree(swap=True)
+    added, removed = difference.stats.insertions, difference.stats.deletions
+    return {"additions": added, "deletions": removed, "total": added + removed}
 
 
 async def merge_base(repository: Repository, one: str, other: str) -> str | None:

@@ -25,11 +25,13 @@ class MalformedPushError(RepositoryError):
 
 @attrs.frozen
 class RefUpdate:
-    """`ref` is to move from commit `old` to `new`; 40 zeros stand for "does not exist"."""
+    """`ref` is to move from commit `old` to `new`; 40 zeros stand for "does not exist". `options` are what the pusher
+    said along with it."""
 
     old: str
     new: str
     ref: str
+    options: tuple[str, ...] = attrs.field(default=(), repr=False, eq=False)
 
     @property
     def kind(self) -> Literal["create", "update", "delete"]:
@@ -44,7 +46,7 @@ class Push:
 
     id: str
     updates: tuple[RefUpdate, ...]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
 @attrs.frozen
@@ -151,7 +153,11 @@ def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:
     call it in a thread.
     """
     opened = open_repository(repository)
-    return [update for update in push.updates if _happened(opened, update, push.id)]
+    return [
+        attrs.evolve(update, options=push.options)
+        for update in push.updates
+        if _happened(opened, update, push.id)
+    ]
 
 
 def _happened(repository: pygit2.Repository, update: RefUpdate, push_id: str) -> bool:

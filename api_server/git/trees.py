@@ -1,6 +1,10 @@
 """All files of a commit, and those that differ between two commits. Both walk whole trees: call them in a thread."""
 
+from collections.abc import Iterator
+
+import attrs
 import pygit2
+from pygit2.enums import FileMode
 
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
@@ -11,6 +15,42 @@ def paths(repository: Repository, commit: str) -> list[str]:
     index = pygit2.Index()
     index.read_tree(_tree(repository, commit))
     return [entry.path for entry in index]
+
+
+@attrs.frozen
+class Node:
+    """What a folder has in it: `kind` is git's word, `mode` six octal digits."""
+
+    path: str
+    kind: str
+    mode: str
+    id: str
+
+
+def below(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> list[Node]:
+    """What is in a folder (the root without one): folders first. Raises `NotFoundError` without that folder."""
+    tree: pygit2.Object = _tree(repository, commit)
+    if folder:
+        try:
+            tree = _tree(repository, commit)[folder]
+        except (KeyError, ValueError, pygit2.GitError) as problem:
+            raise NotFoundError(f"The folder {folder!r} does not exist.") from problem
+    if not isinstance(tree, pygit2.Tree):
+        raise NotFoundError(f"{folder!r} is not a folder.")
+    found = list(_nodes(repository, tree, f"{folder}/" if folder else "", recursive=recursive))
+    return sorted(found, key=lambda node: _ORDER[node.kind])
+
+
+_ORDER = {"tree": 0, "blob": 1, "commit": 2}
+
+
+def _nodes(repository: Repository, tree: pygit2.Tree, prefix: str, *, recursive: bool) -> Iterator[Node]:
+    for child in tree:
+        path = prefix + (child.raw_name or b"").decode(errors="replace")
+        kind = {FileMode.TREE: "tree", FileMode.COMMIT: "commit"}.get(child.filemode, "blob")
+        yield Node(path, kind, f"{int(child.filemode):06o}", str(child.id))
+        if recursive and kind == "tree":
+            yield from _nodes(repository, repository[child.id].peel(pygit2.Tree), f"{path}/", recursive=True)
 
 
 def changed_paths(repository: Repository, old: str, new: str) -> set[str]:

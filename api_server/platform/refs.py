@@ -19,7 +19,7 @@ from api_server.git.push import Push, RefUpdate, applied_updates
 from api_server.platform import edges
 from api_server.platform.keys import REPOSITORIES
 from api_server.state.database import Row, Transaction
-from api_server.web.context import DATABASE, App
+from api_server.web.context import DATABASE, VAULT, App
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,8 @@ REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
 PROPOSE = """
-    INSERT INTO pushes (id, project_id, user_id, updates) VALUES (%(id)s, %(project_id)s, %(user_id)s, %(updates)s)
+    INSERT INTO pushes (id, project_id, user_id, updates, options)
+    VALUES (%(id)s, %(project_id)s, %(user_id)s, %(updates)s, %(options)s)
 """
 
 
@@ -47,6 +48,7 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
             project_id=project_id,
             user_id=user_id,
             updates=orjson.dumps(updates).decode(),
+            options=app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None,
         )
 
 
@@ -72,14 +74,17 @@ async def settle(app: App, project_id: int, user_id: int | None, updates: Sequen
 
 
 LEFTOVERS = """
-    SELECT pushes.id, pushes.project_id, pushes.updates, pushes.created_at FROM pushes ORDER BY pushes.created_at
+    SELECT pushes.id, pushes.project_id, pushes.updates, pushes.options, pushes.created_at FROM pushes
+    ORDER BY pushes.created_at
 """
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:
     """Settles the pushes of processes that died between git's work and its consequences."""
     for row in await app[DATABASE].rows(LEFTOVERS):
-        push = Push(row.id, tuple(RefUpdate(*update) for update in orjson.loads(row.updates)))
+        options = () if row.options is None else orjson.loads(app[VAULT].decrypt(row.options))
+        updates = tuple(RefUpdate(*update) for update in orjson.loads(row.updates))
+        push = Push(id=row.id, updates=updates, options=tuple(options))
         repository = app[REPOSITORIES].path(row.project_id)
         applied = await asyncio.to_thread(applied_updates, repository, push)
         if applied or now - row.created_at > _GIVEN_UP_AFTER:

@@ -77,6 +77,27 @@ RETURN NOT EXISTS (
 CREATE OR REPLACE FUNCTION is_draft(title text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN title ~* '^\s*(draft:|\[draft\]|\(draft\))';
 
+-- The newest pipeline of a merge request's head, child pipelines aside.
+CREATE OR REPLACE FUNCTION head_pipeline_id(m merge_requests) RETURNS bigint LANGUAGE sql STABLE
+RETURN (
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.project_id = (m).project_id AND pipelines.sha = (m).head_sha
+        AND pipelines.ref = (m).source_branch AND NOT pipelines.tag AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+);
+
+-- What the head's pipeline says where the project asks for one that has succeeded.
+CREATE OR REPLACE FUNCTION ci_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
+RETURN coalesce((
+    SELECT CASE
+        WHEN pipelines.status = 'success' OR pipelines.status = 'skipped' AND (p).allow_merge_on_skipped_pipeline
+            THEN 'mergeable'
+        WHEN pipelines.status IN ('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending',
+            'running') THEN 'ci_still_running'
+    END
+    FROM pipelines WHERE pipelines.id = head_pipeline_id(m)
+), 'ci_must_pass');
+
 -- Why a merge request cannot be merged, in GitLab's names, or `mergeable`.
 CREATE OR REPLACE FUNCTION detailed_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
 RETURN CASE
@@ -87,6 +108,7 @@ RETURN CASE
         THEN 'status_checks_must_pass'
     WHEN (m).mergeability = 'conflict' THEN 'conflict'
     WHEN (m).mergeability = 'unchecked' THEN 'unchecked'
+    WHEN (p).only_allow_merge_if_pipeline_succeeds THEN ci_merge_status(m, p)
     ELSE 'mergeable'
 END;
 

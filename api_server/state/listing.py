@@ -4,6 +4,7 @@ An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `
 put different rows under the name `page`; they are composed when the module that holds them is imported.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 from types import ModuleType
@@ -14,13 +15,21 @@ from api_server.state.database import Executor, Row, Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
 MOST_COUNTED = 10_000
+_INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
-def read_sql(package: ModuleType | str, name: str = "entities.sql") -> dict[str, str]:
-    """The named parts of an .sql file: each begins with a line `-- name: <name>`."""
+def read_sql(
+    package: ModuleType | str, name: str = "entities.sql", known: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The named parts of an .sql file: each begins with a line `-- name: <name>`. A line `-- include: <name>` stands
+    for a part that came before or is `known` from elsewhere."""
     text = resources.files(package).joinpath(name).read_text()
-    parts = [part.split("\n", 1) for part in text.split("-- name: ")[1:]]
-    return {title.strip(): body.strip().rstrip(";") for title, body in parts}
+    parts = dict(known or {})
+    for part in text.split("-- name: ")[1:]:
+        title, body = part.split("\n", 1)
+        included = _INCLUDE.sub(lambda match: parts[match[1]], body)
+        parts[title.strip()] = included.strip().rstrip(";")
+    return parts
 
 
 def one(entity: str, rows: str) -> Statement:

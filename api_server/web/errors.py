@@ -149,8 +149,9 @@ def _tell(problem: Unavailable) -> None:
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
-    if error.status < 400:
-        return error
+    if error.status < 400:  # a redirect; aiohttp wants exceptions raised, not answered
+        location = {"Location": error.headers["Location"]}
+        return web.Response(status=error.status, text=error.text, headers=location)
     text = (
         "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
     )

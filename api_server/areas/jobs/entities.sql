@@ -1,3 +1,24 @@
+-- name: job_basic
+-- What builds and bridges have in common, of rows called page, pipeline, project and owner.
+'id', page.id,
+'status', page.status,
+'stage', page.stage,
+'name', page.name,
+'ref', pipeline.ref,
+'tag', pipeline.tag,
+'coverage', page.coverage,
+'allow_failure', page.allow_failure,
+'created_at', iso8601(page.created_at),
+'started_at', iso8601(page.started_at),
+'finished_at', iso8601(page.finished_at),
+'erased_at', iso8601(page.erased_at),
+'duration', extract(epoch FROM coalesce(page.finished_at, now()) - page.started_at),
+'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, now()) - page.queued_at),
+'user', user_public(owner),
+'commit', pipeline.commit,
+'pipeline', pipeline_basic(pipeline, project.full_path),
+'web_url', web_url(project.full_path || '/-/jobs/' || page.id),
+
 -- name: job
 SELECT page.id, page.position,
     -- two keys are there only when they have something to say
@@ -18,25 +39,7 @@ LEFT JOIN job_artifacts archive ON archive.job_id = page.id AND archive.file_typ
     AND (archive.expire_at IS NULL OR archive.expire_at > now())
 CROSS JOIN LATERAL (
     SELECT json_build_object(
-        'id', page.id,
-        'status', page.status,
-        'stage', page.stage,
-        'name', page.name,
-        'ref', pipeline.ref,
-        'tag', pipeline.tag,
-        'coverage', page.coverage,
-        'allow_failure', page.allow_failure,
-        'created_at', iso8601(page.created_at),
-        'started_at', iso8601(page.started_at),
-        'finished_at', iso8601(page.finished_at),
-        'erased_at', iso8601(page.erased_at),
-        'duration', extract(epoch FROM coalesce(page.finished_at, now()) - page.started_at),
-        'queued_duration',
-            extract(epoch FROM coalesce(page.started_at, page.finished_at, now()) - page.queued_at),
-        'user', user_public(owner),
-        'commit', pipeline.commit,
-        'pipeline', pipeline_basic(pipeline, project.full_path),
-        'web_url', web_url(project.full_path || '/-/jobs/' || page.id),
+        -- include: job_basic
         'project', json_build_object('ci_job_token_scope_enabled', project.ci_job_token_scope_enabled),
         'artifacts', coalesce((
             SELECT json_agg(json_build_object('file_type', kept.file_type, 'size', kept.size,
@@ -59,26 +62,27 @@ CROSS JOIN LATERAL (
     ) AS entity
 ) shown
 
+-- name: runner_job
+-- With the whole project, since a runner has jobs of many.
+SELECT page.id, page.position,
+    CASE WHEN page.status <> 'failed' THEN shown.entity ELSE (
+        left(shown.entity::text, -1)
+        || ',"failure_reason":' || to_json(coalesce(page.failure_reason, 'unknown_failure')) || '}')::json END AS entity
+FROM page
+JOIN pipelines pipeline ON pipeline.id = page.pipeline_id
+JOIN projects project ON project.id = page.project_id
+JOIN namespaces namespace ON namespace.id = project.namespace_id
+LEFT JOIN users owner ON owner.id = page.user_id
+CROSS JOIN LATERAL (
+    SELECT json_build_object(
+        -- include: job_basic
+        'project', config_project(project, namespace)
+    ) AS entity
+) shown
+
 -- name: bridge
 SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'status', page.status,
-    'stage', page.stage,
-    'name', page.name,
-    'ref', pipeline.ref,
-    'tag', pipeline.tag,
-    'coverage', page.coverage,
-    'allow_failure', page.allow_failure,
-    'created_at', iso8601(page.created_at),
-    'started_at', iso8601(page.started_at),
-    'finished_at', iso8601(page.finished_at),
-    'erased_at', iso8601(page.erased_at),
-    'duration', extract(epoch FROM coalesce(page.finished_at, now()) - page.started_at),
-    'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, now()) - page.queued_at),
-    'user', user_public(owner),
-    'commit', pipeline.commit,
-    'pipeline', pipeline_basic(pipeline, project.full_path),
-    'web_url', web_url(project.full_path || '/-/jobs/' || page.id),
+    -- include: job_basic
     'project', json_build_object('ci_job_token_scope_enabled', project.ci_job_token_scope_enabled),
     'downstream_pipeline', pipeline_basic(downstream, downstream_project.full_path)
 ) AS entity

@@ -8,6 +8,7 @@ from api_server.areas.jobs.parameters import (
     CancelJob,
     ListPipelineJobs,
     ListProjectJobs,
+    ListRunnerJobs,
     OneJob,
     PlayJob,
     wanted_jobs,
@@ -19,13 +20,14 @@ from api_server.platform.pipelines.access import (
     find_pipeline,
     find_readable_project,
 )
+from api_server.platform.runners.access import find_runner
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import JOB, Role, project
+from api_server.web.access import JOB, SIGNED_IN, Role, project
 from api_server.web.answers import json_text
 from api_server.web.authorship import author
 from api_server.web.errors import bad_request, forbidden, too_many_requests
-from api_server.web.pagination import paginated
+from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import parse
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.routes import Routes, caller
@@ -77,6 +79,24 @@ async def list_bridges(request: web.Request) -> web.Response:
     page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_bridges(
         context.database(request), page, pipeline.id, wanted.scope, include_retried=wanted.include_retried
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/runners/{id}/jobs", access=SIGNED_IN)
+async def list_runner_jobs(request: web.Request) -> web.Response:
+    """Supporting resource: for those who look after the runner, also the jobs that it runs now."""
+    wanted = await parse(request, ListRunnerJobs)
+    runner = await find_runner(request, wanted.id, to_change=True)
+    page = wanted_page(wanted, queries.JOBS_OF_RUNNER)
+    listed = await queries.list_runner_jobs(
+        context.database(request),
+        page,
+        runner.id,
+        viewer_id=caller(request).user_id,
+        sees_all=caller(request).admin,
+        status=wanted.status,
+        system_id=wanted.system_id,
     )
     return await paginated(request, page, listed)
 

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 from attrs import field
 
-from api_server.platform.pipelines.states import STATUSES
+from api_server.platform.pipelines.states import STATUSES, Status
 from api_server.state.listing import Listing, Page
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, wanted_page
@@ -40,6 +40,13 @@ class ListPipelineJobs(Paginated):
     pipeline_id: int
     scope: Any = field(default=None, converter=scope_of_list)
     include_retried: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListRunnerJobs(Paginated):
+    id: int
+    status: Status | None = None
+    system_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)

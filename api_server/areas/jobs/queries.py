@@ -111,6 +111,52 @@ async def list_bridges(
     )
 
 
+#: Of a project runner the jobs of those of its projects where the viewer is at least Reporter, of a group runner those
+#: of the projects below its group.
+_OF_RUNNER = f"""
+    SELECT {_COLUMNS} FROM jobs
+    WHERE jobs.runner_id = %(runner_id)s::bigint
+        AND (%(status)s::text IS NULL OR jobs.status = %(status)s)
+        AND (%(system_id)s::text IS NULL OR jobs.runner_manager_id = (
+            SELECT runner_managers.id FROM runner_managers
+            WHERE runner_managers.runner_id = %(runner_id)s AND runner_managers.system_id = %(system_id)s))
+        AND (%(sees_all)s OR jobs.project_id IN (
+            SELECT projects.id FROM runner_projects
+            JOIN projects ON projects.id = runner_projects.project_id
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE runner_projects.runner_id = %(runner_id)s
+                AND project_role(projects, namespaces, %(viewer_id)s::bigint) >= 20
+            UNION ALL
+            SELECT projects.id FROM runners
+            JOIN namespaces ON namespaces.lineage @> ARRAY[runners.namespace_id]
+            JOIN projects ON projects.namespace_id = namespaces.id
+            WHERE runners.id = %(runner_id)s))
+"""
+JOBS_OF_RUNNER = Listing(ENTITIES["runner_job"], _OF_RUNNER)
+
+
+async def list_runner_jobs(
+    database: Executor,
+    page: Page,
+    runner_id: int,
+    *,
+    viewer_id: int,
+    sees_all: bool,
+    status: str | None,
+    system_id: str | None,
+) -> Listed:
+    """What a runner has run and runs, as far as the viewer, who looks after the runner, may see it."""
+    return await JOBS_OF_RUNNER.read(
+        database,
+        page,
+        runner_id=runner_id,
+        viewer_id=viewer_id,
+        sees_all=sees_all,
+        status=status,
+        system_id=system_id,
+    )
+
+
 _ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s"
 SHOW_JOB = one(JOB, _ONE)
 SHOW_ERASED_JOB = one(ERASED_JOB, _ONE)

@@ -13,6 +13,7 @@ WATCHED_INTERVAL, INTERVAL = 3, 60
 
 FIND_JOB = Statement("""
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.token_digest, jobs.erased_at,
+        jobs.masked_values,
         coalesce(job_traces.size, 0) AS size, coalesce(job_traces.checksum, 0) AS checksum, job_traces.held,
         coalesce(job_traces.watched_at > now() - interval '1 minute', false) AS watched
     FROM jobs LEFT JOIN job_traces ON job_traces.job_id = jobs.id

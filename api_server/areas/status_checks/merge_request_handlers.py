@@ -9,6 +9,7 @@ from api_server.areas.status_checks import queries, results
 from api_server.areas.status_checks.handlers import STATUS_CHECKS, find_service
 from api_server.platform.merge_requests.access import find_merge_request
 from api_server.platform.merge_requests.queries import show as show_merge_request
+from api_server.platform.pipelines.access import shows_pipelines
 from api_server.platform.projects.access import Project, find_project
 from api_server.web import context
 from api_server.web.access import Role, project
@@ -89,7 +90,9 @@ async def respond(request: web.Request) -> web.Response:
     )
     async with context.database(request).transaction() as transaction:
         made = await results.respond(request, transaction, check, merge_request, response)
-        shown = await show_merge_request(transaction, merge_request.id)
+        shown = await show_merge_request(
+            transaction, merge_request.id, shows_pipelines=shows_pipelines(found)
+        )
         service = await queries.show_service(transaction, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
     return json_text(body, status=201)

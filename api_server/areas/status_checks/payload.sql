@@ -36,7 +36,7 @@ SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
         ),
         'merge_user_id', m.merge_user_id,
         'merge_when_pipeline_succeeds', false,
-        'head_pipeline_id', NULL,
+        'head_pipeline_id', head_pipeline_id(m),
         'milestone_id', NULL,
         'updated_by_id', m.updated_by_id,
         'last_edited_by_id', m.last_edited_by_id,

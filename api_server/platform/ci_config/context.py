@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from api_server.platform.ci_config.patterns import PathSet
 from api_server.platform.ci_config.variables import Variable, expand_all, overlay, values
@@ -41,6 +41,13 @@ class Context:
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)
     _path_sets: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
+
+    @property
+    def public(self) -> "Context":
+        """As this one but without masked variables: for names and messages, which more people read than logs."""
+        if not any(variable.masked for variable in self.given):
+            return self
+        return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
 
     def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
         """Values of all variables, expanded in each other; `layers` are those of the file, weakest first."""

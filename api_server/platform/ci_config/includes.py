@@ -49,13 +49,13 @@ class Reader:
         if not wanted:
             return own
         merged: dict[str, Any] = {}
-        known = self.context.known()
+        known, shown = self.context.known(), self.context.public.known()
         for entry in wanted:
             if entry.rules is not None:
                 rule = rules.first_match(entry.rules, known, self.context)
                 if rule is None or rule.get("when") == "never":
                     continue
-            for path in self._files(expand(entry.path, known)):
+            for path in self._files(expand(entry.path, shown)):
                 merged = deep_merge(merged, self._file(path, chain), self.budget)
         return deep_merge(merged, own, self.budget)
 

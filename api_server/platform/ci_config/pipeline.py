@@ -54,7 +54,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     return Plan(
         stages=configuration.stages,
         jobs=tuple(sorted(jobs, key=lambda job: job.stage_index)),
-        name=expand(name, context.known(variables)).strip()[:MAX_NAME] or None if name else None,
+        name=expand(name, context.public.known(variables)).strip()[:MAX_NAME] or None if name else None,
     )
 
 
@@ -78,6 +78,7 @@ class _Planner:
     ) -> None:
         self._configuration = configuration
         self._context = context
+        self._public = context.public
         self._variables = variables
         self._variables_left = MAX_VARIABLES
         #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
@@ -114,7 +115,8 @@ class _Planner:
             return None
         if rule.get("variables"):
             variables = tuple(overlay(variables, variables_of(rule["variables"])))
-            known = self._context.known_in_job(instance.name, job["stage"], variables)
+        if rule.get("variables") or self._public is not self._context:
+            known = self._public.known_in_job(instance.name, job["stage"], variables)
         planned = build(instance.name, job, variables, known, self._context)
         return evolve(
             planned,

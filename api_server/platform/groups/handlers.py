@@ -64,7 +64,7 @@ class ListNamespaces(Paginated):
 @routes.get("/groups", access=SIGNED_IN)
 async def list_groups(request: web.Request) -> web.Response:
     """The groups that the caller can see."""
-    return await _listed(request, await parse(request, ListGroups), parent_id=None)
+    return await _listed(request, await parse(request, ListGroups))
 
 
 @routes.get("/groups/{id}/subgroups", access=group())
@@ -75,7 +75,17 @@ async def list_subgroups(request: web.Request) -> web.Response:
     return await _listed(request, wanted, parent_id=found.id)
 
 
-async def _listed(request: web.Request, wanted: ListGroups, parent_id: int | None) -> web.Response:
+@routes.get("/groups/{id}/descendant_groups", access=group())
+async def list_descendant_groups(request: web.Request) -> web.Response:
+    """Subgroups and all below them."""
+    wanted = await parse(request, ListSubgroups)
+    found = await find_group(request, wanted.id)
+    return await _listed(request, wanted, ancestor_id=found.id)
+
+
+async def _listed(
+    request: web.Request, wanted: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
+) -> web.Response:
     page = wanted_page(wanted, queries.LISTING, default_order="name", default_sort="asc")
     who = caller(request)
     levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
@@ -86,6 +96,7 @@ async def _listed(request: web.Request, wanted: ListGroups, parent_id: int | Non
         admin=who.admin,
         min_level=max(filter(None, levels), default=None),
         parent_id=parent_id,
+        ancestor_id=ancestor_id,
         top_level_only=wanted.top_level_only,
         search=wanted.search,
     )

@@ -18,6 +18,8 @@ _HERS = """
 """
 _FILTERS = """
     (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
+    AND (%(ancestor_id)s::bigint IS NULL
+        OR namespaces.lineage @> ARRAY[%(ancestor_id)s::bigint] AND namespaces.id <> %(ancestor_id)s)
     AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
     AND (%(search)s::text IS NULL OR strpos(lower(namespaces.name), lower(%(search)s)) > 0
         OR strpos(lower(namespaces.path), lower(%(search)s)) > 0)

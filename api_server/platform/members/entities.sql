@@ -1,3 +1,17 @@
+-- name: membership
+SELECT page.id, page.position, json_build_object(
+    'source_id', coalesce(project.id, namespace.id),
+    'source_name', coalesce(project.name, namespace.name),
+    'source_type', CASE WHEN project.id IS NULL THEN 'Namespace' ELSE 'Project' END,
+    'access_level', page.access_level
+) AS entity
+FROM page
+LEFT JOIN projects project ON project.id = page.project_id
+LEFT JOIN namespaces namespace ON namespace.id = page.namespace_id
+
+-- name: user
+SELECT page.id, page.position, user_basic(users) AS entity FROM page JOIN users ON users.id = page.id
+
 -- name: member
 SELECT page.id, page.position, json_build_object(
     'id', page.id,

@@ -9,7 +9,8 @@ import datetime
 from api_server.state.database import Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
-_MEMBER = read_sql("api_server.platform.members")["member"]
+_ENTITIES = read_sql("api_server.platform.members")
+_MEMBER = _ENTITIES["member"]
 
 _FILTERS = """
     (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
@@ -18,9 +19,7 @@ _FILTERS = """
 """
 _NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
 #: A list of users, so that who is a member in several places is there once.
-_ANYWHERE = Listing(
-    _MEMBER,
-    f"""
+_EVERYBODY = f"""
     SELECT users.* FROM users
     WHERE users.id IN (
             SELECT members.user_id FROM members
@@ -29,8 +28,8 @@ _ANYWHERE = Listing(
             SELECT members.user_id FROM members
             WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {_NOT_EXPIRED})
         AND {_FILTERS}
-    """,
-)
+"""
+_ANYWHERE = Listing(_MEMBER, _EVERYBODY)
 #: In one place nobody is twice, and an index has its members in the order of the list.
 _IN_ONE_GROUP = Listing(
     _MEMBER,
@@ -73,6 +72,19 @@ async def list_members(
         user_ids=user_ids,
     )
 
+
+USERS = Listing(
+    _ENTITIES["user"],
+    f"{_EVERYBODY} AND (%(skip_users)s::bigint[] IS NULL OR users.id <> ALL (%(skip_users)s::bigint[]))",
+)
+MEMBERSHIPS = Listing(
+    _ENTITIES["membership"],
+    f"""
+    SELECT members.* FROM members
+    WHERE members.user_id = %(user_id)s AND {_NOT_EXPIRED}
+        AND (%(type)s::text IS NULL OR (members.project_id IS NOT NULL) = (%(type)s = 'Project'))
+    """,
+)
 
 SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
 

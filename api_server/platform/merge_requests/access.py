@@ -7,17 +7,8 @@ from api_server.platform.merge_requests import queries
 from api_server.platform.projects.access import Project
 from api_server.state.database import Row
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.errors import forbidden, record_not_found
+from api_server.web.errors import record_not_found
 from api_server.web.routes import caller
-
-
-def require_readable(project: Project) -> None:
-    """Raises 403 for guests of a private project and where the repository is closed to the caller."""
-    if project.role < Role.REPORTER and (
-        project.visibility == "private" or not project.opens(project.repository_access_level)
-    ):
-        raise forbidden()
 
 
 async def find_merge_request(request: web.Request, project: Project, iid: int) -> Row:

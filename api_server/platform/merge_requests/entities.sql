@@ -50,8 +50,7 @@ SELECT page.id, page.position, json_build_object(
     'task_completion_status', json_build_object('count', 0, 'completed_count', 0),
     'has_conflicts', m.mergeability = 'conflict',
     'blocking_discussions_resolved', true,
-    'diff_refs', json_build_object('base_sha', m.base_sha, 'head_sha', m.head_sha, 'start_sha', m.start_sha),
-    'head_pipeline', NULL
+    'diff_refs', json_build_object('base_sha', m.base_sha, 'head_sha', m.head_sha, 'start_sha', m.start_sha)
 ) AS entity
 FROM page
 JOIN merge_requests m ON m.id = page.id
@@ -59,6 +58,22 @@ JOIN projects project ON project.id = m.project_id
 LEFT JOIN users author ON author.id = m.author_id
 LEFT JOIN users merger ON merger.id = m.merge_user_id
 LEFT JOIN users closer ON closer.id = m.closed_by_id
+
+-- name: merge_request_details
+-- With the pipeline of its head, where the viewer may see pipelines.
+SELECT listed.id, listed.position, (
+    left(listed.entity::text, -1) || ',"head_pipeline":' || coalesce(CASE WHEN %(shows_pipelines)s::boolean THEN (
+        WITH page AS (
+            SELECT pipelines.*, 1::bigint AS position FROM pipelines
+            WHERE pipelines.id = (SELECT head_pipeline_id(m) FROM merge_requests m WHERE m.id = listed.id)
+        )
+        SELECT shown.entity::text FROM (
+            -- include: pipeline
+        ) shown
+    ) END, 'null') || '}')::json AS entity
+FROM (
+    -- include: merge_request
+) listed
 
 -- name: approvals
 SELECT page.id, page.position, json_build_object(

@@ -7,9 +7,11 @@ import attrs
 from aiohttp import web
 
 from api_server.platform.merge_requests import changes, merging, queries
-from api_server.platform.merge_requests.access import find_merge_request, may_merge, require_readable
+from api_server.platform.merge_requests.access import find_merge_request, may_merge
+from api_server.platform.pipelines.access import shows_pipelines
 from api_server.platform.projects.access import find_project
 from api_server.platform.projects.queries import lock_project
+from api_server.platform.repository.access import require_readable
 from api_server.web import context
 from api_server.web.access import Role, project
 from api_server.web.answers import json_text
@@ -78,6 +80,9 @@ class MergeMergeRequest(MergeRequestId):
     sha: str | None = None
     merge_commit_message: str | None = None
     should_remove_source_branch: bool | None = None
+    auto_merge: bool = False
+    #: What `auto_merge` was called before.
+    merge_when_pipeline_succeeds: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -125,7 +130,7 @@ async def create_merge_request(request: web.Request) -> web.Response:
     )
     async with context.database(request).transaction() as transaction:
         made = await changes.create(request, transaction, found, wanted.source_branch, new)
-        shown = await queries.show(transaction, made)
+        shown = await queries.show(transaction, made, shows_pipelines=shows_pipelines(found))
     return json_text(shown, status=201)
 
 
@@ -137,7 +142,9 @@ async def show_merge_request(request: web.Request) -> web.Response:
     require_readable(found)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
     row = await merging.check_mergeability(request, found, row)
-    return json_text(await queries.show(context.database(request), row.id))
+    return json_text(
+        await queries.show(context.database(request), row.id, shows_pipelines=shows_pipelines(found))
+    )
 
 
 @routes.put(ONE, access=project(Role.DEVELOPER))
@@ -159,13 +166,14 @@ async def update_merge_request(request: web.Request) -> web.Response:
         if wanted.state_event:
             change_state = changes.close if wanted.state_event == "close" else changes.reopen
             await change_state(request, transaction, row.id)
-        shown = await queries.show(transaction, row.id)
+        shown = await queries.show(transaction, row.id, shows_pipelines=shows_pipelines(found))
     return json_text(shown)
 
 
 @routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER))
 async def merge_merge_request(request: web.Request) -> web.Response:
-    """With a merge commit, by whom the target branch's protection lets."""
+    """With a merge commit, by whom the target branch's protection lets. Whoever asks for a merge once the pipeline has
+    succeeded is told when that is still to come, since nothing here merges later."""
     wanted = await parse(request, MergeMergeRequest)
     found = await find_project(request, wanted.id)
     row = await find_merge_request(request, found, wanted.merge_request_iid)
@@ -175,9 +183,12 @@ async def merge_merge_request(request: web.Request) -> web.Response:
         sha=wanted.sha,
         message=wanted.merge_commit_message,
         remove_source_branch=wanted.should_remove_source_branch,
+        not_before_pipeline=wanted.auto_merge or wanted.merge_when_pipeline_succeeds,
     )
     await merging.merge(request, found, row, how)
-    return json_text(await queries.show(context.database(request), row.id))
+    return json_text(
+        await queries.show(context.database(request), row.id, shows_pipelines=shows_pipelines(found))
+    )
 
 
 @routes.get(f"{ONE}/approvals", access=project())

@@ -31,11 +31,13 @@ from api_server.web.routes import caller
 
 @attrs.frozen(kw_only=True)
 class Merge:
-    """How to merge: `sha` is the head that the caller has seen, `message` the merge commit's."""
+    """How to merge: `sha` is the head that the caller has seen, `message` the merge commit's. `not_before_pipeline`
+    refuses while the head's pipeline is under way."""
 
     sha: str | None = None
     message: str | None = None
     remove_source_branch: bool | None = None
+    not_before_pipeline: bool = False
 
 
 async def check_mergeability(request: web.Request, project: Project, found: Row) -> Row:
@@ -60,10 +62,15 @@ async def merge(request: web.Request, project: Project, found: Row, wanted: Merg
     found = await check_mergeability(request, project, found)
     if found.detailed_merge_status == "conflict":
         raise invalid("Branch cannot be merged", status=422)
-    if found.detailed_merge_status != "mergeable":
+    status = found.detailed_merge_status
+    if wanted.not_before_pipeline and await queries.is_pipeline_under_way(
+        context.database(request), found.id
+    ):
+        status = "ci_still_running"
+    if status != "mergeable":
         raise ApiError(
             405,
-            {"message": "405 Method Not Allowed", "detailed_merge_status": found.detailed_merge_status},
+            {"message": "405 Method Not Allowed", "detailed_merge_status": status},
             {"Allow": "GET, HEAD"},
         )
     repository = repositories(request).open(project.id)

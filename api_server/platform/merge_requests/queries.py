@@ -6,10 +6,11 @@ import attrs
 import orjson
 
 from api_server.platform.merge_requests.heads import Heads
+from api_server.platform.pipelines.shown import ENTITIES as PIPELINES
 from api_server.state.database import Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
-_ENTITIES = read_sql("api_server.platform.merge_requests")
+_ENTITIES = read_sql("api_server.platform.merge_requests", known=PIPELINES)
 
 LISTING = Listing(
     _ENTITIES["merge_request"],
@@ -41,13 +42,14 @@ async def list_merge_requests(database: Executor, page: Page, **filters: Any) ->
 
 
 SHOW = one(
-    _ENTITIES["merge_request"],
+    _ENTITIES["merge_request_details"],
     "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
 )
 
 
-async def show(database: Executor, merge_request_id: int) -> str:
-    row = await database.row(SHOW, id=merge_request_id)
+async def show(database: Executor, merge_request_id: int, *, shows_pipelines: bool) -> str:
+    """With the pipeline of its head, where that is shown."""
+    row = await database.row(SHOW, id=merge_request_id, shows_pipelines=shows_pipelines)
     return str(row and row.entity)
 
 
@@ -75,6 +77,18 @@ FIND = Statement("""
 async def find(database: Executor, project_id: int, iid: int) -> Row | None:
     """The whole row, with `detailed_merge_status`."""
     return await database.row(FIND, project_id=project_id, iid=iid)
+
+
+IS_PIPELINE_UNDER_WAY = """
+    SELECT ci_merge_status(merge_requests, projects) = 'ci_still_running'
+    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
+    WHERE merge_requests.id = %(id)s
+"""
+
+
+async def is_pipeline_under_way(database: Executor, merge_request_id: int) -> bool:
+    """Whether the newest pipeline of the head has yet to end."""
+    return bool(await database.value(IS_PIPELINE_UNDER_WAY, id=merge_request_id))
 
 
 LOCK = """

@@ -17,11 +17,16 @@ async def find_readable_project(request: web.Request, reference: str) -> Project
     """As `find_project`; raises 403 where its jobs are not the caller's to see: she is below Reporter and the project
     does not show its jobs to everybody, or has no jobs at all."""
     project = await find_project(request, reference)
-    if not project.opens(project.builds_access_level):
-        raise forbidden()
-    if project.role < Role.REPORTER and not project.public_jobs:
+    if not shows_pipelines(project):
         raise forbidden()
     return project
+
+
+def shows_pipelines(project: Project) -> bool:
+    """Whether the caller may see the project's pipelines and jobs."""
+    return project.opens(project.builds_access_level) and (
+        project.role >= Role.REPORTER or project.public_jobs
+    )
 
 
 async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Row:

@@ -23,6 +23,7 @@ from api_server.platform.ci_config.variables import Variable
 from api_server.platform.keys import REPOSITORIES
 from api_server.platform.pipelines import changes, lookups, source, writing
 from api_server.platform.pipelines.source import Source
+from api_server.platform.variables import queries as variables
 from api_server.state.database import Conflict, Database, Row
 from api_server.state.secrets import Vault
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App, Clock
@@ -48,6 +49,8 @@ class Wanted:
     #: Stronger than the file's own variables.
     variables: tuple[Variable, ...] = ()
     origin: str | None = None
+    #: A skipped pipeline will do.
+    skip: bool = False
     #: The bridge that starts it.
     source_job_id: int | None = None
     #: In the place of the file, for child pipelines.
@@ -83,10 +86,10 @@ class Maker:
         if subject is None:
             raise NotMade("Project not found")
         read = await self._read(wanted, subject)
-        if wanted.source == "push" and _SKIPS.search(read.commit["message"]):
+        if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
         try:
-            context = await self._context(wanted, subject, read)
+            context = await self._context(wanted, subject, read, trusted=True)
             plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
         except ConfigError as refused:
             if keeps_rejected:
@@ -102,7 +105,7 @@ class Maker:
         if subject is None:
             raise NotMade("Project not found")
         read = await self._read(wanted, subject)
-        return await self._context(wanted, subject, read), read.text
+        return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
 
     async def _read(self, wanted: Wanted, subject: Row) -> Source:
         try:
@@ -123,7 +126,11 @@ class Maker:
             raise NotMade("Missing CI config file")
         return read
 
-    async def _context(self, wanted: Wanted, subject: Row, read: Source) -> Context:
+    async def _context(self, wanted: Wanted, subject: Row, read: Source, *, trusted: bool) -> Context:
+        """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
+        one that somebody tries out could spell them out."""
+        protected = await self._is_protected(wanted)
+        stored = await variables.applicable(self.database, wanted.project_id, protected=protected and trusted)
         return Context(
             predefined=pipeline_variables(
                 descriptions.Server(url=self.base_url, version=DIALECT),
@@ -135,13 +142,21 @@ class Maker:
                     created_at=self.clock().astimezone(datetime.UTC),
                     tag=wanted.tag,
                     tag_message=read.tag_message,
-                    protected=await self._is_protected(wanted),
+                    protected=protected,
                     before_sha=wanted.before_sha,
                 ),
                 read.description,
                 described_user(subject),
             ),
-            given=wanted.variables,
+            given=(
+                *(
+                    Variable(
+                        one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw
+                    )
+                    for one in stored
+                ),
+                *wanted.variables,
+            ),
             repository=read.for_planning,
         )
 

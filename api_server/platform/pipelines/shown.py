@@ -1,5 +1,6 @@
 """Statements that show pipelines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from api_server.state.database import Executor, Row, Statement
@@ -35,6 +36,39 @@ LISTING = Listing(
 
 async def list_pipelines(database: Executor, page: Page, **filters: Any) -> Listed:
     return await LISTING.read(database, page, **filters)
+
+
+OF_COMMITS = Listing(
+    ENTITIES["pipeline_in_list"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = ANY (%(shas)s::text[])
+        AND pipelines.ref = %(ref)s AND NOT pipelines.tag AND pipelines.source <> 'parent_pipeline'
+    """,
+)
+
+
+async def list_pipelines_of_commits(
+    database: Executor, page: Page, project_id: int, branch: str, shas: Sequence[str]
+) -> Listed:
+    """Pipelines of a branch for any of these commits, child pipelines aside."""
+    return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=list(shas))
+
+
+PIPELINE_OF_COMMIT = one(
+    ENTITIES["pipeline_in_list"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+    """,
+)
+
+
+async def pipeline_of_commit(database: Executor, project_id: int, sha: str) -> str | None:
+    """The newest pipeline of a commit, child pipelines aside, as lists show it."""
+    row = await database.row(PIPELINE_OF_COMMIT, project_id=project_id, sha=sha)
+    return None if row is None else str(row.entity)
 
 
 SHOW_PIPELINE = one(

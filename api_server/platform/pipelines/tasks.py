@@ -1,31 +1,45 @@
 """The background work of pipelines, and the reaction to pushes that makes them."""
 
+import base64
+import functools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import orjson
 import structlog
 from aiohttp import web
 
 from api_server.git.names import BRANCHES, TAGS
 from api_server.git.push import RefUpdate
+from api_server.platform.ci_config.variables import Variable
 from api_server.platform.keys import QUEUE
 from api_server.platform.pipelines import changes, downstream, queries, resources, superseding, tasks_named
 from api_server.platform.pipelines.creation import NotMade, Wanted, maker
+from api_server.platform.pipelines.push_options import wishes
 from api_server.platform.pipelines.states import Event
 from api_server.platform.refs import REF_LISTENERS
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import enqueue
-from api_server.web.context import DATABASE
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT
 
 log = structlog.get_logger(__name__)
 
 
 def add_tasks(app: web.Application) -> None:
-    app[REF_LISTENERS].append(react_to_push)
+    app[REF_LISTENERS].append(functools.partial(react_to_push, app[VAULT]))
     queue = app[QUEUE]
 
     async def create_pushed_pipeline(
-        project_id: int, ref: str, tag: bool, before_sha: str, sha: str, user_id: int | None, origin: str
+        project_id: int,
+        ref: str,
+        tag: bool,
+        before_sha: str,
+        sha: str,
+        user_id: int | None,
+        origin: str,
+        skip: bool = False,
+        variables: str | None = None,
     ) -> None:
         wanted = Wanted(
             project_id=project_id,
@@ -36,6 +50,8 @@ def add_tasks(app: web.Application) -> None:
             source="push",
             user_id=user_id,
             origin=origin,
+            skip=skip,
+            variables=_opened(app[VAULT], variables),
         )
         try:
             pipeline_id = await maker(app).make(wanted, keeps_rejected=True)
@@ -70,15 +86,16 @@ def add_tasks(app: web.Application) -> None:
 
 
 async def react_to_push(
-    transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
+    vault: Vault, transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
 ) -> None:
-    """Queues a pipeline for each branch and tag that now stands at another commit."""
+    """Queues a pipeline for each branch and tag that now stands at another commit, as the pusher wishes."""
     if project.builds_access_level == "disabled":
         return
     for update in updates:
         kind = next((kind for kind in (BRANCHES, TAGS) if update.ref.startswith(kind)), None)
         if kind is None or update.kind == "delete":
             continue
+        wished = wishes(update.options)
         await enqueue(
             transaction,
             tasks_named.CREATE_PUSHED_PIPELINE,
@@ -89,7 +106,19 @@ async def react_to_push(
             sha=update.new,
             user_id=user_id,
             origin=uuid.uuid4().hex,
+            skip=wished.skip,
+            variables=_sealed(vault, wished.variables),
         )
+
+
+def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
+    """Variables as they may stand in the queue."""
+    return base64.b64encode(vault.encrypt(orjson.dumps(variables).decode())).decode() if variables else None
+
+
+def _opened(vault: Vault, sealed: str | None) -> tuple[Variable, ...]:
+    known = orjson.loads(vault.decrypt(base64.b64decode(sealed))) if sealed else {}
+    return tuple(Variable(key, value) for key, value in known.items())
 
 
 async def start_when_due(transaction: Transaction, job_id: int) -> None:

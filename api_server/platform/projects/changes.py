@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from api_server.platform import edges, paths, visibility
+import attrs
+
+from api_server.platform import edges, moved, paths, visibility
 from api_server.platform.members import queries as members
 from api_server.platform.projects import queries
 from api_server.platform.projects.access import Project
@@ -12,12 +14,13 @@ from api_server.state.database import Row, Transaction
 from api_server.state.queue import enqueue
 from api_server.web.access import Role
 from api_server.web.auth import Caller
-from api_server.web.errors import forbidden, invalid, not_found
+from api_server.web.errors import ApiError, forbidden, invalid, not_found
 
 #: GitLab's event names for settings that it audits.
 _AUDITED = {
     "name": "project_name_updated",
     "path": "project_path_updated",
+    "namespace": "project_namespace_updated",
     "visibility": "project_visibility_level_updated",
     "default_branch": "project_default_branch_updated",
     "archived": "project_archived",
@@ -41,8 +44,10 @@ async def namespace_for_new_project(transaction: Transaction, namespace_id: int 
 
 
 async def create(transaction: Transaction, namespace: Row, who: Caller, author: Author, **values: Any) -> int:
-    """The new project's id; `values` are its columns but the paths. Raises 400 as GitLab words it."""
+    """The new project's id; `values` are its columns but the paths. Raises 400 and 403 as GitLab words it."""
     path = values["path"]
+    if namespace.kind == "user":
+        await _refuse_beyond_limit(transaction, who.user_id)
     if problem := paths.problem_with(path, within=namespace.full_path):
         raise invalid({"path": [problem]})
     if namespace.kind == "group" and visibility.exceeds(values["visibility"], namespace.visibility):
@@ -80,6 +85,18 @@ async def create(transaction: Transaction, namespace: Row, who: Caller, author: 
     return project_id
 
 
+async def _refuse_beyond_limit(transaction: Transaction, user_id: int) -> None:
+    """Raises 403 where the user has as many personal projects as she may."""
+    limit = await queries.lock_projects_limit(transaction, user_id)
+    if limit == 0:
+        problem = "Personal project creation is not allowed. Please contact your administrator with questions"
+    elif await queries.has_personal_projects(transaction, user_id, at_least=limit):
+        problem = f"Your project limit is {limit} projects! Please contact your administrator to increase it"
+    else:
+        return
+    raise ApiError(403, {"error": [problem]})
+
+
 async def _add_first_member(transaction: Transaction, namespace: Row, who: Caller, project_id: int) -> None:
     """A personal project's owner is its first member; in a group a Developer maintains what she made."""
     if namespace.kind == "user":
@@ -107,6 +124,52 @@ async def update(
             await _record_change(transaction, project, author, name, getattr(before, name), new)
     if _PURGED_AFTER.intersection(changed):
         await edges.changed(transaction, edges.project_key(project.id))
+
+
+async def namespace_named(transaction: Transaction, reference: str, who: Caller) -> Row:
+    """The namespace of that id or full path. Raises 404 where the caller cannot see it."""
+    namespace = await queries.find_namespace_named(
+        transaction, namespace_id=moved.id_in(reference), path=reference, user_id=who.user_id
+    )
+    if namespace is None or not (who.admin or namespace.role or namespace.visibility != "private"):
+        raise not_found("Namespace")
+    return namespace
+
+
+async def transfer(
+    transaction: Transaction, project: Project, namespace: Row, who: Caller, author: Author
+) -> None:
+    """Moves the project into another namespace; it shows no more than that does. Raises 400 as GitLab words it."""
+    before = await queries.lock_project(transaction, project.id)
+    if namespace.id == before.namespace_id:
+        raise _not_transferred("Project is already in this namespace.")
+    if not (who.admin or namespace.role >= Role.MAINTAINER):
+        raise _not_transferred("You don't have permission to transfer projects into that namespace.")
+    if namespace.kind == "user":
+        await _refuse_beyond_limit(transaction, namespace.owner_id)
+    full_path = f"{namespace.full_path}/{before.path}"
+    await queries.leave_paths(transaction, project.id)
+    if not await paths.take(transaction, full_path, project_id=project.id):
+        raise _not_transferred("Project with same name or path in target namespace already exists")
+    shown = before.visibility
+    if namespace.kind == "group" and visibility.exceeds(shown, namespace.visibility):
+        shown = namespace.visibility
+    await queries.move_project(
+        transaction, project.id, namespace_id=namespace.id, full_path=full_path, visibility=shown
+    )
+    if namespace.kind == "user":
+        await _add_first_member(transaction, namespace, who, project.id)
+    moved_to = attrs.evolve(project, full_path=full_path)
+    await _record_change(
+        transaction, moved_to, author, "namespace", before.full_path.rpartition("/")[0], namespace.full_path
+    )
+    if shown != before.visibility:
+        await _record_change(transaction, moved_to, author, "visibility", before.visibility, shown)
+    await edges.changed(transaction, edges.project_key(project.id))
+
+
+def _not_transferred(problem: str) -> ApiError:
+    return invalid(f'Failed to transfer project {{:new_namespace=>["{problem}"]}}')
 
 
 async def delete(transaction: Transaction, project: Project, author: Author) -> None:

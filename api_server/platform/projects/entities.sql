@@ -40,6 +40,7 @@ SELECT page.id, page.position, json_build_object(
     'ci_config_path', coalesce(page.ci_config_path, ''),
     'ci_job_token_scope_enabled', page.ci_job_token_scope_enabled,
     'only_allow_merge_if_pipeline_succeeds', page.only_allow_merge_if_pipeline_succeeds,
+    'allow_merge_on_skipped_pipeline', page.allow_merge_on_skipped_pipeline,
     'only_allow_merge_if_all_status_checks_passed', page.only_allow_merge_if_all_status_checks_passed,
     'permissions', json_build_object(
         'project_access', (

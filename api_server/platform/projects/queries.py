@@ -141,6 +141,28 @@ async def find_project(
     return await database.row(FIND_PROJECT, id=project_id, path=path, user_id=user_id)
 
 
+LOCK_PROJECTS_LIMIT = """
+    SELECT users.projects_limit FROM users WHERE users.id = %(user_id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
+    """How many personal projects the user may have; until the transaction ends nobody else is told."""
+    return int(await transaction.value(LOCK_PROJECTS_LIMIT, user_id=user_id))
+
+
+HAS_PERSONAL_PROJECTS = """
+    SELECT EXISTS (
+        SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+        WHERE namespaces.owner_id = %(user_id)s OFFSET %(at_least)s - 1)
+"""
+
+
+async def has_personal_projects(database: Executor, user_id: int, *, at_least: int) -> bool:
+    """Whether her own namespace holds that many (one or more)."""
+    return bool(await database.value(HAS_PERSONAL_PROJECTS, user_id=user_id, at_least=at_least))
+
+
 CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
         ci_config_path, public_jobs, repository_access_level, builds_access_level)
@@ -167,6 +189,8 @@ UPDATE_PROJECT = """
         builds_access_level = coalesce(%(builds_access_level)s, builds_access_level),
         only_allow_merge_if_pipeline_succeeds =
             coalesce(%(only_allow_merge_if_pipeline_succeeds)s, only_allow_merge_if_pipeline_succeeds),
+        allow_merge_on_skipped_pipeline =
+            coalesce(%(allow_merge_on_skipped_pipeline)s, allow_merge_on_skipped_pipeline),
         only_allow_merge_if_all_status_checks_passed =
             coalesce(%(only_allow_merge_if_all_status_checks_passed)s, only_allow_merge_if_all_status_checks_passed),
         archived = coalesce(%(archived)s, archived),
@@ -215,6 +239,37 @@ FIND_NAMESPACE = """
 async def find_namespace(database: Executor, namespace_id: int | None, user_id: int) -> Row | None:
     """id, kind, owner_id, full_path, visibility and the user's role; without an id, the user's own namespace."""
     return await database.row(FIND_NAMESPACE, id=namespace_id, user_id=user_id)
+
+
+FIND_NAMESPACE_NAMED = """
+    SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
+        namespace_role(namespaces, %(user_id)s) AS role
+    FROM namespaces
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+        SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
+"""
+
+
+async def find_namespace_named(
+    database: Executor, *, namespace_id: int | None, path: str, user_id: int
+) -> Row | None:
+    """As `find_namespace`, by id or (without one) by full path."""
+    return await database.row(FIND_NAMESPACE_NAMED, id=namespace_id, path=path, user_id=user_id)
+
+
+MOVE_PROJECT = """
+    UPDATE projects SET namespace_id = %(namespace_id)s, full_path = %(full_path)s, visibility = %(visibility)s,
+        updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def move_project(
+    transaction: Transaction, project_id: int, *, namespace_id: int, full_path: str, visibility: str
+) -> None:
+    await transaction.row(
+        MOVE_PROJECT, id=project_id, namespace_id=namespace_id, full_path=full_path, visibility=visibility
+    )
 
 
 LOCK_PROJECT = """

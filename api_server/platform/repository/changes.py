@@ -3,6 +3,7 @@
 import base64
 import binascii
 import datetime
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import attrs
@@ -11,10 +12,16 @@ from aiohttp import web
 from api_server.git import changes as git_changes
 from api_server.git import references
 from api_server.git.changes import FileAction, NewCommit, Person
-from api_server.git.errors import BranchMovedError, InvalidActionError, InvalidNameError, NameTakenError
-from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidActionError,
+    InvalidNameError,
+    NameTakenError,
+    NotFoundError,
+)
+from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.push import RefUpdate
-from api_server.git.references import Branch
+from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 from api_server.platform import refs
 from api_server.platform.branches.protection import protection_of
@@ -71,24 +78,75 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     await _settle(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
 
 
-@attrs.frozen(kw_only=True)
-class FileChange:
-    """One file committed to one branch; `start_branch` is where a branch that does not exist yet begins."""
+async def create_tag(request: web.Request, project: Project, name: str, ref: str, message: str | None) -> Tag:
+    """Raises 400 as GitLab words it."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    target = references.resolve(repository, ref)
+    if target is None:
+        raise invalid(f"Target {ref} is invalid")
+    who = caller(request)
+    tagger = _person(who.name, who.email, context.now(request)).signature()
+    try:
+        made = references.create_tag(repository, name, target.commit, message, tagger)
+    except NameTakenError:
+        raise invalid(f"Tag {name} already exists") from None
+    except InvalidNameError:
+        raise invalid("Tag name invalid") from None
+    await _settle(request, project, RefUpdate(NO_COMMIT, made.target, TAGS + name))
+    return made
 
-    action: Literal["create", "update", "delete"]
-    path: str
+
+async def delete_tag(request: web.Request, project: Project, name: str) -> None:
+    """Raises 404."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    try:
+        old = references.delete_tag(repository, name)
+    except NotFoundError:
+        raise not_found("Tag") from None
+    await _settle(request, project, RefUpdate(old, NO_COMMIT, TAGS + name))
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """A commit to one branch; `start_branch` is where a branch that does not exist yet begins."""
+
     branch: str
     commit_message: str
-    content: str = ""
-    encoding: Encoding = "text"
     author_name: str | None = None
     author_email: str | None = None
     start_branch: str | None = None
     last_commit_id: str | None = None
 
 
+@attrs.frozen(kw_only=True)
+class FileChange(Change):
+    """Of one file."""
+
+    action: Literal["create", "update", "delete"]
+    path: str
+    content: str = ""
+    encoding: Encoding = "text"
+
+
 async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
     """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
+    content = None if change.action == "delete" else decoded(change.content, change.encoding)
+    action = FileAction(change.action, change.path, content)
+    return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
+
+
+async def commit_files(
+    request: web.Request,
+    project: Project,
+    change: Change,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str] = str,
+) -> str:
+    """As `commit_file`; `words` says what an action that cannot be done is refused with."""
     repository = await opened(request, project)
     await _check_may_push(request, project, change.branch)
     before = references.branch(repository, change.branch)
@@ -97,23 +155,22 @@ async def commit_file(request: web.Request, project: Project, change: FileChange
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     if before is None and start is not None:
         references.create_branch(repository, change.branch, start.commit)
-    action = FileAction(change.action, change.path, _content(change))
     expected = start.commit if start else None
     try:
         sha = await git_changes.commit_files(
-            repository, change.branch, [action], _commit(request, change), expected
+            repository, change.branch, actions, _commit(request, change), expected
         )
     except (BranchMovedError, InvalidActionError, InvalidNameError) as problem:
         if before is None and start is not None:
             references.delete_branch(repository, change.branch, start.commit)
-        raise invalid(_words(change, problem)) from None
+        raise invalid(words(problem)) from None
     await _settle(
         request, project, RefUpdate(before.commit if before else NO_COMMIT, sha, BRANCHES + change.branch)
     )
     return sha
 
 
-def _start(repository: Repository, change: FileChange) -> Branch | None:
+def _start(repository: Repository, change: Change) -> Branch | None:
     if references.is_empty(repository):
         return None
     start = references.branch(repository, change.start_branch) if change.start_branch else None
@@ -122,18 +179,17 @@ def _start(repository: Repository, change: FileChange) -> Branch | None:
     return start
 
 
-def _content(change: FileChange) -> bytes | None:
-    if change.action == "delete":
-        return None
-    if change.encoding == "text":
-        return change.content.encode()
+def decoded(content: str, encoding: Encoding) -> bytes:
+    """A file's bytes. Raises 400."""
+    if encoding == "text":
+        return content.encode()
     try:
-        return base64.b64decode(change.content, validate=True)
+        return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise bad_request("content is not valid base64") from None
 
 
-def _commit(request: web.Request, change: FileChange) -> NewCommit:
+def _commit(request: web.Request, change: Change) -> NewCommit:
     now = context.now(request)
     who = caller(request)
     committer = _person(who.name, who.email, now)

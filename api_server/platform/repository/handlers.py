@@ -16,6 +16,7 @@ from api_server.git.repositories import Repository
 from api_server.platform.branches.protection import protection_of, protections_of
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.repository import changes, entities
+from api_server.platform.repository.access import require_readable
 from api_server.platform.repository.changes import Encoding, FileChange
 from api_server.state.listing import Listed
 from api_server.web import context
@@ -50,6 +51,14 @@ class CreateBranch:
 
 
 @attrs.frozen(kw_only=True)
+class CreateTag:
+    id: str
+    tag_name: str = attrs.field(metadata={"present": True})
+    ref: str = attrs.field(metadata={"present": True})
+    message: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class OneFile:
     id: str
     path: str
@@ -74,11 +83,12 @@ class WriteFile(ChangeFile):
     encoding: Encoding = "text"
 
 
-@routes.get("/projects/{id}/repository/branches", access=project(Role.GUEST))
+@routes.get("/projects/{id}/repository/branches", access=project())
 async def list_branches(request: web.Request) -> web.Response:
     """By name."""
     wanted = await parse(request, ListRefs)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     repository = await changes.opened(request, found)
     branches = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in branches if (wanted.search or "").lower() in branch.name.lower()]
@@ -94,10 +104,11 @@ async def list_branches(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/projects/{id}/repository/branches/{name}", access=project(Role.GUEST))
+@routes.get("/projects/{id}/repository/branches/{name}", access=project())
 async def show_branch(request: web.Request) -> web.Response:
     wanted = await parse(request, OneRef)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     return json_value(await _branch(request, found, wanted.name))
 
 
@@ -117,11 +128,12 @@ async def delete_branch(request: web.Request) -> web.Response:
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/tags", access=project(Role.GUEST))
+@routes.get("/projects/{id}/repository/tags", access=project())
 async def list_tags(request: web.Request) -> web.Response:
     """By name, backwards."""
     wanted = await parse(request, ListRefs)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     repository = await changes.opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
@@ -129,10 +141,11 @@ async def list_tags(request: web.Request) -> web.Response:
     return await _listed(request, wanted, named, lambda tag: entities.tag(repository, tag, url))
 
 
-@routes.get("/projects/{id}/repository/tags/{name}", access=project(Role.GUEST))
+@routes.get("/projects/{id}/repository/tags/{name}", access=project())
 async def show_tag(request: web.Request) -> web.Response:
     wanted = await parse(request, OneRef)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     repository = await changes.opened(request, found)
     tag = references.tag(repository, wanted.name)
     if tag is None:
@@ -140,11 +153,30 @@ async def show_tag(request: web.Request) -> web.Response:
     return json_value(entities.tag(repository, tag, _url(request, found)))
 
 
-@routes.get("/projects/{id}/repository/files/{path}", access=project(Role.REPORTER))
+@routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER))
+async def create_tag(request: web.Request) -> web.Response:
+    """An annotated one where there is a message."""
+    wanted = await parse(request, CreateTag)
+    found = await find_project(request, wanted.id)
+    made = await changes.create_tag(request, found, wanted.tag_name, wanted.ref, wanted.message)
+    repository = await changes.opened(request, found)
+    return json_value(entities.tag(repository, made, _url(request, found)), status=201)
+
+
+@routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER))
+async def delete_tag(request: web.Request) -> web.Response:
+    wanted = await parse(request, OneRef)
+    found = await find_project(request, wanted.id)
+    await changes.delete_tag(request, found, wanted.name)
+    return no_content()
+
+
+@routes.get("/projects/{id}/repository/files/{path}", access=project())
 async def show_file(request: web.Request) -> web.Response:
     """The file with its bytes in base64."""
     wanted = await parse(request, OneFile)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     repository = await changes.opened(request, found)
     commit, entry = _file(repository, wanted)
     data = await asyncio.to_thread(files.read, repository, entry)
@@ -164,10 +196,11 @@ async def show_file(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/projects/{id}/repository/files/{path}/raw", access=project(Role.REPORTER))
+@routes.get("/projects/{id}/repository/files/{path}/raw", access=project())
 async def show_raw_file(request: web.Request) -> web.Response:
     wanted = await parse(request, OneFile)
     found = await find_project(request, wanted.id)
+    require_readable(found)
     repository = await changes.opened(request, found)
     _, entry = _file(repository, wanted)
     data = await asyncio.to_thread(files.read, repository, entry)

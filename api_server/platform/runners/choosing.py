@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from api_server.platform.variables.queries import APPLICABLE
 from api_server.state.database import Database, Executor, Row, Statement, Transaction
 
 #: Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
@@ -70,24 +71,33 @@ async def dependencies(database: Database, job: Row, names: Sequence[str] | None
     )
 
 
-GIVEN_VARIABLES = Statement("""
-    SELECT key, value, file, raw FROM (
-        SELECT 0 AS layer, job_id AS position, key, value, false AS file, true AS raw FROM job_report_variables
-        WHERE job_report_variables.job_id = ANY (%(earlier)s::bigint[])
+GIVEN_VARIABLES = Statement(f"""
+    SELECT key, value, file, raw, masked FROM (
+        SELECT ARRAY[0, job_id] AS rank, key, value, false AS file, true AS raw, false AS masked
+        FROM job_report_variables WHERE job_report_variables.job_id = ANY (%(earlier)s::bigint[])
         UNION ALL
-        SELECT 1, id, key, value, variable_type = 'file', false FROM pipeline_variables
+        {APPLICABLE}
+        UNION ALL
+        SELECT ARRAY[2, id], key, value, variable_type = 'file', false, false FROM pipeline_variables
         WHERE pipeline_variables.pipeline_id = %(pipeline_id)s
         UNION ALL
-        SELECT 2, id, key, value, false, false FROM job_variables WHERE job_variables.job_id = %(job_id)s
-    ) layers ORDER BY layer, position, key
+        SELECT ARRAY[3, id], key, value, false, false, false FROM job_variables
+        WHERE job_variables.job_id = %(job_id)s
+    ) layers ORDER BY rank, key
 """)
 
 
 async def given_variables(database: Database, job: Row, earlier: Sequence[int]) -> list[Row]:
-    """key, value (encrypted), file, raw: reports of the jobs `earlier`, then what was given to the pipeline, then to
-    this job, weakest first."""
+    """key, value (encrypted), file, raw, masked: reports of the jobs `earlier`, then what groups and the project have
+    for such jobs, then what was given to the pipeline, then to this job, weakest first."""
     return await database.rows(
-        GIVEN_VARIABLES, job_id=job.id, pipeline_id=job.pipeline_id, earlier=list(earlier)
+        GIVEN_VARIABLES,
+        job_id=job.id,
+        pipeline_id=job.pipeline_id,
+        project_id=job.project_id,
+        protected=job.protected,
+        environment=job.environment,
+        earlier=list(earlier),
     )
 
 
@@ -99,6 +109,16 @@ MARK_DEBUG_TRACE = """
 async def mark_debug_trace(transaction: Transaction, job_id: int) -> None:
     """The job's log may show secrets: fewer people may read it."""
     await transaction.row(MARK_DEBUG_TRACE, id=job_id)
+
+
+SET_MASKED_VALUES = """
+    UPDATE jobs SET masked_values = %(sealed)s WHERE id = %(id)s
+"""
+
+
+async def set_masked_values(transaction: Transaction, job_id: int, sealed: bytes) -> None:
+    """What the job's log must not show (encrypted)."""
+    await transaction.row(SET_MASKED_VALUES, id=job_id, sealed=sealed)
 
 
 ANY_PENDING = Statement("""

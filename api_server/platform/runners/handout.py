@@ -3,6 +3,7 @@
 from typing import Any
 
 import attrs
+import orjson
 import structlog
 
 from api_server.platform.ci_config.variables import Variable
@@ -59,6 +60,9 @@ class HandOut:
         async with self.database.transaction() as transaction:
             if _shows_secrets(told["variables"]):
                 await choosing.mark_debug_trace(transaction, job.id)
+            if masked := sorted({one.value for one in handed_out.given if one.masked}):
+                sealed = self.vault.encrypt(orjson.dumps(masked).decode())
+                await choosing.set_masked_values(transaction, job.id, sealed)
             if handed_out.pipeline.status != "running":  # it would be so again, after a look at all its jobs
                 await changes.refresh(transaction, job.pipeline_id)
         return told
@@ -77,7 +81,14 @@ class HandOut:
             subject=await lookups.subject(self.database, job.project_id, job.user_id),
             earlier=earlier,
             given=[
-                Variable(one.key, self.vault.decrypt(one.value), public=False, file=one.file, raw=one.raw)
+                Variable(
+                    one.key,
+                    self.vault.decrypt(one.value),
+                    public=False,
+                    masked=one.masked,
+                    file=one.file,
+                    raw=one.raw,
+                )
                 for one in given
             ],
         )

@@ -9,6 +9,7 @@ import orjson
 from api_server.platform.outbound.policy import AllowList
 from api_server.platform.settings import queries
 from api_server.platform.settings.values import SECRET, InstanceSettings, read
+from api_server.platform.users.accounts import MAX_PROJECTS_LIMIT
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Transaction
@@ -58,6 +59,8 @@ def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
         found[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
     if settings.default_projects_limit < 0:
         found["default_projects_limit"] = ["must be greater than or equal to 0"]
+    if settings.default_projects_limit > MAX_PROJECTS_LIMIT:
+        found["default_projects_limit"] = [f"must be less than or equal to {MAX_PROJECTS_LIMIT}"]
     if problem := _problem_with_list(settings.outbound_local_requests_whitelist):
         found[_ALLOW_LIST] = [problem]
     return found

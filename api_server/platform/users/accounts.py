@@ -17,6 +17,9 @@ from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, conflict, invalid, not_found
 
+#: What fits the column.
+MAX_PROJECTS_LIMIT = 2**31 - 1
+
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
 _TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
@@ -44,7 +47,7 @@ class NewUser:
 
 async def create(transaction: Transaction, vault: Vault, user: NewUser, author: Author) -> int:
     """The id of the new account, which has a namespace of its own. Raises 400 and 409 as GitLab words them."""
-    if problems := _problems(username=user.username, email=user.email):
+    if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await emails.users_of(transaction, user.email):
         raise conflict(_TAKEN["users_email"])
@@ -68,7 +71,7 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
 async def update(transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
     before = await _found(transaction, user_id)
-    if problems := _problems(username=values["username"], email=values["email"]):
+    if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
         if await emails.users_of(transaction, values["email"]) - {user_id}:
@@ -151,12 +154,14 @@ async def _found(transaction: Transaction, user_id: int) -> Row:
     return user
 
 
-def _problems(*, username: str | None, email: str | None) -> dict[str, list[str]]:
+def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:
     problems = {}
     if email is not None and not (_EMAIL.fullmatch(email) and len(email) <= 254):
         problems["email"] = ["is invalid"]
     if username is not None and (problem := paths.problem_with(username)):
         problems["username"] = [problem]
+    if projects_limit is not None and not 0 <= projects_limit <= MAX_PROJECTS_LIMIT:
+        problems["projects_limit"] = ["is not included in the list"]
     return problems
 
 

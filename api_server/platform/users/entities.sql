@@ -1,37 +1,29 @@
+-- name: public_keys
+-- What everybody sees, of a row called page.
+'id', page.id,
+'username', page.username,
+'public_email', page.public_email,
+'name', page.name,
+'state', page.state,
+'locked', false,
+'avatar_url', NULL,
+'web_url', web_url(page.username),
+'created_at', iso8601(page.created_at),
+'bio', coalesce(page.bio, ''),
+'location', coalesce(page.location, ''),
+'linkedin', '', 'twitter', '', 'skype', '',
+'website_url', coalesce(page.website_url, ''),
+
 -- name: user
 SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'username', page.username,
-    'public_email', page.public_email,
-    'name', page.name,
-    'state', page.state,
-    'locked', false,
-    'avatar_url', NULL,
-    'web_url', web_url(page.username),
-    'created_at', iso8601(page.created_at),
-    'bio', coalesce(page.bio, ''),
-    'location', coalesce(page.location, ''),
-    'linkedin', '', 'twitter', '', 'skype', '',
-    'website_url', coalesce(page.website_url, ''),
+    -- include: public_keys
     'organization', coalesce(page.organization, '')
 ) AS entity
 FROM page
 
 -- name: user_with_private_fields
 SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'username', page.username,
-    'public_email', page.public_email,
-    'name', page.name,
-    'state', page.state,
-    'locked', false,
-    'avatar_url', NULL,
-    'web_url', web_url(page.username),
-    'created_at', iso8601(page.created_at),
-    'bio', coalesce(page.bio, ''),
-    'location', coalesce(page.location, ''),
-    'linkedin', '', 'twitter', '', 'skype', '',
-    'website_url', coalesce(page.website_url, ''),
+    -- include: public_keys
     'organization', coalesce(page.organization, ''),
     'confirmed_at', iso8601(page.confirmed_at),
     'last_activity_on', page.last_activity_on,

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.platform.settings.values import current
 from api_server.platform.users import accounts, queries
 from api_server.state import secrets
 from api_server.web import context
@@ -105,13 +106,15 @@ async def show_user(request: web.Request) -> web.Response:
 
 @routes.post("/users", access=ADMINISTRATOR)
 async def create_user(request: web.Request) -> web.Response:
-    """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed."""
+    """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
+    without `projects_limit` it may have as many projects as the instance's settings say."""
     wanted = await parse(request, CreateUser)
     if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
-    profile = {name: value for name, value in _profile(wanted).items() if value is not None}
+    profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
+    profile |= {name: value for name, value in _profile(wanted).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await accounts.create(
             transaction,

@@ -16,6 +16,9 @@ SILENT = {
     "POST /projects/{id}/ci/lint": "reads only",
     "POST /projects/{id}/repository/branches": "git's own history tells who made what, and pushes are not audited",
     "DELETE /projects/{id}/repository/branches/{name}": "as above",
+    "POST /projects/{id}/repository/commits": "the commit names its author",
+    "POST /projects/{id}/repository/tags": "as above",
+    "DELETE /projects/{id}/repository/tags/{name}": "as above",
     "POST /projects/{id}/repository/files/{path}": "the commit names its author",
     "PUT /projects/{id}/repository/files/{path}": "the commit names its author",
     "DELETE /projects/{id}/repository/files/{path}": "the commit names its author",
@@ -165,6 +168,9 @@ async def test_groups_and_projects(new_forge: Any) -> None:
         )
         await walk.step("POST /projects/{id}/archive", "project_archived", id=project)
         await walk.step("POST /projects/{id}/unarchive", "project_unarchived", id=project)
+        await walk.step(
+            "PUT /projects/{id}/transfer", "project_namespace_updated", json={"namespace": group}, id=project
+        )
         created, updated, destroyed = "member_created", "member_updated", "member_destroyed"
         person = (await forge.user()).id
         for kind, source in (("groups", group), ("projects", project)):
@@ -188,6 +194,15 @@ async def test_groups_and_projects(new_forge: Any) -> None:
                 await walk.step("POST /projects/{id}/invitations", created, json=invited, id=source)
                 await walk.step("PUT /projects/{id}/invitations/{email}", updated, json=level, **asked)
                 await walk.step("DELETE /projects/{id}/invitations/{email}", destroyed, **asked)
+        new, changed = {"key": "KEY", "value": "x"}, {"protected": True}
+        by = {"id": group, "key": "KEY"}
+        await walk.step("POST /groups/{id}/variables", "ci_group_variable_created", json=new, id=group)
+        await walk.step("PUT /groups/{id}/variables/{key}", "ci_group_variable_updated", json=changed, **by)
+        await walk.step("DELETE /groups/{id}/variables/{key}", "ci_group_variable_deleted", **by)
+        by = {"id": project, "key": "KEY"}
+        await walk.step("POST /projects/{id}/variables", "ci_variable_created", json=new, id=project)
+        await walk.step("PUT /projects/{id}/variables/{key}", "ci_variable_updated", json=changed, **by)
+        await walk.step("DELETE /projects/{id}/variables/{key}", "ci_variable_deleted", **by)
         reset = "runner_registration_token_reset"
         await walk.step("POST /runners/reset_registration_token", reset)
         await walk.step("POST /groups/{id}/runners/reset_registration_token", reset, id=group)

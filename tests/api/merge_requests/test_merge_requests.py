@@ -241,7 +241,7 @@ async def test_the_list_shows_what_matches_every_filter(
         answer = await alice.api.get(base + query)
         assert (answer.status, [found["iid"] for found in answer.body]) == (200, iids), query
     assert (await alice.api.get(f"{base}?state=open")).status == 400
-    assert answer.body[0] == (await alice.api.get(f"{base}/3")).body
+    assert answer.body[0] | {"head_pipeline": None} == (await alice.api.get(f"{base}/3")).body
 
 
 async def test_approvals_are_one_for_each_user_and_can_be_taken_back(

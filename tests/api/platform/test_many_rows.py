@@ -79,6 +79,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
             admin=False,
             min_level=30,
             parent_id=None,
+            ancestor_id=None,
             top_level_only=False,
             search=None,
         ),

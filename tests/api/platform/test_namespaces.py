@@ -1,6 +1,6 @@
 """`/namespaces`: which ones a caller has, and which paths are taken."""
 
-from tests.support.forge import Forge
+from tests.support.forge import Forge, Person
 
 
 async def test_whether_a_path_is_taken_and_what_is_free_beside_it(forge: Forge) -> None:
@@ -32,3 +32,23 @@ async def test_a_caller_has_her_own_namespace_and_those_of_her_groups(forge: For
     bob = await forge.user("bob")
     hidden = await bob.api.get(f"/namespaces/{group['id']}")
     assert (hidden.status, hidden.body) == (404, {"message": "404 Namespace Not Found"})
+
+
+async def test_descendant_groups_are_all_below_that_the_caller_sees(forge: Forge) -> None:
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    top = await forge.group(alice)
+    middle = await forge.group(parent_id=top["id"])
+    lowest = await forge.group(parent_id=middle["id"], visibility="private")
+    await forge.group()
+
+    async def ids(person: Person, group: dict[str, object], query: str = "") -> list[int]:
+        answer = await person.api.get(f"/groups/{group['id']}/descendant_groups{query}")
+        assert answer.status == 200, answer
+        return sorted(one["id"] for one in answer.body)
+
+    assert await ids(alice, top) == [middle["id"], lowest["id"]]
+    assert await ids(bob, top) == [middle["id"]]
+    assert await ids(alice, middle) == [lowest["id"]]
+    assert await ids(alice, lowest) == []
+    assert await ids(alice, top, f"?search={lowest['path']}") == [lowest["id"]]
+    assert await ids(alice, top, "?owned=true") == [middle["id"], lowest["id"]]

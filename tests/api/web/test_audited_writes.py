@@ -25,6 +25,9 @@ ALIKE = {
 UNAUDITED = {
     "POST /projects/{id}/repository/branches": "git's own history tells",
     "DELETE /projects/{id}/repository/branches/{name}": "git's own history tells",
+    "POST /projects/{id}/repository/commits": "git's own history tells",
+    "POST /projects/{id}/repository/tags": "git's own history tells",
+    "DELETE /projects/{id}/repository/tags/{name}": "git's own history tells",
     "POST /projects/{id}/repository/files/{path}": "git's own history tells",
     "PUT /projects/{id}/repository/files/{path}": "git's own history tells",
     "DELETE /projects/{id}/repository/files/{path}": "git's own history tells",
@@ -86,6 +89,12 @@ WRITES = [
     ),
     Write("POST", f"{_PROJECT}/archive", {}, ("project_archived",)),
     Write("DELETE", _PROJECT, {}, ("project_destroyed",)),
+    Write(
+        "PUT",
+        f"{_PROJECT}/transfer",
+        {"namespace": "{group}"},
+        ("project_namespace_updated",),
+    ),
     *(
         write
         for source in (_GROUP, _PROJECT)

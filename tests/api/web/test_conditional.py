@@ -7,6 +7,7 @@ import pytest
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Forge
 from tests.support.route_table import ROUTES, name_of, path_of, required
+from tests.support.runner import a_runner
 
 READS = [route for route in ROUTES if route.method == "GET"]
 
@@ -24,6 +25,8 @@ async def _existing(forge: Forge, route: Route) -> str:
         values["id"] = (await forge.group())["id"]
     elif route.path.startswith("/personal_access_tokens"):
         values["id"] = token_id
+    elif route.path.startswith("/runners/{id}"):
+        values["id"] = (await a_runner(forge)).id
     return path_of(route, values)
 
 

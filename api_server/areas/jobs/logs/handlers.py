@@ -40,11 +40,11 @@ async def append_log(request: web.Request) -> web.Response:
         raise _not_there(job, job.size)
     token = request.headers.get("JOB-TOKEN") or wanted.token or ""
     logs = logs_of(request.config_dict)
-    end = logs.end(job)
+    end, secrets = logs.end(job), (token.encode(), *logs.masked_values(job))
     async for piece in _pieces(request):
         if end.size + len(piece) > context.settings(request).log_limit:
             raise await _too_long(request, job)
-        appended = await logs.append(job.id, end, piece, (token.encode(),))
+        appended = await logs.append(job.id, end, piece, secrets)
         if appended is None:
             raise _not_there(job, await logs.size(job.id))
         end = appended

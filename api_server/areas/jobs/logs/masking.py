@@ -36,7 +36,10 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
 def _beginning_of_secret(text: bytes, position: int, secrets: Collection[bytes]) -> int | None:
     """The first place from which the rest of `text` is a beginning, not the whole, of a secret."""
     longest = max(map(len, secrets))
+    first_bytes = {secret[0] for secret in secrets}
     for start in range(max(position, len(text) - longest + 1), len(text)):
+        if text[start] not in first_bytes:
+            continue
         rest = text[start:]
         if any(len(rest) < len(secret) and secret.startswith(rest) for secret in secrets):
             return start

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import AsyncIterator
 
 import attrs
+import orjson
 
 from api_server.areas.jobs.logs import queries
 from api_server.areas.jobs.logs.masking import mask
@@ -40,6 +41,12 @@ class Logs:
     def end(self, log: Row) -> End:
         """Of a row that has size, checksum and held (encrypted)."""
         return End(log.size, log.checksum, self.held(log))
+
+    def masked_values(self, job: Row) -> tuple[bytes, ...]:
+        """The variables that the job's log must not show, of a row that has masked_values (encrypted)."""
+        if job.masked_values is None:
+            return ()
+        return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(job.masked_values)))
 
     async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
         """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job

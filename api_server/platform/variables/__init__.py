@@ -1,0 +1,1 @@
+"""CI/CD variables of projects and groups."""

@@ -1,0 +1,14 @@
+-- name: variable
+-- The value is for the handlers to decrypt.
+SELECT page.id, page.position, json_build_object(
+    'variable_type', page.variable_type,
+    'key', page.key,
+    'value', CASE WHEN NOT page.hidden THEN encode(page.value, 'base64') END,
+    'hidden', page.hidden,
+    'protected', page.protected,
+    'masked', page.masked,
+    'raw', page.raw,
+    'environment_scope', page.environment_scope,
+    'description', page.description
+) AS entity
+FROM page

@@ -1,0 +1,197 @@
+"""Merge requests and the pipelines of their head: what is shown, and what must have succeeded before a merge."""
+
+import asyncio
+from typing import Any
+
+import attrs
+import gitlab
+import pytest
+
+from api_server.web.access import Role
+from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually, happen, run
+from tests.support.forge import Forge
+
+ACTIVE = ("created", "waiting_for_resource", "preparing", "waiting_for_callback", "pending", "running")
+SET_STATUS = "UPDATE pipelines SET status = %(status)s WHERE id = %(id)s"
+
+
+@attrs.frozen
+class Proposed:
+    """A merge request of `topic` into `main`."""
+
+    project: CiProject
+    iid: int
+
+    @property
+    def url(self) -> str:
+        return f"{self.project.url}/merge_requests/{self.iid}"
+
+    async def shown(self) -> dict[str, Any]:
+        answer = await self.project.forge.root.get(self.url)
+        assert answer.status == 200, answer
+        return dict(answer.body)
+
+    async def demand(self, **settings: bool) -> None:
+        wanted = {"only_allow_merge_if_pipeline_succeeds": True} | settings
+        assert (await self.project.forge.root.put(self.project.url, wanted)).status == 200
+
+
+@pytest.fixture
+async def proposed(forge: Forge) -> Proposed:
+    project = await ci_project(forge)
+    await project.commit(ONE_JOB)
+    project.texts["topic"] = ONE_JOB
+    wanted = {"source_branch": "topic", "target_branch": "main", "title": "Add a job"}
+    made = await project.api.post(f"{project.url}/merge_requests", wanted)
+    assert made.status == 201, made
+    return Proposed(project, made.body["iid"])
+
+
+async def skipped(proposed: Proposed) -> int:
+    """The pipeline that the push has made, which its message skips."""
+    project = proposed.project
+
+    async def made() -> Any:
+        return (await project.api.get(f"{project.url}/pipelines?ref=topic")).body
+
+    (pipeline,) = await eventually(made)
+    assert pipeline["status"] == "skipped"
+    return int(pipeline["id"])
+
+
+async def test_a_merge_request_shows_the_newest_pipeline_of_its_head(proposed: Proposed) -> None:
+    """As the pipeline's own endpoint shows it; not the one of an older head."""
+    project = proposed.project
+    await skipped(proposed)
+    await project.pipeline(ONE_JOB)
+    newest = await project.pipeline(ONE_JOB)
+    own = (await project.api.get(f"{project.url}/pipelines/{newest['id']}")).body
+    assert (await proposed.shown())["head_pipeline"] == own
+    await project.commit("changed", path="other.txt")
+
+    async def followed() -> Any:
+        shown = await proposed.shown()
+        return shown if shown["head_pipeline"] else None
+
+    shown = await eventually(followed)
+    assert shown["head_pipeline"]["sha"] == shown["sha"] != newest["sha"]
+
+
+async def test_who_may_not_see_pipelines_is_shown_none(forge: Forge, proposed: Proposed) -> None:
+    project = proposed.project
+    await project.pipeline(ONE_JOB)
+    await forge.root.put(project.url, {"visibility": "public", "public_jobs": False})
+    guest, reporter = await forge.user(), await forge.user()
+    await forge.member("projects", project.id, guest, Role.GUEST)
+    await forge.member("projects", project.id, reporter, Role.REPORTER)
+    assert (await guest.api.get(proposed.url)).body["head_pipeline"] is None
+    assert (await guest.api.get(f"{proposed.url}/pipelines")).status == 403
+    assert (await reporter.api.get(proposed.url)).body["head_pipeline"]["ref"] == "topic"
+    assert len((await reporter.api.get(f"{proposed.url}/pipelines")).body) >= 1
+
+
+async def test_lists_leave_pipelines_out(proposed: Proposed) -> None:
+    project = proposed.project
+    await project.pipeline(ONE_JOB)
+    (listed,) = (await project.api.get(f"{project.url}/merge_requests")).body
+    shown = await proposed.shown()
+    assert shown.pop("head_pipeline")
+    assert listed == shown
+
+
+async def test_the_pipelines_of_a_merge_request_are_those_of_its_commits(proposed: Proposed) -> None:
+    """Newest first, pipelines of other branches left out."""
+    project = proposed.project
+    first = await skipped(proposed)
+    second = await project.pipeline(ONE_JOB)
+    await project.commit("changed", path="other.txt")
+    third = await project.pipeline(ONE_JOB)
+    await project.pipeline(ONE_JOB, branch="elsewhere")
+    answer = await project.api.get(f"{proposed.url}/pipelines?per_page=2")
+    assert (answer.status, answer.headers["X-Total"]) == (200, "4")
+    assert answer.body[0] == (await project.api.get(f"{project.url}/pipelines?sha={third['sha']}")).body[0]
+    listed = (await project.api.get(f"{proposed.url}/pipelines")).body
+    found = [one["id"] for one in listed]
+    assert found == sorted(found, reverse=True)
+    assert {first, second["id"], third["id"]} < set(found)
+    assert {one["ref"] for one in listed} == {"topic"}
+    gone = await project.api.get(f"{project.url}/merge_requests/99/pipelines")
+    assert (gone.status, gone.body) == (404, {"message": "404 Not found"})
+
+
+async def test_without_a_successful_pipeline_a_project_that_demands_one_merges_nothing(
+    forge: Forge, proposed: Proposed
+) -> None:
+    project = proposed.project
+    await skipped(proposed)
+    assert (await proposed.shown())["detailed_merge_status"] == "mergeable"
+    await proposed.demand()
+    assert (await proposed.shown())["detailed_merge_status"] == "ci_must_pass"
+    pipeline = await project.pipeline(ONE_JOB)
+    job = (await project.jobs(pipeline))["build"]["id"]
+    for step, status in (
+        (None, "ci_still_running"),
+        ("run", "ci_still_running"),
+        ("drop", "ci_must_pass"),
+    ):
+        if step == "run":
+            await run(forge, job)
+        elif step == "drop":
+            await happen(forge, job, "drop", failure_reason="script_failure")
+        assert (await proposed.shown())["detailed_merge_status"] == status, step
+        refused = await forge.root.put(f"{proposed.url}/merge")
+        assert (refused.status, refused.body) == (
+            405, {"message": "405 Method Not Allowed", "detailed_merge_status": status}
+        )  # fmt: skip
+    again = (await project.api.post(f"{project.url}/jobs/{job}/retry")).body["id"]
+    await run(forge, again)
+    await happen(forge, again, "success")
+    assert (await proposed.shown())["detailed_merge_status"] == "mergeable"
+    assert (await forge.root.put(f"{proposed.url}/merge")).body["state"] == "merged"
+
+
+async def test_each_status_of_a_pipeline_blocks_or_lets_merge(forge: Forge, proposed: Proposed) -> None:
+    pipeline = await proposed.project.pipeline(ONE_JOB)
+    await proposed.demand()
+    for status in (*ACTIVE, "success", "failed", "canceling", "canceled", "skipped", "manual", "scheduled"):
+        async with forge.database.transaction() as transaction:
+            await transaction.row(SET_STATUS, id=pipeline["id"], status=status)
+        expected = (
+            "mergeable" if status == "success" else "ci_still_running" if status in ACTIVE else "ci_must_pass"
+        )
+        assert (await proposed.shown())["detailed_merge_status"] == expected, status
+
+
+async def test_a_skipped_pipeline_will_do_where_the_project_says_so(forge: Forge, proposed: Proposed) -> None:
+    await skipped(proposed)
+    await proposed.demand(allow_merge_on_skipped_pipeline=True)
+    assert (await forge.root.get(proposed.project.url)).body["allow_merge_on_skipped_pipeline"] is True
+    assert (await proposed.shown())["detailed_merge_status"] == "mergeable"
+
+
+@pytest.mark.parametrize("name", ["auto_merge", "merge_when_pipeline_succeeds"])
+async def test_nothing_is_merged_before_the_pipeline_for_which_it_was_to_wait(
+    forge: Forge, proposed: Proposed, name: str
+) -> None:
+    """Also where the project demands no pipeline."""
+    project = proposed.project
+    pipeline = await project.pipeline(ONE_JOB)
+    job = (await project.jobs(pipeline))["build"]["id"]
+    refused = await forge.root.put(f"{proposed.url}/merge", {name: True})
+    body = {"message": "405 Method Not Allowed", "detailed_merge_status": "ci_still_running"}
+    assert (refused.status, refused.body) == (405, body)
+    await run(forge, job)
+    await happen(forge, job, "success")
+    assert (await forge.root.put(f"{proposed.url}/merge", {name: True})).body["state"] == "merged"
+
+
+async def test_python_gitlab_lists_the_pipelines_of_a_merge_request(forge: Forge, proposed: Proposed) -> None:
+    pipeline = await proposed.project.pipeline(ONE_JOB)
+
+    def walk() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=proposed.project.developer.token)
+        found = client.projects.get(proposed.project.id).mergerequests.get(proposed.iid)
+        assert found.head_pipeline["id"] == pipeline["id"]
+        assert pipeline["id"] in [one.id for one in found.pipelines.list(get_all=True)]
+
+    await asyncio.to_thread(walk)
