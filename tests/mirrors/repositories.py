@@ -7,6 +7,8 @@ from pathlib import Path
 
 import attrs
 
+MAIN = "refs/heads/main"
+
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",

@@ -72,6 +72,22 @@ class HttpTarget:
         return web.Response(status=status, body=body, headers=headers)
 
 
+#: The switches of a server and the URL of the target repository there.
+Http = tuple[HttpTarget, str]
+
+
+def hold_answers(http: HttpTarget) -> tuple[asyncio.Event, asyncio.Event]:
+    """The target answers nothing until the first event is set; the second tells that somebody has called."""
+    opened, arrived = asyncio.Event(), asyncio.Event()
+
+    async def wait(_request: web.Request) -> None:
+        arrived.set()
+        await opened.wait()
+
+    http.before = wait
+    return opened, arrived
+
+
 @asynccontextmanager
 async def serve_http(target: HttpTarget) -> AsyncIterator[TestServer]:
     application = web.Application(client_max_size=64 * 1024 * 1024)

@@ -17,8 +17,7 @@ from api_server.areas.mirrors.plan import (
     protected_branches,
 )
 from api_server.git.remotes import Ref
-
-MAIN = "refs/heads/main"
+from tests.mirrors.repositories import MAIN
 
 # Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])

@@ -18,12 +18,8 @@ from api_server.git.remote_errors import (
 from api_server.git.remotes import Change, PushReport, Ref, Result, connect, parse_listing
 from api_server.git.secret_files import remove_leftovers, secret_folder, write_secret
 from api_server.git.ssh_keys import KeyPair, make_key_pair, parse_host_keys
-from tests.mirrors.repositories import BareRepository
-from tests.mirrors.targets import PASSWORD, USER, HttpTarget, SshTarget, process_list
-
-Http = tuple[HttpTarget, str]
-
-MAIN = "refs/heads/main"
+from tests.mirrors.repositories import MAIN, BareRepository
+from tests.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
 
 
 async def push(remote: Remote, source: BareRepository, *changes: Change) -> PushReport:

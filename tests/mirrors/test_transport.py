@@ -15,12 +15,9 @@ from api_server.areas.mirrors.plan import all_branches, branches_matching, prote
 from api_server.areas.mirrors.transport import Outcome, RefsRefusedError, Selection, Target, run_mirror
 from api_server.git import processes
 from api_server.platform.outbound.policy import Policy
-from tests.mirrors.repositories import BareRepository
-from tests.mirrors.targets import BASIC, PASSWORD, USER, HttpTarget, process_list
+from tests.mirrors.repositories import MAIN, BareRepository
+from tests.mirrors.targets import BASIC, PASSWORD, USER, Http, process_list
 
-Http = tuple[HttpTarget, str]
-
-MAIN = "refs/heads/main"
 EVERYTHING = Selection(all_branches)
 KEEP = Selection(all_branches, keep_divergent_refs=True)
 LOCAL_ALLOWED = Policy(allow_local_requests=True)
