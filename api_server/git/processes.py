@@ -112,6 +112,30 @@ class Child:
         """Pumps `body` into git's stdin beside the reading of its output, no faster than git reads."""
         self._feed_task = asyncio.create_task(self._pump(body))
 
+    def write(self, data: bytes) -> None:
+        """Puts a few bytes into git's stdin, which stays open."""
+        cast("asyncio.StreamWriter", self.process.stdin).write(data)
+
+    async def read_until(self, end: bytes) -> bytes:
+        """git's stdout up to `end`, after which git waits for more; raises `GitError` when git ends before."""
+        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        got = bytearray()
+        while not got.endswith(end):
+            chunk = await stdout.read(CHUNK_BYTES)
+            if not chunk:
+                raise GitError(self.command, await self.end(), self.stderr)
+            got += chunk
+        return bytes(got)
+
+    async def whole_output(self, limit: int = OUTPUT_BYTES) -> bytes:
+        """All that git prints; raises `OutputTooLargeError` beyond `limit` bytes, and like `output`."""
+        kept = bytearray()
+        async for chunk in self.output():
+            kept += chunk
+            if len(kept) > limit:
+                raise OutputTooLargeError(self.command, None, f"more than {limit} bytes of output")
+        return bytes(kept)
+
     async def output(self) -> AsyncIterator[bytes]:
         """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
         stdout = cast("asyncio.StreamReader", self.process.stdout)
@@ -274,17 +298,14 @@ async def run(
         time_limit=time_limit,
     ) as child:
         if stdin:
-            child.feed(_once(stdin))
-        kept = bytearray()
-        async for chunk in child.output():
-            kept += chunk
-            if len(kept) > output_limit:
-                raise OutputTooLargeError(child.command, None, f"more than {output_limit} bytes of output")
+            child.feed(once(stdin))
+        stdout = await child.whole_output(output_limit)
         status = await child.end()
         if status not in accept:
             raise GitError(child.command, status, child.stderr)
-        return Output(status, bytes(kept), child.stderr)
+        return Output(status, stdout, child.stderr)
 
 
-async def _once(data: bytes) -> AsyncIterator[bytes]:
+async def once(data: bytes) -> AsyncIterator[bytes]:
+    """`data` as a body to be fed."""
     yield data
