@@ -10,6 +10,7 @@ from typing import cast
 
 import attrs
 
+from api_server.git import orphans
 from common.logs import redact
 
 #: Configuration of every git child. It replaces the system's and the user's, which are never read.
@@ -256,7 +257,7 @@ async def start(
         stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(extra_environment, configuration),
+        env={**environment(extra_environment, configuration), **orphans.mark()},
         cwd="/",
         start_new_session=True,
         limit=CHUNK_BYTES,

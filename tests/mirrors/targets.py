@@ -230,3 +230,12 @@ def process_list() -> list[str]:
                 (process / part).read_bytes().decode(errors="replace") for part in ("cmdline", "environ")
             ]
     return texts
+
+
+def command_lines_with(*texts: str) -> list[str]:
+    """Those of all processes' command lines that have one of the texts in them."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if any(text in line for text in texts)]

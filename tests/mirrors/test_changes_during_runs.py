@@ -1,7 +1,6 @@
 """What happens to a run when others push, sync, disable or delete meanwhile, and how many run at a time."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from api_server.areas.mirrors import runs, tasks
 from api_server.platform.keys import REPOSITORIES
 from tests.mirrors.repositories import MAIN, BareRepository
 from tests.mirrors.service import Mirrored, database, with_credentials
-from tests.mirrors.targets import Http, hold_answers
+from tests.mirrors.targets import Http, command_lines_with, hold_answers
 from tests.support.forge import Forge
 
 
@@ -84,9 +83,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
         assert (await mirrored.owner.api.delete(path)).status in (202, 204)
     await mirrored.idle()
     assert target.refs() == {}
-    assert [
-        line for line in _git_children() if str(mirrored.source.path) in line or http_target[1] in line
-    ] == []
+    assert command_lines_with(str(mirrored.source.path), http_target[1]) == []
     if what == "url":
         assert (await mirrored.show())["update_status"] == "finished"
     if what == "project":
@@ -118,13 +115,3 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
         await second.hurry()
         assert (await second.reaches("finished", "to_retry"))["last_error"] is None
     assert set(target.refs()) == {MAIN, "refs/heads/second"}
-
-
-def _git_children() -> list[str]:
-    lines = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return lines

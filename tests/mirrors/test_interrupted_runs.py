@@ -14,7 +14,7 @@ from api_server.areas.mirrors import runs, states
 from api_server.state import queue
 from tests.mirrors.repositories import MAIN, BareRepository
 from tests.mirrors.service import Mirrored, database, mails, with_credentials
-from tests.mirrors.targets import Http, hold_answers
+from tests.mirrors.targets import Http, command_lines_with, hold_answers
 from tests.support.forge import Forge, running_forge
 
 
@@ -56,9 +56,13 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     )
     try:
         await asyncio.wait_for(arrived.wait(), 30)
+        assert command_lines_with(http_target[1])
     finally:
         process.kill()
         await process.wait()
+    async with asyncio.timeout(5):
+        while command_lines_with(http_target[1]):
+            await asyncio.sleep(0.05)
     monkeypatch.setattr(queue, "STALLED_SECONDS", 0.5)
     async with running_forge(url, folder, allow_local_requests=True) as forge:
         mirrored = attrs.evolve(mirrored, forge=forge)
