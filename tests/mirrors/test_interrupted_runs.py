@@ -11,6 +11,7 @@ import pytest
 from aiohttp.test_utils import unused_port
 
 from api_server.areas.mirrors import runs, states
+from api_server.git.secret_files import secret_folder
 from api_server.state import queue
 from tests.mirrors.repositories import MAIN, BareRepository
 from tests.mirrors.service import Mirrored, database, mails, with_credentials
@@ -95,3 +96,10 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
             shown = await mirrored.show()
             assert (shown["update_status"], shown["last_error"]) == (status, states.STUCK)
             assert len(await mails(working, mirrored.mirror["id"])) == 1
+
+
+async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_start(working: Forge) -> None:
+    with secret_folder() as old, secret_folder() as new:
+        os.utime(old, (0, 0))
+        await runs.attend(working.server.app)
+        assert (old.exists(), new.exists()) == (False, True)
