@@ -7,32 +7,35 @@ from pathlib import Path
 import attrs
 
 from api_server.git.processes import run
-from api_server.git.remotes import Ref
+from api_server.git.remotes import Refs
 
-_FORMAT = "%(objectname)%00%(HEAD)%00%(symref)%00%(refname)"
+#: The last field is a blank for most refs, an asterisk for the default branch, and longer for symbolic refs.
+_FORMAT = "%(objectname) %(refname) %(HEAD)%(symref)"
 
 
 @attrs.frozen
 class Source:
-    """Branches and tags by full name, and the default branch's full name if it has a commit."""
+    """Branches and tags, and the default branch's full name if it has a commit."""
 
-    refs: dict[str, Ref]
+    refs: Refs
     default_branch: str | None
 
 
 async def read_source(repository: Path) -> Source:
     """All branches and tags of a bare repository, with one `git for-each-ref`; none where there is no repository."""
     if not (repository / "HEAD").is_file():
-        return Source({}, None)
+        return Source(Refs({}), None)
     command = ["for-each-ref", f"--format={_FORMAT}", "refs/heads/", "refs/tags/"]
-    output = await run(command, repository=repository)
-    refs: dict[str, Ref] = {}
-    default_branch = None
-    for line in output.stdout.splitlines():
-        sha, mark, symbolic_target, name = line.decode(errors="surrogateescape").split("\0")
-        refs[name] = Ref(sha, sha, bool(symbolic_target))
-        default_branch = name if mark == "*" else default_branch
-    return Source(refs, default_branch)
+    output = (await run(command, repository=repository)).stdout.decode(errors="surrogateescape")
+    fields = [line.split(" ", 2) for line in output.split("\n")[:-1]]
+    marks = {name: mark for _, name, mark in fields if mark != " "}
+    return Source(
+        Refs(
+            {name: sha for sha, name, _ in fields},
+            symbolic=frozenset(name for name, mark in marks.items() if len(mark) > 1),
+        ),
+        next((name for name, mark in marks.items() if mark.startswith("*")), None),
+    )
 
 
 async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:

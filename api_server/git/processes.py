@@ -1,4 +1,4 @@
-"""The one place where the git program is started: environment, process group, time limit, stderr."""
+"""The one place where the git program is started: process group, time limit, stderr, end."""
 
 import asyncio
 import os
@@ -10,19 +10,9 @@ from typing import cast
 
 import attrs
 
+from api_server.git import orphans
+from api_server.git.isolation import environment
 from common.logs import redact
-
-#: Configuration of every git child. It replaces the system's and the user's, which are never read.
-CONFIGURATION = (
-    ("safe.directory", "*"),  # our folders, whoever owns them
-    ("protocol.allow", "never"),  # no transport starts unless the caller allows one
-    ("core.hooksPath", os.devnull),
-    ("core.attributesFile", os.devnull),
-    ("core.fsync", "committed,reference"),  # what a push or commit reported as done survives a power cut
-    ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
-    ("maintenance.auto", "false"),
-    ("advice.detachedHead", "false"),
-)
 
 CHUNK_BYTES = 128 * 1024
 STDERR_BYTES = 16 * 1024
@@ -65,31 +55,6 @@ class Output:
     stderr: str
 
 
-def environment(
-    extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
-) -> dict[str, str]:
-    """The whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
-    pairs = (*CONFIGURATION, *configuration)
-    numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
-    numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}
-    inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    return {
-        **inherited,
-        "HOME": "/nonexistent",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",  # zip archives carry local times
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",  # a pushed refs/replace/ must not change what a commit shows
-        "GIT_LITERAL_PATHSPECS": "1",  # a path is a path, even one with * or : in it
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_CONFIG_COUNT": str(len(pairs)),
-        **numbered,
-        **(extra or {}),
-    }
-
-
 class Child:
     """A running git. `output()` yields its stdout; `end()` waits for it to end."""
 
@@ -111,6 +76,37 @@ class Child:
     def feed(self, body: AsyncIterable[bytes]) -> None:
         """Pumps `body` into git's stdin beside the reading of its output, no faster than git reads."""
         self._feed_task = asyncio.create_task(self._pump(body))
+
+    def write(self, data: bytes) -> None:
+        """Puts a few bytes into git's stdin, which stays open."""
+        cast("asyncio.StreamWriter", self.process.stdin).write(data)
+
+    async def read_until(self, end: bytes, limit: int = OUTPUT_BYTES) -> bytes:
+        """git's stdout up to `end`, after which git waits for more.
+
+        Raises `GitError` when git ends before, and `OutputTooLargeError` beyond `limit` bytes.
+        """
+        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        got = bytearray()
+        while not got.endswith(end):
+            chunk = await stdout.read(CHUNK_BYTES)
+            if not chunk:
+                raise GitError(self.command, await self.end(), self.stderr)
+            got += chunk
+            self._check_size(got, limit)
+        return bytes(got)
+
+    async def whole_output(self, limit: int = OUTPUT_BYTES) -> bytes:
+        """All that git prints; raises `OutputTooLargeError` beyond `limit` bytes, and like `output`."""
+        kept = bytearray()
+        async for chunk in self.output():
+            kept += chunk
+            self._check_size(kept, limit)
+        return bytes(kept)
+
+    def _check_size(self, output: bytearray, limit: int) -> None:
+        if len(output) > limit:
+            raise OutputTooLargeError(self.command, None, f"more than {limit} bytes of output")
 
     async def output(self) -> AsyncIterator[bytes]:
         """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
@@ -232,7 +228,7 @@ async def start(
         stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(extra_environment, configuration),
+        env={**environment(extra_environment, configuration), **orphans.mark()},
         cwd="/",
         start_new_session=True,
         limit=CHUNK_BYTES,
@@ -274,17 +270,14 @@ async def run(
         time_limit=time_limit,
     ) as child:
         if stdin:
-            child.feed(_once(stdin))
-        kept = bytearray()
-        async for chunk in child.output():
-            kept += chunk
-            if len(kept) > output_limit:
-                raise OutputTooLargeError(child.command, None, f"more than {output_limit} bytes of output")
+            child.feed(once(stdin))
+        stdout = await child.whole_output(output_limit)
         status = await child.end()
         if status not in accept:
             raise GitError(child.command, status, child.stderr)
-        return Output(status, bytes(kept), child.stderr)
+        return Output(status, stdout, child.stderr)
 
 
-async def _once(data: bytes) -> AsyncIterator[bytes]:
+async def once(data: bytes) -> AsyncIterator[bytes]:
+    """`data` as a body to be fed."""
     yield data

@@ -1,11 +1,12 @@
 """How git reaches a remote repository: configuration, environment and secret files for each scheme."""
 
 import ipaddress
+import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
@@ -67,8 +68,9 @@ def _http(remote: Remote, parts: SplitResult, folder: Path) -> _Prepared:
     """No redirects, no proxy; curl is told the addresses.
 
     Credentials are sent with the first request (RFC 7617 2.2), by a header in an included file: asking first
-    would cost a request for each connection. Git also finds them by its `store` helper, so that a refusal is
-    told as one and not as a missing password.
+    would cost a request for each connection. Git also gets them from a credential helper, so that a refusal is
+    told as one and not as a missing password; unlike git's own `store` it forgets nothing that was refused, as
+    another git may be asking at the same time.
     """
     configuration = [
         ("http.followRedirects", "false"),
@@ -76,11 +78,12 @@ def _http(remote: Remote, parts: SplitResult, folder: Path) -> _Prepared:
         ("http.lowSpeedLimit", "1"),  # bytes a second
         ("http.lowSpeedTime", str(SILENCE_SECONDS)),
     ]
-    if remote.user or remote.password:
-        userinfo = f"{quote(remote.user or '', safe='')}:{quote(remote.password or '', safe='')}"
-        store = write_secret(folder / "credentials", f"{parts.scheme}://{userinfo}@{parts.netloc}\n")
-        configuration.append(("credential.helper", f"store --file='{store}'"))
-        basic = b64encode(f"{remote.user or ''}:{remote.password or ''}".encode()).decode()
+    user, password = remote.user or "", remote.password or ""
+    if user or password:
+        answer = write_secret(folder / "credentials", f"username={user}\npassword={password}\n")
+        helper = f'!f() {{ test "$1" = get && cat {shlex.quote(str(answer))}; }}; f'
+        configuration.append(("credential.helper", helper))
+        basic = b64encode(f"{user}:{password}".encode()).decode()
         header = f'[http]\n\textraHeader = "Authorization: Basic {basic}"\n'
         configuration.append(("include.path", str(write_secret(folder / "header", header))))
     if remote.addresses:

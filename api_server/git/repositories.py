@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -51,6 +52,12 @@ class Repositories:
         """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`."""
         check_branch_name(default_branch)
         await asyncio.to_thread(self._create, project_id, default_branch)
+
+    async def ensure(self, project_id: int, default_branch: str = "main") -> None:
+        """Makes an empty one unless there is one, whoever else is making it. Raises `InvalidNameError`."""
+        if not self.exists(project_id):
+            with suppress(RepositoryExistsError):
+                await self.create(project_id, default_branch)
 
     async def delete(self, project_id: int) -> None:
         """Takes the repository away at once and then frees its space. Does nothing when there is none."""

@@ -1,5 +1,6 @@
 """Git over HTTP against real git: who may clone and push, and what a push entails."""
 
+import asyncio
 from pathlib import Path
 
 from api_server.web.access import Role
@@ -80,3 +81,13 @@ async def test_nothing_is_pushed_to_an_archived_project(forge: Forge, tmp_path: 
     git = Git(tmp_path / "alice")
     answer = await git("push", git_url(forge, project["path_with_namespace"], alice), "main:x", fails=True)
     assert "The repository is archived" in answer
+
+
+async def test_clients_that_come_first_at_once_find_one_empty_repository(
+    forge: Forge, tmp_path: Path
+) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    remote = git_url(forge, project["path_with_namespace"], alice)
+    told = await asyncio.gather(*(Git(tmp_path)("ls-remote", remote) for _ in range(4)))
+    assert told == [""] * 4

@@ -9,12 +9,25 @@ from pathlib import Path
 import attrs
 import pytest
 
-from api_server.git.processes import GitError, GitTimeoutError, OutputTooLargeError, environment, run, start
+from api_server.git.isolation import environment
+from api_server.git.processes import GitError, GitTimeoutError, OutputTooLargeError, run, start
 
 
 async def test_output_and_input_pass_through() -> None:
     output = await run(["hash-object", "--stdin"], stdin=b"hello\n")
     assert output.stdout.decode().strip() == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+async def test_a_conversation_is_read_piece_by_piece_and_not_beyond_its_limit() -> None:
+    echo = [("alias.echo", "!read line; echo $line; read line; echo $line; exit 3")]
+    async with start(["echo"], configuration=echo, with_stdin=True) as child:
+        child.write(b"first\n")
+        assert await child.read_until(b"\n") == b"first\n"
+        child.write(b"second\n")
+        with pytest.raises(OutputTooLargeError):
+            await child.read_until(b"never", limit=3)
+        with pytest.raises(GitError, match="ended with status 3"):
+            await child.read_until(b"never")
 
 
 async def test_a_failure_says_what_git_said_without_secrets() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import attrs
 
+MAIN = "refs/heads/main"
+
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",
@@ -59,3 +61,10 @@ class BareRepository:
     def refs(self) -> dict[str, str]:
         lines = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         return dict(line.split(" ") for line in lines)
+
+    def add_hook(self, name: str, script: str) -> None:
+        """A hook in shell."""
+        hook = self.path / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\n{script}\n")
+        hook.chmod(0o755)

@@ -1,6 +1,9 @@
 """Mirrors of a running server, as tests handle them."""
 
 import asyncio
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -115,3 +118,28 @@ class Mirrored:
         async with asyncio.timeout(seconds):
             while await self.jobs():
                 await asyncio.sleep(0.05)
+
+
+async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
+    """The mails that told of this mirror, once they have left the queue."""
+    waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
+    async with asyncio.timeout(10):
+        while await database(forge).value(waiting):
+            await asyncio.sleep(0.05)
+    files = sorted((forge.settings.data_dir / "mail").glob(f"remote-mirror-{mirror_id}-*.eml"))
+    return [message_from_bytes(file.read_bytes(), policy=default) for file in files]
+
+
+def text_of(mail: EmailMessage) -> str:
+    body = mail.get_body(("plain",))
+    assert body is not None
+    return str(body.get_content())
+
+
+async def failures(forge: Forge, mirror_id: int) -> list[str]:
+    rows = await database(forge).rows(
+        "SELECT details ->> 'reason' AS reason FROM audit_events "
+        "WHERE event_type = 'remote_mirror_update_failed' AND target_id = %(id)s ORDER BY id",
+        id=mirror_id,
+    )
+    return [row.reason for row in rows]

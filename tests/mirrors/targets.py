@@ -72,6 +72,22 @@ class HttpTarget:
         return web.Response(status=status, body=body, headers=headers)
 
 
+#: The switches of a server and the URL of the target repository there.
+Http = tuple[HttpTarget, str]
+
+
+def hold_answers(http: HttpTarget) -> tuple[asyncio.Event, asyncio.Event]:
+    """The target answers nothing until the first event is set; the second tells that somebody has called."""
+    opened, arrived = asyncio.Event(), asyncio.Event()
+
+    async def wait(_request: web.Request) -> None:
+        arrived.set()
+        await opened.wait()
+
+    http.before = wait
+    return opened, arrived
+
+
 @asynccontextmanager
 async def serve_http(target: HttpTarget) -> AsyncIterator[TestServer]:
     application = web.Application(client_max_size=64 * 1024 * 1024)
@@ -214,3 +230,12 @@ def process_list() -> list[str]:
                 (process / part).read_bytes().decode(errors="replace") for part in ("cmdline", "environ")
             ]
     return texts
+
+
+def command_lines_with(*texts: str) -> list[str]:
+    """Those of all processes' command lines that have one of the texts in them."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if any(text in line for text in texts)]

@@ -1,7 +1,5 @@
 """The plan of a mirror run as a pure function: what must hold for any two lists of refs."""
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,15 +8,14 @@ from api_server.areas.mirrors.plan import (
     Options,
     Plan,
     all_branches,
-    batches,
     branches_matching,
     compare,
     divergence_report,
     protected_branches,
+    stages,
 )
-from api_server.git.remotes import Ref
-
-MAIN = "refs/heads/main"
+from api_server.git.remotes import Refs
+from tests.mirrors.repositories import MAIN
 
 # Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
@@ -26,11 +23,14 @@ NAMES = st.sampled_from(
     f"""{MAIN} refs/heads/x refs/heads/x/y refs/heads/-f refs/heads/r/1 refs/tags/x refs/tags/v1
     refs/notes/n refs/merge-requests/1/head refs/headsx""".split()
 )
-REFS = st.dictionaries(
-    NAMES,
-    st.builds(
-        lambda n, symbolic: Ref(str(n), str(n), symbolic), COMMITS, st.sampled_from([False] * 5 + [True])
+REFS = st.builds(
+    lambda at, symbolic: Refs(
+        {name: f"tag of {n}" if tag else str(n) for name, (n, tag) in at.items()},
+        {name: str(n) for name, (n, tag) in at.items() if tag},
+        frozenset(symbolic & at.keys()),
     ),
+    st.dictionaries(NAMES, st.tuples(COMMITS, st.sampled_from([False] * 5 + [True]))),
+    st.frozensets(NAMES, max_size=2),
 )
 OPTIONS = st.builds(
     Options,
@@ -41,40 +41,42 @@ OPTIONS = st.builds(
 
 
 def is_ancestor(old: str, new: str) -> bool:
-    return "16" not in (old, new) and int(new) % int(old) == 0
+    numbers = [int(sha.removeprefix("tag of ")) for sha in (old, new)]
+    return 16 not in numbers and numbers[1] % numbers[0] == 0
 
 
-def plan_of(local: Mapping[str, Ref], remote: Mapping[str, Ref], options: Options) -> Plan:
+def plan_of(local: Refs, remote: Refs, options: Options) -> Plan:
     comparison = compare(local, remote, options)
     return comparison.plan({pair for pair in comparison.open_questions() if is_ancestor(*pair)})
 
 
-def taking_part(name: str, local: Mapping[str, Ref], remote: Mapping[str, Ref], options: Options) -> bool:
-    if any(name in side and side[name].symbolic for side in (local, remote)):
+def taking_part(name: str, local: Refs, remote: Refs, options: Options) -> bool:
+    if name in local.symbolic | remote.symbolic:
         return False
     branch = name.startswith("refs/heads/") and options.selects(name.removeprefix("refs/heads/"))
     return branch or name.startswith("refs/tags/")
 
 
-def applied(plan: Plan, remote: Mapping[str, Ref]) -> dict[str, Ref]:
+def applied(plan: Plan, remote: Refs) -> Refs:
     """What the target looks like after the plan; each change finds the ref where the plan says it is."""
-    refs = dict(remote)
+    ids = dict(remote.ids)
     for change in (*plan.creates, *plan.updates, *plan.deletions):
-        assert (refs[change.name].sha if change.name in refs else None) == change.old
+        assert ids.get(change.name) == change.old
         if change.new is None:
-            del refs[change.name]
+            del ids[change.name]
         else:
-            refs[change.name] = Ref(change.new, change.new)
-    return refs
+            ids[change.name] = change.new
+    peeled = {name: commit for name, commit in remote.peeled.items() if ids.get(name) == remote.ids[name]}
+    return Refs(ids, peeled, remote.symbolic)
 
 
 @given(REFS, REFS, OPTIONS)
 def test_every_selected_ref_of_the_source_is_mirrored_unless_it_is_reported(local, remote, options) -> None:
     plan = plan_of(local, remote, options)
     after = applied(plan, remote)
-    for name, ref in local.items():
+    for name, sha in local.ids.items():
         if taking_part(name, local, remote, options) and name not in plan.divergent:
-            assert after[name].sha == ref.sha
+            assert after.ids[name] == sha
 
 
 @given(REFS, REFS, OPTIONS)
@@ -89,13 +91,13 @@ def test_nothing_else_is_ever_touched(local, remote, options) -> None:
 @given(REFS, REFS, OPTIONS)
 def test_only_what_the_default_branch_contains_is_deleted(local, remote, options) -> None:
     for change in plan_of(local, remote, options).deletions:
-        assert change.name not in local
-        assert is_ancestor(remote[change.name].commit, local[options.default_branch].commit)
+        assert change.name not in local.ids
+        assert is_ancestor(remote.commit(change.name), local.ids[options.default_branch])
 
 
 @given(REFS, REFS, OPTIONS)
 def test_without_a_default_branch_nothing_is_deleted(local, remote, options) -> None:
-    if options.default_branch not in local:
+    if options.default_branch not in local.ids:
         assert plan_of(local, remote, options).deletions == ()
 
 
@@ -106,8 +108,8 @@ def test_in_keep_mode_refs_move_forward_only_and_the_others_are_reported(local, 
         assert plan.divergent == ()
         return
     assert plan.deletions == ()
-    assert all(is_ancestor(remote[change.name].commit, local[change.name].commit) for change in plan.updates)
-    assert not any(is_ancestor(remote[name].commit, local[name].commit) for name in plan.divergent)
+    assert all(is_ancestor(remote.commit(change.name), local.commit(change.name)) for change in plan.updates)
+    assert not any(is_ancestor(remote.commit(name), local.commit(name)) for name in plan.divergent)
 
 
 @given(REFS, REFS, OPTIONS)
@@ -118,28 +120,22 @@ def test_a_second_run_has_nothing_left_to_do(local, remote, options) -> None:
 
 
 @given(REFS, REFS, OPTIONS)
-def test_batches_are_the_whole_plan_once_ten_at_most_default_branch_first_and_deletions_before_creations(
+def test_stages_are_the_whole_plan_once_with_the_default_branch_first_and_deletions_before_creations(
     local, remote, options
 ) -> None:
     plan = plan_of(local, remote, options)
-    pushes = batches(plan, options.default_branch)
-    changes = [change for push in pushes for change in push]
+    pushed = stages(plan, options.default_branch)
+    changes = [change for stage in pushed for change in stage]
     assert sorted(changes, key=lambda change: change.name) == sorted(
         [*plan.creates, *plan.updates, *plan.deletions], key=lambda change: change.name
     )
-    assert all(0 < len(push) <= 10 for push in pushes)
+    assert all(stage for stage in pushed)
+    assert len(pushed) <= (3 if plan.deletions else 1)
     if options.default_branch in {change.name for change in (*plan.creates, *plan.updates)}:
         assert changes[0].name == options.default_branch
     rest = [change.new is None for change in changes if change.name != options.default_branch]
     assert rest == sorted(rest, reverse=True)
-
-
-def test_21_branches_are_three_batches_and_the_default_branch_begins() -> None:
-    names = [f"refs/heads/b{number}" for number in range(20)] + [MAIN]
-    options = Options(all_branches, default_branch=MAIN)
-    pushes = batches(plan_of({name: Ref("1", "1") for name in names}, {}, options), MAIN)
-    assert [len(push) for push in pushes] == [10, 10, 1]
-    assert pushes[0][0].name == MAIN
+    assert not any({change.new is None for change in stage} == {True, False} for stage in pushed)
 
 
 def test_a_hundred_divergent_refs_are_named_at_most() -> None:

@@ -1,4 +1,4 @@
-"""Listing and pushing refs against real servers."""
+"""Reaching real servers by each protocol: logging in, host keys, addresses, what is left behind."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
+from api_server.git.ref_pushes import Change, PushReport
 from api_server.git.remote_access import Remote
 from api_server.git.remote_errors import (
     AuthenticationFailedError,
@@ -15,20 +16,16 @@ from api_server.git.remote_errors import (
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remotes import Change, PushReport, Ref, Result, connect, parse_listing
+from api_server.git.remotes import Refs, connect, parse_listing
 from api_server.git.secret_files import remove_leftovers, secret_folder, write_secret
 from api_server.git.ssh_keys import KeyPair, make_key_pair, parse_host_keys
-from tests.mirrors.repositories import BareRepository
-from tests.mirrors.targets import PASSWORD, USER, HttpTarget, SshTarget, process_list
-
-Http = tuple[HttpTarget, str]
-
-MAIN = "refs/heads/main"
+from tests.mirrors.repositories import MAIN, BareRepository
+from tests.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
 
 
 async def push(remote: Remote, source: BareRepository, *changes: Change) -> PushReport:
-    async with connect(remote, time_limit=20) as connection:
-        return await connection.push(source.path, changes)
+    async with connect(remote, time_limit=20) as connection, connection.pushing(source.path) as push:
+        return await push(changes)
 
 
 async def test_lists_branches_and_tags_with_what_tags_peel_to_and_marks_symbolic_refs(
@@ -37,89 +34,24 @@ async def test_lists_branches_and_tags_with_what_tags_peel_to_and_marks_symbolic
     commit = target.commit("first")
     tag = target.tag_object("v1", commit)
     target.set_refs({MAIN: commit, "refs/tags/v1": tag, "refs/tags/main": commit, "refs/notes/x": commit})
+    target.set_refs({"refs/heads/with}": commit})
     target.git("symbolic-ref", "refs/heads/alias", MAIN)
     async with connect(Remote(http_target[1], USER, PASSWORD), time_limit=20) as connection:
-        assert await connection.list_refs() == {
-            "refs/heads/alias": Ref(commit, commit, symbolic=True),
-            MAIN: Ref(commit, commit),
-            "refs/tags/main": Ref(commit, commit),
-            "refs/tags/v1": Ref(tag, commit),
-        }
+        listed = await connection.list_refs()
+    names = ["refs/heads/alias", "refs/heads/with}", MAIN, "refs/tags/main"]
+    assert listed.ids == dict.fromkeys(names, commit) | {"refs/tags/v1": tag}
+    assert (listed.peeled, listed.symbolic) == ({"refs/tags/v1": commit}, {"refs/heads/alias"})
 
 
 async def test_an_empty_repository_lists_no_refs(target: BareRepository, http_target: Http) -> None:
     async with connect(Remote(http_target[1], USER, PASSWORD), time_limit=20) as connection:
-        assert await connection.list_refs() == {}
+        assert await connection.list_refs() == Refs({})
 
 
 @pytest.mark.parametrize("answer", [b"x\trefs/heads/main\n", b"warning\n", b"0" * 39 + b"\tx\n"])
 def test_what_is_no_list_of_refs_is_refused(answer: bytes) -> None:
     with pytest.raises(RemoteError, match="not a list of refs"):
         parse_listing(answer)
-
-
-async def test_creates_forces_and_deletes_refs_in_one_push(
-    source: BareRepository, target: BareRepository, http_target: Http
-) -> None:
-    old, new = source.commit("old"), source.commit("new")
-    target.commit("old")
-    target.set_refs({MAIN: old, "refs/heads/gone": old, "refs/tags/v1": old})
-    report = await push(
-        Remote(http_target[1], USER, PASSWORD),
-        source,
-        Change(MAIN, old, new),
-        Change("refs/heads/gone", old, None),
-        Change("refs/tags/v1", old, new),
-        Change("refs/heads/v1", None, new),
-        Change("refs/heads/--force", None, new),
-    )
-    assert [result.status for result in report.results] == ["done"] * 5
-    assert target.refs() == {
-        MAIN: new,
-        "refs/tags/v1": new,
-        "refs/heads/v1": new,
-        "refs/heads/--force": new,
-    }
-
-
-async def test_a_ref_that_moved_on_the_target_since_it_was_listed_is_left_alone(
-    source: BareRepository, target: BareRepository, http_target: Http
-) -> None:
-    listed, new = source.commit("listed"), source.commit("new")
-    theirs = target.commit("theirs")
-    target.set_refs({MAIN: theirs, "refs/heads/created": theirs, "refs/heads/kept": theirs})
-    report = await push(
-        Remote(http_target[1], USER, PASSWORD),
-        source,
-        Change(MAIN, listed, new),
-        Change("refs/heads/created", None, new),
-        Change("refs/heads/kept", listed, None),
-        Change("refs/heads/other", None, new),
-    )
-    assert [result.status for result in report.results] == ["stale", "stale", "stale", "done"]
-    assert target.refs() == {
-        MAIN: theirs,
-        "refs/heads/created": theirs,
-        "refs/heads/kept": theirs,
-        "refs/heads/other": new,
-    }
-
-
-async def test_a_ref_that_the_target_refuses_is_told_with_its_reason(
-    source: BareRepository, target: BareRepository, http_target: Http
-) -> None:
-    commit = source.commit("new")
-    hook = target.path / "hooks" / "update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\necho "no entry for $1" >&2\ntest "$1" != refs/heads/closed\n')
-    hook.chmod(0o755)
-    remote = Remote(http_target[1], USER, PASSWORD)
-    report = await push(remote, source, Change(MAIN, None, commit), Change("refs/heads/closed", None, commit))
-    assert report.results == (
-        Result(MAIN, "done"),
-        Result("refs/heads/closed", "rejected", "[remote rejected] (hook declined)"),
-    )
-    assert "no entry for refs/heads/closed" in report.messages
 
 
 async def test_a_wrong_password_is_told_without_it(target: BareRepository, http_target: Http) -> None:
@@ -180,7 +112,7 @@ async def test_git_connects_to_the_checked_address_and_not_to_what_the_name_reso
         addresses = ("127.0.0.1",) if reachable else ("127.0.0.2",)
         async with connect(Remote(named, USER, PASSWORD, addresses=addresses), time_limit=20) as connection:
             if reachable:
-                assert await connection.list_refs() == {}
+                assert await connection.list_refs() == Refs({})
             else:
                 with pytest.raises(RemoteError, match="Failed to connect"):
                     await connection.list_refs()
@@ -203,7 +135,7 @@ async def test_an_address_that_does_not_answer_leaves_the_others(
     addresses = ("127.0.0.2", "127.0.0.1")
     remote = Remote(url, ssh_by_key.user, private_key=key_pair.private, addresses=addresses)
     async with connect(remote, time_limit=20) as connection:
-        assert await connection.list_refs() == {}
+        assert await connection.list_refs() == Refs({})
 
 
 async def test_pushes_by_ssh_with_a_key_and_learns_the_host_key_once(
@@ -217,8 +149,9 @@ async def test_pushes_by_ssh_with_a_key_and_learns_the_host_key_once(
         addresses=("127.0.0.1",),
     )
     async with connect(remote, time_limit=20) as connection:
-        assert await connection.list_refs() == {}
-        await connection.push(source.path, [Change(MAIN, None, commit)])
+        assert await connection.list_refs() == Refs({})
+        async with connection.pushing(source.path) as push:
+            await push([Change(MAIN, None, commit)])
         learnt = connection.learnt_host_keys()
     assert target.refs() == {MAIN: commit}
     key = " ".join(ssh_by_key.host_key.public.split()[:2])
@@ -243,7 +176,7 @@ def pinned(target: BareRepository, ssh_by_key: SshTarget, key_pair: KeyPair):
 
 async def test_a_pinned_host_key_is_accepted_and_nothing_learnt(pinned, ssh_by_key: SshTarget) -> None:
     async with connect(pinned(ssh_by_key.host_key.public), time_limit=20) as connection:
-        assert await connection.list_refs() == {}
+        assert await connection.list_refs() == Refs({})
         assert connection.learnt_host_keys() == ()
 
 
@@ -290,7 +223,7 @@ async def test_an_ssh_password_is_in_no_process_list_and_no_trace(
         listing = asyncio.create_task(connection.list_refs())
         while not listing.done():
             seen += await asyncio.to_thread(process_list)
-        assert await listing == {}
+        assert await listing == Refs({})
     assert any("ssh_config" in text for text in seen)
     assert "ssh_config" in trace.read_text()
     assert not any(PASSWORD in text for text in [*seen, trace.read_text()])

@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import attrs
 import re2
 
-from api_server.git.remotes import Change, Refs
+from api_server.git.ref_pushes import Change
+from api_server.git.remotes import Refs
 
 BRANCHES = "refs/heads/"
 TAGS = "refs/tags/"
-BATCH_SIZE = 10
-REPORTED_DIVERGENT_REFS = 100
+#: A text names no more refs than these.
+REPORTED_REFS = 100
 
 #: Says whether a branch, by its short name, takes part in the mirroring.
 BranchSelector = Callable[[str], bool]
@@ -39,7 +40,7 @@ class Plan:
 
 @attrs.frozen
 class Comparison:
-    """The refs of both sides that take part, in three cases. Names are in order.
+    """The refs that take part and are not the same on both sides, in three cases. Names are in order.
 
     Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
     """
@@ -70,68 +71,60 @@ class Comparison:
         kept = set(divergent)
         merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
         return Plan(
-            creates=tuple(Change(name, None, self.local[name].sha) for name in self.only_local),
-            updates=tuple(
-                Change(name, self.remote[name].sha, self.local[name].sha)
-                for name in self.differing
-                if name not in kept
-            ),
-            deletions=tuple(Change(name, self.remote[name].sha, None) for name in merged),
+            creates=self._changes(self.only_local),
+            updates=self._changes(name for name in self.differing if name not in kept),
+            deletions=self._changes(merged),
             divergent=tuple(divergent),
         )
 
+    def _changes(self, names: Iterable[str]) -> tuple[Change, ...]:
+        return tuple(Change(name, self.remote.ids.get(name), self.local.ids.get(name)) for name in names)
+
     def _step(self, name: str) -> Descent:
         """What has to hold for a ref to move forward only."""
-        return self.remote[name].commit, self.local[name].commit
+        return self.remote.commit(name), self.local.commit(name)
 
     def _merge(self, name: str) -> Descent | None:
         """What has to hold for a ref of the target to be deleted."""
-        return (self.remote[name].commit, self.default_commit) if self.default_commit else None
+        return (self.remote.commit(name), self.default_commit) if self.default_commit else None
 
 
 def compare(local: Refs, remote: Refs, options: Options) -> Comparison:
     """Compare the source with the target, as far as `options` says."""
-    default = local.get(options.default_branch or "")
-    symbolic = {name for side in (local, remote) for name, ref in side.items() if ref.symbolic}
-    local, remote = (
-        {
-            name: ref
-            for name, ref in side.items()
-            if _takes_part(name, options.selects) and name not in symbolic
-        }
-        for side in (local, remote)
+    symbolic = local.symbolic | remote.symbolic
+    ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
+    theirs = [name for name in remote.ids if name not in local.ids]
+    ours, theirs = (
+        sorted(name for name in names if name not in symbolic and _takes_part(name, options.selects))
+        for names in (ours, theirs)
     )
     return Comparison(
         local,
         remote,
-        sorted(local.keys() - remote.keys()),
-        sorted(name for name in local.keys() & remote.keys() if local[name].sha != remote[name].sha),
-        sorted(remote.keys() - local.keys()),
-        options.keep_divergent_refs,
-        default.commit if default else None,
+        only_local=[name for name in ours if name not in remote.ids],
+        differing=[name for name in ours if name in remote.ids],
+        only_remote=theirs,
+        keep_divergent_refs=options.keep_divergent_refs,
+        default_commit=local.ids.get(options.default_branch or ""),
     )
 
 
-def batches(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
-    """The pushes of a run in order, at most ten refs each, the default branch in the first one.
+def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
+    """What is pushed one after the other, the default branch in the first stage unless it is up to date.
 
     Deletions go after the default branch, which contains what they take away, and before everything else, so
     that a merged `x` has made room for a new `x/y`.
     """
     changes = (*plan.creates, *plan.updates)
-    first = [change for change in changes if change.name == default_branch]
-    rest = [change for change in changes if change.name != default_branch]
-    groups: list[Sequence[Change]] = [first, plan.deletions, rest] if plan.deletions else [first + rest]
-    return [
-        tuple(group[start : start + BATCH_SIZE])
-        for group in groups
-        for start in range(0, len(group), BATCH_SIZE)
-    ]
+    first = tuple(change for change in changes if change.name == default_branch)
+    rest = tuple(change for change in changes if change.name != default_branch)
+    groups = (first, plan.deletions, rest) if plan.deletions else (first + rest,)
+    return [group for group in groups if group]
 
 
 def divergence_report(divergent: Sequence[str]) -> str:
     """`last_error` of a run that left refs alone because they have diverged; names the first hundred."""
-    names = "\n".join(divergent[:REPORTED_DIVERGENT_REFS])
+    names = "\n".join(divergent[:REPORTED_REFS])
     return f"Some refs have diverged and have not been updated on the remote:\n\n{names}"
 
 

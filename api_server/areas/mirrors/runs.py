@@ -13,6 +13,7 @@ from api_server.areas.mirrors.configuration import host_keys_from, open_credenti
 from api_server.areas.mirrors.plan import all_branches, branches_matching, protected_branches
 from api_server.areas.mirrors.states import Ending
 from api_server.areas.mirrors.transport import Outcome, Selection, Target, run_mirror
+from api_server.git.secret_files import remove_leftovers
 from api_server.git.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.platform.keys import REPOSITORIES
 from api_server.platform.outbound.outgoing import OUTGOING_POLICY, RESOLVER
@@ -61,7 +62,11 @@ async def record(app: App, mirror: Row, attempt: Attempt) -> None:
 
 
 async def attend(app: App) -> None:
-    """Takes up the runs that were cut off: fails those whose time is over, and makes the others again."""
+    """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
+
+    What they have left of secrets goes when no run that may still need them can be under way.
+    """
+    remove_leftovers(None, older_than=states.FIRST_RUN_SECONDS)
     for mirror in await states.unattended(app[DATABASE]):
         if mirror.stuck:
             await record(app, mirror, Attempt("fail", states.STUCK))

@@ -8,7 +8,6 @@ from aiohttp import web
 from api_server.areas.mirrors import runs, states
 from api_server.git.names import BRANCHES, TAGS
 from api_server.git.push import RefUpdate
-from api_server.git.secret_files import remove_leftovers
 from api_server.platform.keys import QUEUE
 from api_server.platform.refs import REF_LISTENERS
 from api_server.state.database import Row, Transaction
@@ -48,7 +47,6 @@ async def schedule_mirrors(
 
 
 async def _attend_at_start(app: web.Application) -> AsyncIterator[None]:
-    """At the start: what a killed process has left of runs and of their secrets."""
-    remove_leftovers(None, older_than=states.FIRST_RUN_SECONDS)
+    """At the start: what a killed process has left."""
     await runs.attend(app)
     yield

@@ -1,6 +1,7 @@
 """One mirror run without the database: check the target, compare the refs, push, say what happened."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,24 +9,36 @@ import attrs
 from aiohttp.abc import AbstractResolver
 
 from api_server.areas.mirrors.plan import (
+    REPORTED_REFS,
     BranchSelector,
     Options,
     Plan,
-    batches,
     compare,
     divergence_report,
+    stages,
 )
 from api_server.git.mirror_source import descents_that_hold, read_source
+from api_server.git.ref_pushes import Change, Push, PushReport, Result
 from api_server.git.remote_access import Remote
-from api_server.git.remote_errors import RemoteError
-from api_server.git.remotes import Connection, Result, connect
+from api_server.git.remote_errors import (
+    AuthenticationFailedError,
+    HostKeyRefusedError,
+    RemoteError,
+    RemoteTimeoutError,
+)
+from api_server.git.remotes import Connection, connect
 from api_server.platform.outbound.checks import check_url
 from api_server.platform.outbound.destinations import DEFAULT_PORTS, MIRROR_SCHEMES, BlockedError
 from api_server.platform.outbound.policy import Policy
 
+#: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
+SMALL_PUSH = 10
+#: Small pushes that may be refused as a whole before the rest is given up.
+MOST_REFUSALS = 3
+
 
 class RefsRefusedError(RemoteError):
-    """The target did not take some refs; those of earlier pushes, and the others of this one, are there."""
+    """The target did not take some refs; the others are there."""
 
 
 @attrs.frozen
@@ -98,7 +111,7 @@ async def run_mirror(
 ) -> Outcome:
     """Make `target` look like `repository` as far as `selection` says, within `time_limit` seconds.
 
-    `folder` is where secrets lie meanwhile. Ends at the first push that the target does not take as a whole.
+    `folder` is where secrets lie meanwhile.
     """
     outcome = Outcome()
     try:
@@ -116,13 +129,53 @@ async def run_mirror(
 
 
 async def _mirror(connection: Connection, repository: Path, selection: Selection, outcome: Outcome) -> None:
-    plan, default_branch = await _plan(connection, repository, selection)
-    outcome.divergent = plan.divergent
-    for batch in batches(plan, default_branch):
-        report = await connection.push(repository, batch)
-        outcome.changed += [result.name for result in report.results if result.status == "done"]
-        if refused := [result for result in report.results if result.status != "done"]:
-            raise RefsRefusedError(_refusal(refused, report.messages))
+    async with connection.pushing(repository) as push:
+        plan, default_branch = await _plan(connection, repository, selection)
+        outcome.divergent = plan.divergent
+        refused: list[Result] = []
+        messages: list[str] = []
+        for changes in stages(plan, default_branch):
+            if refused and changes == plan.deletions:
+                continue  # the target has not got the default branch, which contains what would go
+            async for report in _pushed(push, changes):
+                outcome.changed += [result.name for result in report.results if result.status == "done"]
+                if failed := [result for result in report.results if result.status != "done"]:
+                    refused += failed
+                    messages.append(report.messages)
+    if refused:
+        raise RefsRefusedError(_refusal(refused, messages))
+
+
+async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushReport]:
+    """Push `changes` at once; where the target takes nothing of them, in tens, until a third ten is refused.
+
+    So a hook, a proxy or a limit that refuses a whole push because of one ref holds up that ref's ten only.
+    """
+    if report := await _taken_at_once(push, changes):
+        yield report
+        return
+    refusals = 0
+    for start in range(0, len(changes), SMALL_PUSH):
+        report = await push(changes[start : start + SMALL_PUSH])
+        yield report
+        refusals += report.takes_nothing
+        if refusals == MOST_REFUSALS:
+            rest = changes[start + SMALL_PUSH :]
+            yield PushReport(tuple(Result(change.name, "rejected", "not tried") for change in rest), "")
+            return
+
+
+async def _taken_at_once(push: Push, changes: Sequence[Change]) -> PushReport | None:
+    """None where nothing was taken, and pushing less at a time might help."""
+    try:
+        report = await push(changes)
+    except (AuthenticationFailedError, HostKeyRefusedError, RemoteTimeoutError):
+        raise
+    except RemoteError:
+        if len(changes) <= SMALL_PUSH:
+            raise
+        return None
+    return None if report.takes_nothing and len(changes) > SMALL_PUSH else report
 
 
 async def _plan(connection: Connection, repository: Path, selection: Selection) -> tuple[Plan, str | None]:
@@ -138,10 +191,12 @@ async def _plan(connection: Connection, repository: Path, selection: Selection) 
     return comparison.plan(descents), source.default_branch
 
 
-def _refusal(refused: list[Result], messages: str) -> str:
-    lines = "\n".join(f"{result.name}: {_reason(result)}" for result in refused)
-    said = f"\n\n{messages}" if messages else ""
-    return f"Some refs have not been updated on the remote:\n\n{lines}{said}"
+def _refusal(refused: Sequence[Result], messages: Sequence[str]) -> str:
+    lines = [f"{result.name}: {_reason(result)}" for result in refused[:REPORTED_REFS]]
+    if (more := len(refused) - REPORTED_REFS) > 0:
+        lines.append(f"... and {more} more")
+    said = "\n\n".join(text for text in messages if text)
+    return "Some refs have not been updated on the remote:\n\n" + "\n".join(lines) + (said and f"\n\n{said}")
 
 
 def _reason(result: Result) -> str:

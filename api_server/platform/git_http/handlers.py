@@ -111,8 +111,7 @@ async def _writable(request: web.Request) -> tuple[Project, Caller]:
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:
     """Repositories are made when git first asks for them."""
-    if not repositories(request).exists(project.id):
-        await repositories(request).create(project.id, project.default_branch)
+    await repositories(request).ensure(project.id, project.default_branch)
 
 
 async def _streamed(

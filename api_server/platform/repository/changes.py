@@ -39,8 +39,7 @@ async def opened(request: web.Request, project: Project) -> Repository:
     if not project.opens(project.repository_access_level):
         raise forbidden()
     found = repositories(request)
-    if not found.exists(project.id):
-        await found.create(project.id, project.default_branch)
+    await found.ensure(project.id, project.default_branch)
     return found.open(project.id)
 
 

@@ -211,12 +211,16 @@ async def test_one_url_is_mirrored_to_once_per_project_whatever_its_credentials(
     assert (await answering.root.post(f"/projects/{other['id']}/remote_mirrors", {"url": URL})).status == 201
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize("form", ["{base}/{path}.git", "{base}/{path}", "{with_user}/{path}.git/"])
-async def test_a_project_is_not_mirrored_to_itself(answering: Forge, form: str) -> None:
+async def test_a_project_is_not_mirrored_to_itself(answering: Forge, form: str, method: str) -> None:
     project = await answering.project()
+    path = f"/projects/{project['id']}/remote_mirrors"
+    if method == "PUT":
+        path += f"/{(await answering.root.post(path, {'url': URL})).body['id']}"
     with_user = answering.base.replace("://", "://alice:secret@")
     url = form.format(base=answering.base, with_user=with_user, path=project["path_with_namespace"])
-    answer = await answering.root.post(f"/projects/{project['id']}/remote_mirrors", {"url": url})
+    answer = await answering.root.request(method, path, json={"url": url})
     text = "You cannot mirror a repository to itself."
     assert (answer.status, answer.body) == (400, {"message": {"base": [text]}})
 
