@@ -113,7 +113,6 @@ def _retry_after(request: web.Request, login: str) -> int:
 def _about(account: Row) -> dict[str, Any]:
     return {
         "entity": Entity(type="User", id=account.id, path=account.username),
-        "target_type": "User",
         "target_id": account.id,
         "target_details": account.username,
     }
@@ -123,7 +122,7 @@ async def _record_failure(request: web.Request, account: Row | None, login: str)
     """Of a known account in its own trail, of an unknown one in the instance's."""
     if account is None and request.config_dict[UNKNOWN].retry_after("all"):
         return
-    about = {"entity": INSTANCE, "target_type": "User", "target_id": None, "target_details": login}
+    about = {"entity": INSTANCE, "target_id": None, "target_details": login}
     async with context.database(request).transaction() as transaction:
         await audit_trail.record(
             transaction,

@@ -24,18 +24,16 @@ class EventType:
     details: frozenset[str]
 
 
-def problem_with(event_type: str, entity_type: str, target_type: str, details: frozenset[str]) -> str | None:
-    """Why an event like this cannot be recorded, or None."""
-    declared = EVENT_TYPES.get(event_type)
-    if declared is None:
-        return "is no type of audit event; add it to audit_event_types.py"
-    if entity_type not in declared.scopes:
-        return f"does not belong to a {entity_type}"
-    if target_type != declared.target:
-        return f"is about a {declared.target}, not a {target_type}"
-    if unknown := details - declared.details:
-        return f"has no details {', '.join(sorted(unknown))}"
-    return None
+def declared(event_type: str, entity_type: str, details: frozenset[str]) -> EventType:
+    """The declaration of an event like this; raises ValueError where there is none that allows it."""
+    found = EVENT_TYPES.get(event_type)
+    if found is None:
+        raise ValueError(f"{event_type} is no type of audit event; add it to audit_event_types.py")
+    if entity_type not in found.scopes:
+        raise ValueError(f"{event_type} does not belong to a {entity_type}")
+    if unknown := details - found.details:
+        raise ValueError(f"{event_type} has no details {', '.join(sorted(unknown))}")
+    return found
 
 
 def _types(

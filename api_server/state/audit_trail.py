@@ -3,7 +3,7 @@
 import attrs
 import orjson
 
-from api_server.state.audit_event_types import EntityType, problem_with
+from api_server.state.audit_event_types import EntityType, declared
 from api_server.state.database import Statement, Transaction
 
 RECORD_EVENT = Statement("""
@@ -50,7 +50,6 @@ async def record(
     *,
     author: Author,
     entity: Entity,
-    target_type: str,
     target_id: int | None,
     target_details: str,
     message: str,
@@ -62,8 +61,7 @@ async def record(
     They never hold secrets. The event is sent together with COMMIT, which costs no round trip; the database then
     chains it to the one before it.
     """
-    if problem := problem_with(event_type, entity.type, target_type, frozenset(details)):
-        raise ValueError(f"{event_type} {problem}")
+    about = declared(event_type, entity.type, frozenset(details))
     await transaction.at_commit(
         RECORD_EVENT,
         author_id=author.id,
@@ -72,7 +70,7 @@ async def record(
         entity_id=entity.id,
         entity_path=entity.path[:MOST_CHARACTERS],
         event_type=event_type,
-        target_type=target_type,
+        target_type=about.target,
         target_id=target_id,
         target_details=target_details[:MOST_CHARACTERS],
         ip_address=author.ip_address,

@@ -86,7 +86,6 @@ async def _record(transaction: Transaction) -> None:
         "application_setting_updated",
         author=SYSTEM,
         entity=INSTANCE,
-        target_type="ApplicationSetting",
         target_id=1,
         target_details="settings",
         message="Changed",

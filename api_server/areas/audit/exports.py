@@ -134,7 +134,6 @@ async def remove_partition(
             "audit_events_removed",
             author=SYSTEM,
             entity=INSTANCE,
-            target_type="AuditEvents",
             target_id=None,
             target_details=partition.name,
             message=f"Removed {exported.events} exported audit events",

@@ -251,7 +251,6 @@ async def _record(
         event_type,
         author=author,
         entity=entity,
-        target_type="User",
         target_id=None,
         target_details=email,
         message=message,

@@ -159,7 +159,6 @@ async def erase_job(request: web.Request) -> web.Response:
             "job_erased",
             author=author(request),
             entity=found.entity,
-            target_type="Job",
             target_id=job.id,
             target_details=job.name,
             message=f"Erased the log and the artifacts of job {job.id}",

@@ -141,7 +141,6 @@ async def _record(
         f"remote_mirror_{what}",
         author=author,
         entity=project.entity,
-        target_type="RemoteMirror",
         target_id=mirror_id,
         target_details=mirror.shown_url,
         message=message,

@@ -16,7 +16,6 @@ async def failed(transaction: Transaction, mirror: Row, last_error: str, *, by_m
         "remote_mirror_update_failed",
         author=SYSTEM,
         entity=Entity(type="Project", id=project.id, path=project.full_path),
-        target_type="RemoteMirror",
         target_id=mirror.id,
         target_details=mirror.shown_url,
         message="Push mirror failed",

@@ -181,7 +181,6 @@ class Dispatcher:
                 "external_status_check_paused",
                 author=SYSTEM,
                 entity=Entity(type="Project", id=paused.project_id, path=paused.full_path),
-                target_type="ExternalStatusCheck",
                 target_id=paused.id,
                 target_details=paused.name,
                 message=f"Paused {paused.name} status check: {reason}",

@@ -73,7 +73,6 @@ async def _record(
         "status_check_response_update",
         author=who,
         entity=Entity(type="Project", id=about.project_id, path=about.full_path),
-        target_type="MergeRequest",
         target_id=merge_request_id,
         target_details=about.title,
         message=f"Updated response for status check {about.name} to {status}",

@@ -116,7 +116,6 @@ async def _record(
         event_type,
         author=author,
         entity=project.entity,
-        target_type="ProtectedBranch",
         target_id=row.id,
         target_details=row.name,
         message=message,

@@ -63,7 +63,6 @@ async def _record(
         event_type,
         author=author,
         entity=Entity(type="User", id=user_id, path=username),
-        target_type="Email",
         target_id=email_id,
         target_details=email,
         message=message,

@@ -216,7 +216,6 @@ async def delete_pipeline(request: web.Request) -> web.Response:
             "destroy_pipeline",
             author=author(request),
             entity=found.entity,
-            target_type="Ci::Pipeline",
             target_id=pipeline.id,
             target_details=str(pipeline.id),
             message="Deleted pipeline",

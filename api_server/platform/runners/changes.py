@@ -116,7 +116,6 @@ async def record(
         event_type,
         author=author,
         entity=INSTANCE if owner is None else Entity(type=owner.type, id=owner.id, path=owner.full_path),
-        target_type="Ci::Runner",
         target_id=runner_id,
         target_details=f"#{runner_id}",
         message=_MESSAGES[event_type],

@@ -153,7 +153,6 @@ async def _registration_token(request: web.Request, entity: Entity, **owner: int
             "runner_registration_token_reset",
             author=author(request),
             entity=entity,
-            target_type="RunnerRegistrationToken",
             target_id=None,
             target_details=entity.path,
             message="Replaced the registration token of runners",

@@ -74,7 +74,6 @@ async def _record(
         f"personal_access_token_{verb}",
         author=author,
         entity=Entity(type="User", id=author.id, path=author.username),
-        target_type="User",
         target_id=user_id,
         target_details=user_name,
         message=f"{verb.capitalize()} personal access token with id {token_id}",

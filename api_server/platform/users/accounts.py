@@ -183,7 +183,6 @@ async def _record(
         event_type,
         author=author,
         entity=Entity(type="User", id=user_id, path=username),
-        target_type="User",
         target_id=user_id,
         target_details=username,
         message=message,

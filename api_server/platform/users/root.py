@@ -47,7 +47,6 @@ async def ensure_administrator(database: Database, vault: Vault, token: str) -> 
                 "personal_access_token_created",
                 author=SYSTEM,
                 entity=Entity(type="User", id=user_id, path="root"),
-                target_type="User",
                 target_id=user_id,
                 target_details="root",
                 message=f"Created personal access token with id {changed}",

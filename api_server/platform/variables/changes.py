@@ -109,7 +109,6 @@ async def _record(
         f"ci_group_variable_{action}" if group else f"ci_variable_{action}",
         author=author,
         entity=source.entity,
-        target_type="Ci::GroupVariable" if group else "Ci::Variable",
         target_id=variable_id,
         target_details=key,
         message=message,

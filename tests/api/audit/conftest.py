@@ -11,7 +11,6 @@ from tests.support.forge import Forge, Person
 
 RECORDED = {
     "message": "Added group",
-    "target_type": "Group",
     "target_id": 7,
     "target_details": "some/group",
 }

@@ -58,7 +58,6 @@ async def test_an_event_of_the_instance_carries_what_streams_carry(forge: Forge,
         "application_setting_updated",
         INSTANCE,
         change="default_projects_limit",
-        target_type="ApplicationSetting",
         target_id=1,
         target_details="settings",
         message="Changed default_projects_limit",
@@ -162,7 +161,7 @@ async def test_who_sees_what_of_a_project(forge: Forge, record: RecordEvent) -> 
     project = await forge.project(visibility="public")
     entity = Entity(type="Project", id=project["id"], path=project["path_with_namespace"])
     people = await forge.people(project["id"])
-    values = {"target_type": "Project", "target_id": project["id"]}
+    values = {"target_id": project["id"]}
     events = {
         role: await record("project_archived", entity, person, **values) for role, person in people.items()
     }
@@ -260,7 +259,7 @@ async def test_filters(forge: Forge, record: RecordEvent) -> None:
     first = await record("group_created", entity, alice, target_id=101)
     second = await record("group_name_updated", entity, bob, target_id=102)
     user = Entity(type="User", id=alice.id, path=alice.username)
-    third = await record("user_blocked", user, bob, target_type="User", target_id=alice.id)
+    third = await record("user_blocked", user, bob, target_id=alice.id)
     floor = first - 1
 
     async def ids(query: str, base: str = "") -> list[int]:

@@ -93,7 +93,6 @@ async def delete(request: web.Request) -> web.Response:
             "job_artifacts_deleted",
             author=author(request),
             entity=found.entity,
-            target_type="Job",
             target_id=job.id,
             target_details=job.name,
             message=f"Deleted the artifacts of job {job.id}",
