@@ -160,15 +160,17 @@ class Queue:
 
 
 async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Runs a part of the queue for ever: it ends when its connection to the database is lost."""
+    """Runs a part of the queue until this task is cancelled: it ends when its connection to the database is lost.
+
+    What goes wrong on the way out can hide the cancellation; the task remembers that it was asked.
+    """
     this = asyncio.current_task()
-    while this is not None:
+    while this is not None and not this.cancelling():
         try:
             await run()
         except Exception as problem:
-            if this.cancelling():  # what went wrong on the way out hides that this was told to end
-                return
             log.warning(
                 "the queue has lost its database and begins again", part=part, problem=str(problem).strip()
             )
-        await asyncio.sleep(RESTART_SECONDS)
+        if not this.cancelling():
+            await asyncio.sleep(RESTART_SECONDS)
