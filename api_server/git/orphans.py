@@ -35,7 +35,7 @@ def mark() -> Mapping[str, str]:
     """
     value = uuid.uuid4().hex
     read_end, _ = os.pipe()  # neither is inherited; the write end stays open as long as this process
-    command = ["sh", "-c", _WATCH, "sh", f"{_VARIABLE}={value}", str(GRACE_SECONDS)]
+    command = ["sh", "-c", _WATCH, "forgelet-git-orphans", f"{_VARIABLE}={value}", str(GRACE_SECONDS)]
     os.posix_spawn(
         "/bin/sh",
         command,

@@ -16,6 +16,7 @@ from api_server.git.remote_git import RemoteGit
 FAILURE = "The push to the target failed"
 #: Of leases on one command line; Linux takes 2 MiB with the usual stack limit.
 ARGUMENT_BYTES = 128 * 1024
+_OPTIONS = (b"option verbosity 0\n", b"option progress false\n")
 
 
 @attrs.frozen
@@ -110,15 +111,17 @@ async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
     url = git.access.url
     command = [f"remote-{urlsplit(url).scheme}", url, url]
     async with git.start(command, repository=repository, with_stdin=True) as child:
-        child.write(b"option verbosity 0\noption progress false\nlist for-push\n")
+        child.write(b"".join(_OPTIONS) + b"list for-push\n")
         yield child
 
 
 async def _advertised(child: Child) -> dict[str, str]:
     """The target's refs and the objects they are at."""
-    output = await child.read_until(b"\n\n")
-    lines = output.decode(errors="surrogateescape").split("\n")
-    return {name: sha for sha, _, name in (line.partition(" ") for line in lines) if name}
+    output = (await child.read_until(b"\n\n")).decode(errors="surrogateescape")
+    pairs = [
+        line.split(" ") for line in output.split("\n")[len(_OPTIONS) : -2]
+    ]  # an answer to each option first
+    return {name: sha for sha, name in pairs}
 
 
 def _before_push(change: Change, at: str | None) -> Result | None:
@@ -185,15 +188,12 @@ def parse_statuses(output: bytes, clean: Callable[[str], str] = str) -> dict[str
 
     That is `ok <ref>` or `error <ref> <why>`, and `no match` for those that were not to be pushed.
     """
-    results = {}
-    for line in output.decode(errors="surrogateescape").split("\n"):
-        word, _, rest = line.partition(" ")
-        name, _, why = rest.partition(" ")
-        if word == "ok":
-            results[name] = Result(name, "done")
-        elif word == "error" and why != "no match":
-            results[name] = _refusal(name, clean(_unquoted(why)))
-    return results
+    lines = output.decode(errors="surrogateescape").split("\n")
+    words = [line.split(" ", 2) for line in lines if " " in line and not line.endswith(" no match")]
+    return {
+        name: Result(name, "done") if word == "ok" else _refusal(name, clean(_unquoted("".join(why))))
+        for word, name, *why in words
+    }
 
 
 def _refusal(name: str, why: str) -> Result:

@@ -61,7 +61,7 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     finally:
         process.kill()
         await process.wait()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while command_lines_with(http_target[1]):
             await asyncio.sleep(0.05)
     monkeypatch.setattr(queue, "STALLED_SECONDS", 0.5)

@@ -151,6 +151,35 @@ async def test_a_name_that_is_not_utf8_is_mirrored_and_told(
     )
 
 
+async def test_an_annotated_tag_that_only_the_target_knows_is_deleted_by_the_commit_that_it_tags(
+    source: BareRepository, target: BareRepository, http_target: Http
+) -> None:
+    commit, theirs = source.commit("first"), target.commit("theirs")
+    target.commit("first")
+    source.set_refs({MAIN: commit})
+    kept = {"refs/tags/unmerged": target.tag_object("unmerged", theirs)}
+    target.set_refs({"refs/tags/merged": target.tag_object("merged", commit), **kept})
+    assert (await mirror(source, http_target[1])).last_error is None
+    assert target.refs() == {MAIN: commit, **kept}
+
+
+async def test_a_branch_that_stands_for_another_one_on_the_target_is_neither_moved_nor_deleted(
+    source: BareRepository, target: BareRepository, http_target: Http
+) -> None:
+    """A.7: pushing to it, or deleting it, would change the branch that it stands for."""
+    first = source.commit("first")
+    second = source.commit("second", first)
+    target.commit("first")
+    source.set_refs({MAIN: second, "refs/heads/moved": second})
+    target.set_refs({MAIN: first, "refs/heads/x": first})
+    for alias in ("refs/heads/moved", "refs/heads/gone"):
+        target.git("symbolic-ref", alias, "refs/heads/x")
+    source.set_refs({"refs/heads/x": first})
+    assert (await mirror(source, http_target[1])).changed == [MAIN]
+    assert target.refs()["refs/heads/x"] == first
+    assert target.git("symbolic-ref", "refs/heads/gone") == "refs/heads/x"
+
+
 async def test_a_merged_branch_makes_room_for_branches_below_its_name(
     source: BareRepository, target: BareRepository, http_target: Http
 ) -> None:
