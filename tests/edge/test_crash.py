@@ -54,6 +54,7 @@ def served(origin: Origin) -> Origin:
     return origin
 
 
+@pytest.mark.timeout(60 + 5 * KILLS)
 async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Origin, tmp_path: Path) -> None:
     dice = random.Random(7)
     paths = [f"/group/app/-/raw/main/{number}" for number in range(40)]
