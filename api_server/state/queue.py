@@ -15,6 +15,7 @@ from procrastinate.connector import LISTEN_TIMEOUT, Notify
 from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
 from procrastinate.jobs import Status
+from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
 
@@ -103,6 +104,7 @@ class Queue:
 
     def __init__(self, database_url: str) -> None:
         self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
+        self._worker: Worker | None = None
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
@@ -131,12 +133,20 @@ class Queue:
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._end(tasks)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Ends the tasks. A cancellation alone could be lost: see `_end_if_told`."""
+        for task in tasks:
+            task.cancel()
+        while tasks:
+            if self._worker is not None:
+                self._worker.stop()  # type: ignore[no-untyped-call]
+            _, tasks = map(list, await asyncio.wait(tasks, timeout=1))
 
     async def _run_worker(self) -> None:
-        await self._app.run_worker_async(
+        self._worker = Worker(
+            self._app,
             concurrency=CONCURRENCY,
             wait=True,
             install_signal_handlers=False,
@@ -146,6 +156,7 @@ class Queue:
             update_heartbeat_interval=HEARTBEAT_SECONDS,
             stalled_worker_timeout=STALLED_SECONDS,
         )
+        await self._worker.run()  # type: ignore[no-untyped-call]
 
     async def _free_stalled(self) -> None:
         manager = self._app.job_manager
@@ -156,6 +167,7 @@ class Queue:
                     await manager.retry_job(job)
                 except UniqueViolation:  # the same work waits already, under the same queueing lock
                     await manager.finish_job(job, status=Status.FAILED, delete_job=True)
+            _end_if_told()
             await asyncio.sleep(STALLED_SECONDS)
 
 
@@ -171,4 +183,13 @@ async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
             log.warning(
                 "the queue has lost its database and begins again", part=part, problem=str(problem).strip()
             )
+        _end_if_told()
         await asyncio.sleep(RESTART_SECONDS)
+
+
+def _end_if_told() -> None:
+    """Raises CancelledError after a cancellation that nobody has felt: the driver's `wait_for` loses one that comes
+    together with the database's answer."""
+    this = asyncio.current_task()
+    if this is not None and this.cancelling():
+        raise asyncio.CancelledError
