@@ -18,6 +18,7 @@ from procrastinate.jobs import Status
 from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
+from common.ending import end
 
 log = structlog.get_logger(__name__)
 
@@ -126,23 +127,22 @@ class Queue:
     async def working(self) -> AsyncIterator[None]:
         """A worker runs for the length of the block; at its end it finishes what it has begun."""
         async with self._app.open_async():
-            tasks = [
-                asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker"),
-                asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch"),
-            ]
+            worker = asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker")
+            watch = asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch")
             try:
                 yield
             finally:
-                await self._end(tasks)
+                await self._end_worker(worker)
+                await end(watch)
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Ends the tasks. A cancellation alone could be lost: see `_end_if_told`."""
-        for task in tasks:
-            task.cancel()
-        while tasks:
+    async def _end_worker(self, task: asyncio.Task[None]) -> None:
+        """Cancels it once, since a second time would cut off what it has begun; should that be lost (`ending.end` says
+        how), stopping it is as good."""
+        task.cancel()
+        while not task.done():
             if self._worker is not None:
                 self._worker.stop()  # type: ignore[no-untyped-call]
-            _, tasks = map(list, await asyncio.wait(tasks, timeout=1))
+            await asyncio.wait({task}, timeout=1)
 
     async def _run_worker(self) -> None:
         self._worker = Worker(
@@ -167,7 +167,6 @@ class Queue:
                     await manager.retry_job(job)
                 except UniqueViolation:  # the same work waits already, under the same queueing lock
                     await manager.finish_job(job, status=Status.FAILED, delete_job=True)
-            _end_if_told()
             await asyncio.sleep(STALLED_SECONDS)
 
 
@@ -178,18 +177,12 @@ async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
         except Exception as problem:
-            if this.cancelling():  # what went wrong on the way out hides that this was told to end
-                return
-            log.warning(
-                "the queue has lost its database and begins again", part=part, problem=str(problem).strip()
-            )
-        _end_if_told()
+            if not this.cancelling():  # what goes wrong on the way out is of no interest
+                log.warning(
+                    "the queue has lost its database and begins again",
+                    part=part,
+                    problem=str(problem).strip(),
+                )
+        if this.cancelling():
+            return
         await asyncio.sleep(RESTART_SECONDS)
-
-
-def _end_if_told() -> None:
-    """Raises CancelledError after a cancellation that nobody has felt: the driver's `wait_for` loses one that comes
-    together with the database's answer."""
-    this = asyncio.current_task()
-    if this is not None and this.cancelling():
-        raise asyncio.CancelledError
