@@ -21,7 +21,9 @@ def serve(chosen: Settings) -> None:
         app = create_app(chosen)
     except UnsuitableDatabase as problem:
         sys.exit(f"api_server: {problem}")
-    except psycopg2.OperationalError as problem:
+    except (psycopg2.OperationalError, psycopg2.ProgrammingError) as problem:
+        if problem.pgcode is not None and isinstance(problem, psycopg2.ProgrammingError):
+            raise  # not the URL is wrong, but a statement of ours
         sys.exit(
             f"api_server: PostgreSQL cannot be used, check --database-url: {logs.redact(str(problem).strip())}"
         )

@@ -8,7 +8,7 @@ from api_server.areas.audit.commands import audit
 from api_server.areas.jobs.commands import jobs
 from api_server.settings import Settings
 from common import logs
-from common.settings import loaders
+from common.settings import loaders, problem_with_urls
 
 
 @click.group()
@@ -24,10 +24,13 @@ def commands(context: click.Context) -> None:
 
 def _settings() -> Settings:
     try:
-        return typed_settings.load_settings(Settings, loaders("api_server", "FORGELET_API_"))
+        settings = typed_settings.load_settings(Settings, loaders("api_server", "FORGELET_API_"))
     except typed_settings.exceptions.InvalidSettingsError as problem:
         reasons = "; ".join(str(reason) for reason in problem.exceptions)
         raise click.ClickException(f"the settings cannot be used: {logs.redact(reasons)}") from None
+    if unusable := problem_with_urls(settings):
+        raise click.ClickException(f"the settings cannot be used: {unusable}")
+    return settings
 
 
 commands.add_command(audit)

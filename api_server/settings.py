@@ -7,6 +7,7 @@ import typed_settings
 from typed_settings import option, secret
 
 from common.logs import LogFormat
+from common.settings import url
 
 Tier = Literal["free", "premium", "ultimate"]
 Offering = Literal["self_managed", "dedicated", "saas"]
@@ -16,11 +17,18 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 class Settings:
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
 
-    database_url: str = secret(help="PostgreSQL, as postgresql://user:password@host:port/name")
+    database_url: str = secret(
+        metadata=url("postgresql", "postgres"),
+        help="PostgreSQL, as postgresql://user:password@host:port/name",
+    )
     data_dir: Path = option(help="repositories, stored objects and the secret key live below this folder")
     host: str = option(default="127.0.0.1", help="address to listen on")
     port: int = option(default=8080, help="port to listen on")
-    external_url: str = option(default="", help="base of every URL in answers; default http://HOST:PORT")
+    external_url: str = option(
+        default="",
+        metadata=url("http", "https"),
+        help="base of every URL in answers; default http://HOST:PORT",
+    )
     trusted_proxies: list[str] = option(
         factory=list,
         help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
@@ -32,13 +40,19 @@ class Settings:
         default="self_managed", help="where it runs; some features exist on some only"
     )
 
-    object_store_url: str = option(default="", help="file:///... or s3://...; default is below data_dir")
+    object_store_url: str = option(
+        default="", metadata=url("file", "s3"), help="file:///... or s3://...; default is below data_dir"
+    )
     edge_urls: list[str] = option(
-        factory=list, help="base URLs of the storage edges that are told of changes"
+        factory=list,
+        metadata=url("http", "https"),
+        help="base URLs of the storage edges that are told of changes",
     )
     edge_purge_token: str = secret(default="", help="token of the edges' purge API")
     smtp_url: str = secret(
-        default="", help="smtp://user:password@host:port; without it mail is written to files"
+        default="",
+        metadata=url("smtp", "smtps"),
+        help="smtp://user:password@host:port; without it mail is written to files",
     )
     mail_from: str = option(default="forgelet@localhost", help="sender of mail")
 

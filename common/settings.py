@@ -1,8 +1,10 @@
 """Settings of a process: attrs classes filled from a TOML file, the environment and flags, in that order."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+import attrs
 import click
 import typed_settings
 
@@ -30,6 +32,8 @@ def command(
         show_envvars_in_help=True,
     )
     def process(settings: SettingsT) -> None:
+        if problem := problem_with_urls(settings):
+            raise click.UsageError(problem)
         run(settings)
 
     process.help = settings_class.__doc__
@@ -41,3 +45,40 @@ def loaders(section: str, env_prefix: str) -> list[typed_settings.loaders.Loader
     return typed_settings.default_loaders(
         section, config_file_section=section, config_files_var=SETTINGS_FILE_VARIABLE, env_prefix=env_prefix
     )
+
+
+_SCHEMES = "URL schemes"
+
+
+def url(*schemes: str) -> dict[str, Any]:
+    """The metadata of a field, or of a list, that holds URLs of these schemes, or nothing."""
+    return {_SCHEMES: schemes}
+
+
+def problem_with_urls(settings: Any) -> str | None:
+    """Says which field that is declared with `url` holds none. The value is not shown: it may hold a password."""
+    for field in attrs.fields(type(settings)):
+        schemes, value = field.metadata.get(_SCHEMES, ()), getattr(settings, field.name)
+        texts = [value] if isinstance(value, str) else value
+        if schemes and not all(_is_url(text, schemes) for text in texts if text):
+            forms = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
+            return f"--{field.name.replace('_', '-')} has to be a URL such as {forms}"
+    return None
+
+
+#: What follows where it is not a host that is needed.
+_AFTER_SCHEME = {"file": "/folder", "s3": "bucket"}
+#: Without a host these mean a socket of this machine.
+_LOCAL_TOO = frozenset({"postgresql", "postgres"})
+
+
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        if parts.scheme not in schemes or parts.port == 0:
+            return False
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+    if parts.scheme == "file":
+        return not parts.netloc and parts.path.startswith("/")
+    return bool(parts.hostname) or (parts.scheme in _LOCAL_TOO and text.startswith(f"{parts.scheme}://"))

@@ -15,8 +15,10 @@ from procrastinate.connector import LISTEN_TIMEOUT, Notify
 from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
 from procrastinate.jobs import Status
+from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
+from common.ending import end
 
 log = structlog.get_logger(__name__)
 
@@ -103,6 +105,7 @@ class Queue:
 
     def __init__(self, database_url: str) -> None:
         self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
+        self._worker: Worker | None = None
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
@@ -124,19 +127,26 @@ class Queue:
     async def working(self) -> AsyncIterator[None]:
         """A worker runs for the length of the block; at its end it finishes what it has begun."""
         async with self._app.open_async():
-            tasks = [
-                asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker"),
-                asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch"),
-            ]
+            worker = asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker")
+            watch = asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch")
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._end_worker(worker)
+                await end(watch)
+
+    async def _end_worker(self, task: asyncio.Task[None]) -> None:
+        """Cancels it once, since a second time would cut off what it has begun; should that be lost (`ending.end` says
+        how), stopping it is as good."""
+        task.cancel()
+        while not task.done():
+            if self._worker is not None:
+                self._worker.stop()  # type: ignore[no-untyped-call]
+            await asyncio.wait({task}, timeout=1)
 
     async def _run_worker(self) -> None:
-        await self._app.run_worker_async(
+        self._worker = Worker(
+            self._app,
             concurrency=CONCURRENCY,
             wait=True,
             install_signal_handlers=False,
@@ -146,6 +156,7 @@ class Queue:
             update_heartbeat_interval=HEARTBEAT_SECONDS,
             stalled_worker_timeout=STALLED_SECONDS,
         )
+        await self._worker.run()  # type: ignore[no-untyped-call]
 
     async def _free_stalled(self) -> None:
         manager = self._app.job_manager
@@ -169,8 +180,11 @@ async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
         except Exception as problem:
-            log.warning(
-                "the queue has lost its database and begins again", part=part, problem=str(problem).strip()
-            )
+            if not this.cancelling():
+                log.warning(
+                    "the queue has lost its database and begins again",
+                    part=part,
+                    problem=str(problem).strip(),
+                )
         if not this.cancelling():
             await asyncio.sleep(RESTART_SECONDS)

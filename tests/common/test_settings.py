@@ -30,3 +30,52 @@ def test_lists_in_variables_are_told_apart_by_commas(
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0, done.output
     assert [chosen.edge_urls for chosen in read] == [urls]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "forms"),
+    [
+        ("--smtp-url", "mail.example.org", "smtp://host or smtps://host"),
+        ("--smtp-url", "ftp://alice:hunter2@mail.example.org", "smtp://host or smtps://host"),
+        ("--smtp-url", "smtp://alice:hunter2@mail.example.org:mail", "smtp://host or smtps://host"),
+        ("--smtp-url", "smtp://alice:hunter2@mail.example.org:99999", "smtp://host or smtps://host"),
+        ("--smtp-url", "smtp://", "smtp://host or smtps://host"),
+        ("--smtp-url", "smtp://[::1", "smtp://host or smtps://host"),
+        ("--database-url", "host=localhost password=hunter2", "postgresql://host or postgres://host"),
+        ("--database-url", "postgresql://x:hunter2@localhost:x/y", "postgresql://host or postgres://host"),
+        ("--external-url", "forge.example.org", "http://host or https://host"),
+        ("--object-store-url", "/folder", "file:///folder or s3://bucket"),
+        ("--object-store-url", "file://folder", "file:///folder or s3://bucket"),
+        ("--object-store-url", "s3:///hunter2", "file:///folder or s3://bucket"),
+        ("--edge-urls", "localhost:8081", "http://host or https://host"),
+    ],
+)
+def test_a_url_that_is_none_is_one_sentence_and_not_shown(flag: str, value: str, forms: str) -> None:
+    read: list[Settings] = []
+    command = settings.command(Settings, section="api_server", env_prefix="FORGELET_API_", run=read.append)
+    arguments = ["--database-url", "postgresql://x", "--data-dir", "data", flag, value]
+    done = CliRunner().invoke(command, arguments)
+    assert (done.exit_code, read) == (2, [])
+    assert done.output.splitlines()[-1] == f"Error: {flag} has to be a URL such as {forms}"
+    assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--smtp-url", ""),
+        ("--smtp-url", "smtps://alice:hunter2@[::1]:465"),
+        ("--database-url", "postgresql:///forgelet?host=/run/postgresql"),
+        ("--database-url", "postgres://alice@db.example.org:5432/forgelet"),
+        ("--external-url", "https://example.org/forge/"),
+        ("--object-store-url", "file:///folder"),
+        ("--object-store-url", "s3://bucket/prefix"),
+    ],
+)
+def test_urls_of_every_form_are_taken(flag: str, value: str) -> None:
+    read: list[Settings] = []
+    command = settings.command(Settings, section="api_server", env_prefix="FORGELET_API_", run=read.append)
+    arguments = ["--database-url", "postgresql://x", "--data-dir", "data", flag, value]
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, done.output
+    assert getattr(read[0], flag.strip("-").replace("-", "_")) == value

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import psycopg2
 import pytest
 from procrastinate.exceptions import ConnectorException
+from procrastinate.manager import JobManager
 
 from api_server.state import queue
 from api_server.state.queue import Queue
@@ -114,3 +115,22 @@ async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callab
             await done.wait()
         listener.cancel()
         await asyncio.wait_for(asyncio.gather(listener, return_exceptions=True), 10)
+
+
+@pytest.mark.parametrize("question", ["get_stalled_jobs", "prune_stalled_workers"])
+async def test_it_ends_when_the_driver_loses_the_cancellation(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """As asyncio.wait_for of Python 3.11 does with one that comes together with the database's answer."""
+    asked = asyncio.Event()
+
+    async def answered_at_the_same_time(*_: object, **__: object) -> list[object]:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(JobManager, question, answered_at_the_same_time)
+    async with asyncio.timeout(10):
+        async with Queue(new_database()).working():
+            await asked.wait()

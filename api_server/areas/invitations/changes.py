@@ -6,7 +6,7 @@ import os
 import attrs
 
 from api_server.areas.invitations import mails, queries
-from api_server.areas.invitations.recipients import TAKEN, Recipients, sentence, text_of
+from api_server.areas.invitations.recipients import NO_SUCH_ROLE, TAKEN, Recipients, sentence, text_of
 from api_server.platform.members import changes as members
 from api_server.platform.members import rules
 from api_server.platform.members.sources import Source
@@ -23,7 +23,7 @@ _SEED_BYTES = 20
 
 @attrs.frozen(kw_only=True)
 class Offer:
-    """What people are invited to."""
+    """What people are invited to. Every `member_role_id` is that of a custom role that does not exist here."""
 
     source: Source
     level: Role
@@ -61,14 +61,12 @@ async def invite(
 
 
 async def _add(transaction: Transaction, offer: Offer, user: Row, author: Author) -> str | None:
+    if offer.member_role_id is not None:
+        return NO_SUCH_ROLE
     try:
-        member_id = await members.add(
-            transaction, offer.source, user, offer.level, author, expires_at=offer.expires_at
-        )
+        await members.add(transaction, offer.source, user, offer.level, author, expires_at=offer.expires_at)
     except ApiError as refusal:
         return text_of(refusal)
-    if offer.member_role_id is not None:
-        await queries.set_member_role(transaction, member_id, offer.member_role_id)
     return None
 
 
@@ -76,6 +74,8 @@ async def _ask(
     transaction: Transaction, offer: Offer, email: str, author: Author, vault: Vault
 ) -> str | None:
     source = offer.source
+    if offer.member_role_id is not None:
+        return NO_SUCH_ROLE
     if problems := rules.problems(source.kind, offer.level, expires_at=offer.expires_at, today=source.today):
         return sentence(problems)
     seed = os.urandom(_SEED_BYTES)
@@ -84,7 +84,6 @@ async def _ask(
         **source.place,
         email=email,
         access_level=offer.level,
-        member_role_id=offer.member_role_id,
         expires_at=offer.expires_at,
         created_by_id=author.id,
         token_seed=seed,
@@ -102,7 +101,6 @@ async def _ask(
         "Invitation created",
         add="user_access",
         expires_at=_day(offer.expires_at),
-        member_role_id=offer.member_role_id,
         **{"as": offer.level.title},
     )
     return None
@@ -156,7 +154,7 @@ async def accept(
     source = _source_of(invitation, today)
     await queries.delete(transaction, invitation.id)
     try:
-        member_id = await members.add(
+        await members.add(
             transaction,
             source,
             user,
@@ -168,8 +166,6 @@ async def accept(
     except ApiError:
         await _record_end(transaction, invitation, author, "Invitation accepted by a member")
         return
-    if invitation.member_role_id is not None:
-        await queries.set_member_role(transaction, member_id, invitation.member_role_id)
     await mails.queue_answer(transaction, invitation, user.name, accepted=True)
 
 

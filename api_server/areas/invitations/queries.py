@@ -52,20 +52,11 @@ async def users_with(database: Executor, ids: list[int]) -> list[Row]:
     return await database.rows(USERS, ids=ids)
 
 
-SET_MEMBER_ROLE = """
-    UPDATE members SET member_role_id = %(member_role_id)s WHERE id = %(id)s
-"""
-
-
-async def set_member_role(transaction: Transaction, member_id: int, member_role_id: int) -> None:
-    await transaction.row(SET_MEMBER_ROLE, id=member_id, member_role_id=member_role_id)
-
-
 CREATE = """
-    INSERT INTO invitations (namespace_id, project_id, email, access_level, member_role_id, expires_at,
-        created_by_id, token_seed, token_digest)
-    VALUES (%(namespace_id)s, %(project_id)s, %(email)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
-        %(created_by_id)s, %(token_seed)s, %(token_digest)s)
+    INSERT INTO invitations (namespace_id, project_id, email, access_level, expires_at, created_by_id,
+        token_seed, token_digest)
+    VALUES (%(namespace_id)s, %(project_id)s, %(email)s, %(access_level)s, %(expires_at)s, %(created_by_id)s,
+        %(token_seed)s, %(token_digest)s)
     ON CONFLICT DO NOTHING
     RETURNING id
 """

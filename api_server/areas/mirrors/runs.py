@@ -20,6 +20,7 @@ from api_server.platform.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Row
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
+from common.ending import end
 
 log = structlog.get_logger(__name__)
 
@@ -130,8 +131,7 @@ async def _while_current(app: App, mirror: Row, work: Coroutine[Any, Any, Result
                 return None
         return task.result()
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
 
 
 def _event(outcome: Outcome) -> Ending:

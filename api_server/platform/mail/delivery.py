@@ -83,20 +83,19 @@ class Folder:
 
 
 def open_outbox(settings: Settings) -> Outbox:
-    """As `smtp_url` says. Raises ValueError for a URL that cannot be used."""
+    """As `smtp_url` says, whose form has been checked when the settings were read."""
     if not settings.smtp_url:
         return Folder(settings.data_dir / "mail")
     parts = urlsplit(settings.smtp_url)
-    if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
-        raise ValueError("smtp_url has to look like smtp://user:password@host:port or smtps://...")
+    hostname = parts.hostname or ""
     use_tls = parts.scheme == "smtps"
     return SmtpServer(
-        hostname=parts.hostname,
+        hostname=hostname,
         port=parts.port or (465 if use_tls else 25),
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
         use_tls=use_tls,
-        start_tls=True if parts.password and not _is_this_machine(parts.hostname) else None,
+        start_tls=True if parts.password and not _is_this_machine(hostname) else None,
     )
 
 

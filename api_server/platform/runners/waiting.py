@@ -12,6 +12,8 @@ import aiopg
 import psycopg2
 import structlog
 
+from common.ending import end
+
 log = structlog.get_logger(__name__)
 
 CHANNEL = "jobs_pending"
@@ -56,8 +58,7 @@ class PendingJobs:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end(task)
 
     async def _listen(self, database_url: str) -> None:
         while True:

@@ -19,7 +19,6 @@ CREATE TABLE invitations (
     project_id bigint REFERENCES projects ON DELETE CASCADE,
     email text NOT NULL,
     access_level smallint NOT NULL,
-    member_role_id bigint,
     expires_at date, -- of the membership, and with it of the invitation
     created_by_id bigint REFERENCES users ON DELETE SET NULL,
     -- The token in the mail is derived from the seed with the service's key; the digest finds it.

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+import orjson
 
 from api_server.state.audit_event_types import EVENT_TYPES
 from tests.support.forge import Client, Forge, new_name
@@ -85,9 +86,11 @@ class Walk:
         answer = await (client or self.forge.root).request(method, url, json=json)
         assert answer.status < 300, (route, answer)
         rows = await self.forge.database.rows(
-            "SELECT event_type FROM audit_events WHERE id > %(before)s", before=before
+            "SELECT event_type, details FROM audit_events WHERE id > %(before)s", before=before
         )
         recorded = {row.event_type for row in rows}
+        # Go clients decode details into structs of strings.
+        assert all(isinstance(value, str) for row in rows for value in orjson.loads(row.details).values())
         assert recorded == set(expected), route
         self.walked[route] = recorded
         return answer.body

@@ -229,12 +229,6 @@ def test_a_password_never_goes_over_the_network_in_clear(
     assert opened == delivery.SmtpServer(*expected)
 
 
-@pytest.mark.parametrize("url", ["http://mail.example.org", "smtp://", "mail.example.org:25"])
-def test_an_url_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="smtp_url has to look like"):
-        delivery.open_outbox(Settings(database_url="postgresql://x", data_dir=tmp_path, smtp_url=url))
-
-
 # --- messages -------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,51 @@
+"""Inviting people to groups and projects, and looking at who has come of it."""
+
+import datetime
+import re
+from typing import Any
+
+from tests.support.forge import Answer, Client, Forge, Person, new_name
+
+KINDS = ("groups", "projects")
+TAKEN = "Invite email has already been taken"
+TODAY = datetime.datetime.now(datetime.UTC).date()
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def new_address() -> str:
+    return f"{new_name('somebody')}@example.org"
+
+
+async def source_of(forge: Forge, kind: str, **values: Any) -> str:
+    """The path of a new group or project, which `forge.root` manages."""
+    made = await (forge.group(**values) if kind == "groups" else forge.project(**values))
+    return f"/{kind}/{made['id']}"
+
+
+async def invite(client: Client, source: str, **values: Any) -> Answer:
+    return await client.post(f"{source}/invitations", {"access_level": 30} | values)
+
+
+async def invited_to(client: Client, source: str) -> list[str]:
+    answer = await client.get(f"{source}/invitations?per_page=100")
+    assert answer.status == 200, answer
+    return [invitation["invite_email"] for invitation in answer.body]
+
+
+async def members_of(client: Client, source: str) -> dict[int, int]:
+    """Access levels of direct members by user id."""
+    answer = await client.get(f"{source}/members?per_page=100")
+    return {member["id"]: member["access_level"] for member in answer.body}
+
+
+async def managers_of(forge: Forge, kind: str) -> tuple[str, dict[str, Person]]:
+    """A public source, and a person of each role in it."""
+    source = await source_of(forge, kind, visibility="public")
+    people = {"stranger": await forge.user("stranger")}
+    for name, level in {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}.items():
+        people[name] = await forge.user(name)
+        added = await forge.root.post(
+            f"{source}/members", {"user_id": people[name].id, "access_level": level}
+        )
+        assert added.status == 201
+    return source, people
