@@ -18,8 +18,7 @@ _FILTERS = """
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
 NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
-#: A list of users, so that who is a member in several places is there once.
-#: The users with a membership in any of the places.
+#: The users with a membership in any of the places, each once.
 EVERYBODY = f"""
     SELECT users.* FROM users
     WHERE users.id IN (
