@@ -10,6 +10,7 @@ from api_server.areas.jobs.logs.answer import routes as logs
 from api_server.areas.jobs.logs.handlers import routes as log_appends
 from api_server.areas.jobs.outcome import routes as outcomes
 from api_server.areas.mirrors.handlers import routes as remote_mirrors
+from api_server.areas.static_objects.api import routes as archives
 from api_server.areas.status_checks.delivery_handlers import routes as status_check_deliveries
 from api_server.areas.status_checks.handlers import routes as status_checks
 from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
@@ -49,6 +50,7 @@ ROUTES = [
     repository,
     browsing,
     comparing,
+    archives,
     settings_routes,
     audit,
     merge_requests,

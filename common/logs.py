@@ -19,6 +19,7 @@ _SECRET_IN_TEXT = re.compile(
     r"\b(?:flpat|fljob|flso|flinv|flcon|glrt)-[\w.-]+"  # our own tokens, wherever they stand
     r"|(?<=://)[^/@\s\"']+(?=@)"  # userinfo of a URL
     r"|(?<=[?&])(?:[^=&\s]*(?:token|secret|password)[^=&\s]*)=[^&\s\"']*"  # query parameters
+    r"|(?<=[?&])(?:[^=&\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # of CI/CD variables
     r"|(?i:(?<=bearer )|(?<=basic ))[\w.~+/=-]+"
 )
 

@@ -148,37 +148,6 @@ def delete_branch(repository: Repository, name: str, expected: str | None = None
         raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.") from problem
 
 
-def create_tag(
-    repository: Repository, name: str, commit: str, message: str | None, tagger: pygit2.Signature
-) -> Tag:
-    """An annotated tag where there is a message. Raises `InvalidNameError`, `NameTakenError`."""
-    check_branch_name(name)
-    taken = NameTakenError(f"The tag {name!r} already exists.")
-    if tag(repository, name) is not None:
-        raise taken
-    try:
-        if message:
-            repository.create_tag(name, commit, pygit2.enums.ObjectType.COMMIT, tagger, message)
-        else:
-            repository.references.create(TAGS + name, commit)
-    except (pygit2.GitError, ValueError, OSError) as problem:
-        raise taken from problem
-    made = tag(repository, name)
-    if made is None:
-        raise taken
-    return made
-
-
-def delete_tag(repository: Repository, name: str) -> str:
-    """What the tag stood at: a commit, or an annotated tag's object. Raises `NotFoundError`."""
-    reference = _reference(repository, TAGS, name)
-    if reference is None:
-        raise NotFoundError(f"The tag {name!r} does not exist.")
-    target = str(reference.target)
-    reference.delete()
-    return target
-
-
 def move_branch(repository: Repository, name: str, new: str, expected: str | None, message: str) -> None:
     """Compare-and-swap: sets the branch to commit `new` if it stands at `expected` (None: does not exist).
 

@@ -87,7 +87,11 @@ class Wanted:
 
 async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
     """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format."""
-    wanted = _wanted(request, path, project)
+    return await send_archive(request, project, _wanted(request, path, project))
+
+
+async def send_archive(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
+    """As `serve`, of an archive whose ref is known."""
     archive = wanted.archive
     tag = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()[:32]
     fixed = bool(FULL_SHA.fullmatch(wanted.ref.name))
@@ -116,15 +120,25 @@ def _wanted(request: web.Request, path: StaticPath, project: Project) -> Wanted:
         raise web.HTTPNotFound(text="404 Not Found\n")
     query = dict(path.query)
     inner = query.get("path", "")
-    plain = f"{project.path}-{ref.name.replace('/', '-')}"
-    prefix = plain
-    if _appends_sha(query.get("append_sha"), ref, asked.name == plain):
+    named_plainly = asked.name == _plain_name(project, ref)
+    appends_sha = _appends_sha(query.get("append_sha"), ref, named_plainly)
+    return named(project, ref, asked.format, inner, appends_sha=appends_sha)
+
+
+def named(project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool) -> Wanted:
+    """The archive of a ref, or of the folder `inner` of it, under GitLab's name."""
+    prefix = _plain_name(project, ref)
+    if appends_sha:
         prefix += f"-{ref.commit}"
     if inner:
         prefix += f"-{inner.replace('/', '-')}"
-    archive = Archive(commit=ref.commit, format=asked.format, prefix=prefix, path=inner)  # type: ignore[arg-type]
+    archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
     file_name = prefix.encode("ascii", "replace").decode().replace('"', "_")
-    return Wanted(archive, f"{file_name}.{asked.format}", ref)
+    return Wanted(archive, f"{file_name}.{format_}", ref)
+
+
+def _plain_name(project: Project, ref: Resolved) -> str:
+    return f"{project.path}-{ref.name.replace('/', '-')}"
 
 
 def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:

@@ -21,15 +21,19 @@ class Limits:
         """Counts the request; raises 429 beyond the limit."""
         if path.kind is Kind.RAW:
             wait = self._raw.retry_after((project.id, path.rest.partition("/")[2]))
-        elif reader.id is None:
-            wait = self._anonymous_archives.retry_after("everybody")
         else:
-            wait = self._archives.retry_after(reader.id)
+            wait = self.archive(reader.id)
         if wait:
             raise web.HTTPTooManyRequests(
                 text="This endpoint has been requested too many times. Try again later.\n",
                 headers={"Retry-After": str(wait)},
             )
+
+    def archive(self, user_id: int | None) -> int:
+        """Counts an archive for the user, or for all strangers: the seconds to wait, 0 within the limit."""
+        if user_id is None:
+            return self._anonymous_archives.retry_after("everybody")
+        return self._archives.retry_after(user_id)
 
 
 LIMITS = web.AppKey("static_object_limits", Limits)

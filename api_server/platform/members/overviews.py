@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.platform.members import queries
+from api_server.platform.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.platform.members.sources import find_source
 from api_server.platform.users.queries import find_user
 from api_server.web import context
@@ -36,8 +36,8 @@ async def list_project_users(request: web.Request) -> web.Response:
     """Direct and inherited members."""
     wanted = await parse(request, ListProjectUsers)
     source = await find_source(request, wanted.id)
-    page = wanted_page(wanted, queries.USERS)
-    listed = await queries.USERS.read(
+    page = wanted_page(wanted, USERS)
+    listed = await USERS.read(
         context.database(request),
         page,
         **source.everywhere,
@@ -55,6 +55,6 @@ async def list_memberships(request: web.Request) -> web.Response:
     database = context.database(request)
     if await find_user(database, wanted.id) is None:
         raise not_found("User")
-    page = wanted_page(wanted, queries.MEMBERSHIPS)
-    listed = await queries.MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
+    page = wanted_page(wanted, MEMBERSHIPS)
+    listed = await MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
     return await paginated(request, page, listed)

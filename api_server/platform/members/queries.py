@@ -9,40 +9,40 @@ import datetime
 from api_server.state.database import Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
-_ENTITIES = read_sql("api_server.platform.members")
-_MEMBER = _ENTITIES["member"]
+ENTITIES = read_sql("api_server.platform.members")
+_MEMBER = ENTITIES["member"]
 
 _FILTERS = """
     (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
         OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
-_NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
-#: A list of users, so that who is a member in several places is there once.
-_EVERYBODY = f"""
+NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
+#: The users with a membership in any of the places, each once.
+EVERYBODY = f"""
     SELECT users.* FROM users
     WHERE users.id IN (
             SELECT members.user_id FROM members
-            WHERE members.project_id = %(project_id)s::bigint AND {_NOT_EXPIRED}
+            WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED}
             UNION ALL
             SELECT members.user_id FROM members
-            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {_NOT_EXPIRED})
+            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {NOT_EXPIRED})
         AND {_FILTERS}
 """
-_ANYWHERE = Listing(_MEMBER, _EVERYBODY)
+_ANYWHERE = Listing(_MEMBER, EVERYBODY)
 #: In one place nobody is twice, and an index has its members in the order of the list.
 _IN_ONE_GROUP = Listing(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
-    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND {_NOT_EXPIRED} AND {_FILTERS}
+    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND {NOT_EXPIRED} AND {_FILTERS}
     """,
 )
 _IN_ONE_PROJECT = Listing(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
-    WHERE members.project_id = %(project_id)s::bigint AND {_NOT_EXPIRED} AND {_FILTERS}
+    WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED} AND {_FILTERS}
     """,
 )
 LISTING = _ANYWHERE
@@ -72,19 +72,6 @@ async def list_members(
         user_ids=user_ids,
     )
 
-
-USERS = Listing(
-    _ENTITIES["user"],
-    f"{_EVERYBODY} AND (%(skip_users)s::bigint[] IS NULL OR users.id <> ALL (%(skip_users)s::bigint[]))",
-)
-MEMBERSHIPS = Listing(
-    _ENTITIES["membership"],
-    f"""
-    SELECT members.* FROM members
-    WHERE members.user_id = %(user_id)s AND {_NOT_EXPIRED}
-        AND (%(type)s::text IS NULL OR (members.project_id IS NOT NULL) = (%(type)s = 'Project'))
-    """,
-)
 
 SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
 

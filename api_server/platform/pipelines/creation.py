@@ -130,7 +130,6 @@ class Maker:
         """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
         one that somebody tries out could spell them out."""
         protected = await self._is_protected(wanted)
-        stored = await variables.applicable(self.database, wanted.project_id, protected=protected and trusted)
         return Context(
             predefined=pipeline_variables(
                 descriptions.Server(url=self.base_url, version=DIALECT),
@@ -148,17 +147,17 @@ class Maker:
                 read.description,
                 described_user(subject),
             ),
-            given=(
-                *(
-                    Variable(
-                        one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw
-                    )
-                    for one in stored
-                ),
-                *wanted.variables,
-            ),
+            given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
             repository=read.for_planning,
         )
+
+    async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
+        """Those of the project and its groups, weakest first."""
+        stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+        return [
+            Variable(one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw)
+            for one in stored
+        ]
 
     async def _is_protected(self, wanted: Wanted) -> bool:
         return (

@@ -1,6 +1,5 @@
 """Statements that show pipelines."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from api_server.state.database import Executor, Row, Statement
@@ -49,10 +48,10 @@ OF_COMMITS = Listing(
 
 
 async def list_pipelines_of_commits(
-    database: Executor, page: Page, project_id: int, branch: str, shas: Sequence[str]
+    database: Executor, page: Page, project_id: int, branch: str, shas: list[str]
 ) -> Listed:
     """Pipelines of a branch for any of these commits, child pipelines aside."""
-    return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=list(shas))
+    return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=shas)
 
 
 PIPELINE_OF_COMMIT = one(

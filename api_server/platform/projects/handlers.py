@@ -166,7 +166,7 @@ async def create_project(request: web.Request) -> web.Response:
             **attrs.asdict(wanted, filter=lambda field, _: field.name in _SETTINGS)
             | {"visibility": wanted.visibility or "private"},
         )
-    if wanted.initialize_with_readme:
+    if wanted.initialize_with_readme and wanted.repository_access_level != "disabled":
         await _commit_readme(request, await find_project(request, str(project_id)), wanted.description)
     return json_text(
         await queries.show_project(context.database(request), project_id, who.user_id), status=201

@@ -7,7 +7,6 @@ from api_server.web.errors import forbidden
 
 def require_readable(project: Project) -> None:
     """Raises 403 for guests of a private project and where the repository is closed to the caller."""
-    if project.role < Role.REPORTER and (
-        project.visibility == "private" or not project.opens(project.repository_access_level)
-    ):
+    opens = project.opens(project.repository_access_level)
+    if not opens or (project.role < Role.REPORTER and project.visibility == "private"):
         raise forbidden()

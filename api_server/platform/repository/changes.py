@@ -10,7 +10,7 @@ import attrs
 from aiohttp import web
 
 from api_server.git import changes as git_changes
-from api_server.git import references
+from api_server.git import references, tags
 from api_server.git.changes import FileAction, NewCommit, Person
 from api_server.git.errors import (
     BranchMovedError,
@@ -21,7 +21,7 @@ from api_server.git.errors import (
 )
 from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.push import RefUpdate
-from api_server.git.references import Branch, Tag
+from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.platform import refs
 from api_server.platform.branches.protection import protection_of
@@ -77,7 +77,9 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     await _settle(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
 
 
-async def create_tag(request: web.Request, project: Project, name: str, ref: str, message: str | None) -> Tag:
+async def create_tag(
+    request: web.Request, project: Project, name: str, ref: str, message: str | None
+) -> None:
     """Raises 400 as GitLab words it."""
     repository = await opened(request, project)
     if project.archived:
@@ -86,15 +88,15 @@ async def create_tag(request: web.Request, project: Project, name: str, ref: str
     if target is None:
         raise invalid(f"Target {ref} is invalid")
     who = caller(request)
-    tagger = _person(who.name, who.email, context.now(request)).signature()
+    tagger = _person(who.name, who.email, context.now(request))
     try:
-        made = references.create_tag(repository, name, target.commit, message, tagger)
+        new = tags.new_target(repository, name, target.commit, message, tagger)
+        tags.create(repository, name, new)
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
     except InvalidNameError:
         raise invalid("Tag name invalid") from None
-    await _settle(request, project, RefUpdate(NO_COMMIT, made.target, TAGS + name))
-    return made
+    await _settle(request, project, RefUpdate(NO_COMMIT, new, TAGS + name))
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
@@ -103,7 +105,7 @@ async def delete_tag(request: web.Request, project: Project, name: str) -> None:
     if project.archived:
         raise forbidden()
     try:
-        old = references.delete_tag(repository, name)
+        old = tags.delete(repository, name)
     except NotFoundError:
         raise not_found("Tag") from None
     await _settle(request, project, RefUpdate(old, NO_COMMIT, TAGS + name))

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 import gitlab
+import orjson
 import pytest
 
 from api_server.web.access import Role
@@ -195,3 +196,18 @@ async def test_python_gitlab_lists_the_pipelines_of_a_merge_request(forge: Forge
         assert pipeline["id"] in [one.id for one in found.pipelines.list(get_all=True)]
 
     await asyncio.to_thread(walk)
+
+
+async def test_deliveries_name_the_pipeline_of_the_head(forge: Forge, proposed: Proposed) -> None:
+    project = proposed.project
+    pipeline = await project.pipeline(ONE_JOB)
+    check = {"name": "QA", "external_url": "https://qa.example.org"}
+    assert (await forge.root.post(f"{project.url}/external_status_checks", check)).status == 201
+    assert (await forge.root.put(proposed.url, {"title": "Another"})).status == 200
+    sent = await forge.database.value(
+        "SELECT deliveries.body FROM status_check_deliveries deliveries"
+        " JOIN merge_requests m ON m.id = deliveries.merge_request_id"
+        " WHERE m.project_id = %(id)s ORDER BY deliveries.id DESC LIMIT 1",
+        id=project.id,
+    )
+    assert orjson.loads(sent)["object_attributes"]["head_pipeline_id"] == pipeline["id"]

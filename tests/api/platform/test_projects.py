@@ -96,6 +96,11 @@ async def test_a_developer_of_a_group_may_begin_a_project_with_a_readme(forge: F
     assert (made["empty_repo"], made["default_branch"]) == (False, "main")
 
 
+async def test_where_the_repository_is_closed_there_is_no_readme(forge: Forge) -> None:
+    made = await forge.project(initialize_with_readme=True, repository_access_level="disabled")
+    assert made["empty_repo"] is True
+
+
 async def test_a_default_branch_has_a_name_that_git_takes(forge: Forge) -> None:
     wanted = {"path": "x", "default_branch": "a..b", "initialize_with_readme": True}
     answer = await forge.root.post("/projects", wanted)

@@ -1,6 +1,8 @@
 """Repositories through the API: commits, trees, tags, and who may read them."""
 
 import asyncio
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +185,7 @@ async def test_a_tag_makes_a_pipeline_as_a_pushed_one_does(forge: Forge) -> None
 
 READS = (
     "commits", "commits/main", "commits/main/diff", "compare?from=main&to=main", "tree", "branches", "branches/main",
-    "tags", "files/README.md?ref=main", "files/README.md/raw?ref=main",
+    "tags", "files/README.md?ref=main", "files/README.md/raw?ref=main", "archive.tar",
 )  # fmt: skip
 
 
@@ -367,3 +369,44 @@ async def test_a_merge_request_shows_what_it_brings(alice: Person, changed: dict
     assert (await alice.api.get(f"{where}/commits")).body == listed
     assert (await alice.api.get(f"{where}/diffs")).body == diffs
     assert (await alice.api.get(f"{base}/99/diffs")).status == 404
+
+
+async def test_an_archive_is_what_the_archive_page_serves(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    sha = await head_of(alice.api, project, "side")
+    answer = await alice.api.get(f"{project['url']}/archive.zip?sha=side")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/zip")
+    name = f"{project['path']}-side-{sha}"
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{name}.zip"'
+    page = await alice.api.get(f"{forge.base}/{project['path_with_namespace']}/-/archive/side/x.zip")
+    assert page.headers["ETag"] == answer.headers["ETag"]
+    known = await alice.api.get(
+        f"{project['url']}/archive.zip?sha=side", headers={"If-None-Match": answer.headers["ETag"]}
+    )
+    assert known.status == 304
+
+    async with forge.session.get(
+        f"{forge.base}/api/v4{project['url']}/archive?sha={sha}&path=src",
+        headers={"PRIVATE-TOKEN": alice.token},
+    ) as packed:
+        assert packed.headers["Content-Disposition"].endswith(f'{project["path"]}-{sha}-src.tar.gz"')
+        with tarfile.open(fileobj=io.BytesIO(await packed.read())) as archive:
+            assert f"{project['path']}-{sha}-src/src/a.py" in archive.getnames()
+
+
+async def test_archives_that_cannot_be(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    for path in ("archive?sha=gone", "archive.rar", "archive?path=gone"):
+        missing = await alice.api.get(f"{project['url']}/{path}")
+        assert (missing.status, missing.body) == (404, {"message": "404 File Not Found"}), path
+    empty = await forge.project(alice)
+    assert (await alice.api.get(f"/projects/{empty['id']}/repository/archive")).status == 404
+
+
+async def test_archives_are_limited_for_each_user(new_forge: Any) -> None:
+    async with new_forge(archive_rate_limit=1) as forge:
+        project = await forge.project(initialize_with_readme=True)
+        where = f"/projects/{project['id']}/repository/archive"
+        assert (await forge.root.get(where)).status == 200
+        refused = await forge.root.get(where)
+        assert (refused.status, int(refused.headers["Retry-After"]) > 0) == (429, True)

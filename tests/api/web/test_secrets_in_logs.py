@@ -48,6 +48,13 @@ async def test_tokens_and_passwords_are_in_no_log_line(
         await plain.get(f"/nothing?access_token={strange}"),
         await plain.get(f"/projects/{token}", headers={"PRIVATE-TOKEN": token}),
         await forge.root.post("/users", {"password": strange, "email": "x"}),
+        await forge.root.post(f"/projects/1/variables?key=KEY&value={strange}"),
+        await forge.root.post(
+            f"/projects/1/pipeline?ref=main&variables[][key]=A&variables[][value]={strange}"
+        ),
+        await forge.root.post(
+            f"/projects/1/jobs/1/play?job_variables_attributes%5B0%5D%5Bvalue%5D={strange}"
+        ),
     ]
     monkeypatch.setattr("api_server.platform.version.json_value", lambda *_: 1 / 0)
     sent.append(await plain.get(f"/version?private_token={token}"))
