@@ -30,10 +30,15 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
 async def writable_project(request: web.Request) -> tuple[Project, Caller]:
     """The project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
     project, who = await readable_project(request)
+    return project, check_may_push(project, who)
+
+
+def check_may_push(project: Project, who: Caller | Anonymous) -> Caller:
+    """The user who pushes. Raises 401 and 403 where somebody who may read may not."""
     if isinstance(who, Anonymous):
         raise challenge()
     if not who.scopes & WRITE_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope write_repository or api.\n")
     if problem := push_rules.refusal(project):
         raise web.HTTPForbidden(text=f"{problem}\n")
-    return project, who
+    return who
