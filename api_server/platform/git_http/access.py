@@ -14,7 +14,10 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
     What strangers cannot see asks for credentials (401), then is 404. Raises 403 for tokens that may not read.
     """
     who = await git_caller(request)
-    project = await visible_project(request, request.match_info["path"], user_id=who.user_id, admin=who.admin)
+    path = request.match_info["path"]
+    project = None
+    if "\0" not in path:  # which PostgreSQL would refuse
+        project = await visible_project(request, path, user_id=who.user_id, admin=who.admin)
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(who, Anonymous):
             raise challenge()

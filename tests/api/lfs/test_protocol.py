@@ -9,6 +9,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from api_server.git.lfs_pointers import Pointer
 from api_server.platform.lfs.batch import Refusal, read_batch
@@ -314,3 +315,17 @@ async def test_deleting_a_project_deletes_its_objects(new_forge: Callable[..., A
 
         assert await eventually(gone)
         assert await forge.database.value("SELECT count(*) FROM lfs_objects") == 0
+
+
+@pytest.mark.parametrize("path", ["a%00b/c", "%ff/c", "a/" + "x" * 3000, "..%2f..%2fetc"])
+async def test_paths_that_no_project_has_are_refused_like_any_other(forge: Forge, path: str) -> None:
+    base = f"{forge.base}/{path}.git"
+    objects = f"{base}/info/lfs/objects"
+    for method, url in (
+        ("GET", f"{base}/info/refs?service=git-upload-pack"),
+        ("POST", f"{objects}/batch"),
+        ("GET", f"{objects}/{'0' * 64}"),
+        ("PUT", f"{objects}/{'0' * 64}/5"),
+    ):
+        async with forge.session.request(method, URL(url, encoded=True)) as answer:
+            assert answer.status == 401, url
