@@ -1,8 +1,7 @@
 """Git LFS pointers: the small files that stand in a repository for objects that are kept elsewhere."""
 
 import re
-from collections.abc import AsyncIterator, Collection, Iterable
-from itertools import islice
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import attrs
@@ -43,31 +42,36 @@ async def pointers_in(repository: Path, tips: Collection[str], known: Collection
     Both are full ids; what the repository lacks is passed over. What it costs grows with what these commits have
     changed. Raises `GitError`.
     """
-    blobs = await _small_blobs(repository, await _changed_blobs(repository, tips, known))
-    if not blobs:
-        return set()
-    return {pointer async for content in _contents(repository, blobs) if (pointer := parse_pointer(content))}
-
-
-async def _changed_blobs(repository: Path, tips: Collection[str], known: Collection[str]) -> set[bytes]:
-    """Files that a commit has added or changed; of a merge, those that differ from all parents."""
-    command = ["log", "--format=", "--raw", "--root", "-c", "--no-renames", "--no-abbrev"]
     if not tips:  # git would take HEAD
         return set()
-    revisions = [*(sha.encode() for sha in tips), *(f"^{sha}".encode() for sha in known)]
+    changed = _changed_blobs(repository, tips, known)
+    contents = _contents(repository, _small_blobs(repository, changed))
+    return {pointer async for content in contents if (pointer := parse_pointer(content))}
+
+
+async def _changed_blobs(
+    repository: Path, tips: Collection[str], known: Collection[str]
+) -> AsyncIterator[bytes]:
+    """Files that a commit has added or changed, as lines of ids; of a merge, those that differ from all parents."""
+    command = ["log", "--format=", "--raw", "--root", "-c", "--no-renames", "--no-abbrev"]
     async with start(
         [*command, "--ignore-missing", "--stdin"],
         repository=repository,
         with_stdin=True,
         time_limit=_TIME_LIMIT_SECONDS,
     ) as child:
-        child.feed(_lines(revisions))
-        return {blob async for line in _by_line(child.checked_output()) if (blob := _regular_file(line))}
+        child.feed(_revisions(tips, known))
+        async for lines in _lines(child.checked_output()):
+            yield b"".join(blob + b"\n" for line in lines if (blob := _regular_file(line)))
+
+
+async def _revisions(tips: Collection[str], known: Collection[str]) -> AsyncIterator[bytes]:
+    yield "".join([*(f"{sha}\n" for sha in tips), *(f"^{sha}\n" for sha in known)]).encode()
 
 
 def _regular_file(line: bytes) -> bytes | None:
     """The new content's id in a line of raw diff (`:old-mode new-mode old-id new-id status`, with several parents
-    `::mode mode new-mode id id new-id status`); None for symbolic links and submodules."""
+    `::mode mode new-mode id id new-id status`); None for what is deleted, symbolic links and submodules."""
     fields = line.partition(b"\t")[0].lstrip(b":").split(b" ")
     parents = len(line) - len(line.lstrip(b":"))
     if not parents or not fields[parents].startswith(b"100"):
@@ -75,32 +79,30 @@ def _regular_file(line: bytes) -> bytes | None:
     return fields[2 * parents + 1]
 
 
-async def _small_blobs(repository: Path, blobs: Collection[bytes]) -> list[bytes]:
-    if not blobs:
-        return []
-    small = []
+async def _small_blobs(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Those that are small enough for a pointer, as lines of ids."""
     async with start(
-        ["cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer"],
+        ["cat-file", "--batch-check=%(objectsize) %(objectname)", "--buffer"],
         repository=repository,
         with_stdin=True,
         time_limit=_TIME_LIMIT_SECONDS,
     ) as child:
-        child.feed(_lines(blobs))
-        async for line in _by_line(child.checked_output()):
-            name, _, size = line.partition(b" ")
-            if size.isdigit() and int(size) < POINTER_BYTES:
-                small.append(name)
-    return small
+        child.feed(blobs)
+        async for lines in _lines(child.checked_output()):
+            answers = (line.partition(b" ") for line in lines)
+            yield b"".join(
+                blob + b"\n" for size, _, blob in answers if size.isdigit() and int(size) < POINTER_BYTES
+            )
 
 
-async def _contents(repository: Path, blobs: Collection[bytes]) -> AsyncIterator[bytes]:
+async def _contents(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async with start(
         ["cat-file", "--batch=%(objectsize)", "--buffer"],
         repository=repository,
         with_stdin=True,
         time_limit=_TIME_LIMIT_SECONDS,
     ) as child:
-        child.feed(_lines(blobs))
+        child.feed(blobs)
         waiting = b""
         async for chunk in child.checked_output():
             waiting += chunk
@@ -114,16 +116,9 @@ async def _contents(repository: Path, blobs: Collection[bytes]) -> AsyncIterator
             waiting = waiting[position:]
 
 
-async def _lines(texts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """`texts` as lines, some thousand at a time."""
-    remaining = iter(texts)
-    while lines := list(islice(remaining, 4096)):
-        yield b"".join(line + b"\n" for line in lines)
-
-
-async def _by_line(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Lines without their ends, as many at a time as have come."""
     waiting = b""
     async for chunk in chunks:
         *lines, waiting = (waiting + chunk).split(b"\n")
-        for line in lines:
-            yield line
+        yield lines

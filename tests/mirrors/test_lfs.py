@@ -11,7 +11,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.areas.mirrors import lfs, lfs_target
+from api_server.areas.mirrors.transport import Outcome
+from api_server.git.processes import GitError
 from api_server.git.remote_access import Remote
+from api_server.git.remote_errors import RemoteError
 from tests.api.lfs.client import LfsClient, oid_of
 from tests.api.lfs.test_git_lfs import clone
 from tests.mirrors.lfs_servers import Change, LargeFiles, LfsServer, Response
@@ -409,6 +412,21 @@ async def test_what_git_lfs_pushes_here_git_lfs_fetches_from_the_mirror(
         assert (tmp_path / "copy" / "a.bin").read_bytes() == TWO
 
 
+@pytest.mark.parametrize(
+    ("outcome", "last_error"),
+    [
+        (Outcome(lfs_problem="no"), None),
+        (
+            Outcome(lfs_problem="no", failure=RemoteError("refused")),
+            "Error synchronizing LFS files:\n\nno\n\nrefused",
+        ),
+        (Outcome(failure=RemoteError("refused")), "refused"),
+    ],
+)
+def test_a_failure_with_objects_alone_is_none_of_the_mirror(outcome: Outcome, last_error: str | None) -> None:
+    assert outcome.last_error == last_error
+
+
 async def test_nothing_of_the_credentials_is_kept_or_logged(
     working: Forge, http_target: Http, server: LfsServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -427,3 +445,30 @@ async def test_a_mirror_over_ssh_carries_no_objects(files: LargeFiles, server: L
     courier = lfs.LfsCourier(files.mirrored.forge.server.app, await files.mirrored.row(), 10)
     assert await courier(Remote("ssh://git@example.org/x.git"), {"0" * 40}, set()) is None
     assert server.requests == []
+
+
+async def test_a_search_that_fails_is_made_again_from_the_first_commit(
+    files: LargeFiles, server: LfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_arguments: object) -> Any:
+        raise GitError("log", 128, "broken")
+
+    await files.client.bring(ONE)
+    await files.client.bring(TWO)
+    first = files.commit(ONE)
+    await files.push(first, run=1)
+    second = files.commit(TWO, first)
+    with monkeypatch.context() as patched:
+        patched.setattr(lfs, "pointers_in", broken)
+        assert (await files.push(second, run=2))["update_status"] == "finished"
+    assert set(server.objects) == {oid_of(ONE)}
+    await files.sync(run=3)
+    assert set(server.objects) == {oid_of(ONE), oid_of(TWO)}
+
+
+async def test_a_run_that_has_been_superseded_records_nothing(files: LargeFiles, server: LfsServer) -> None:
+    await files.client.bring(ONE)
+    row = await files.mirrored.row()
+    courier = lfs.LfsCourier(files.mirrored.forge.server.app, row._replace(run=row.run + 1), 10)
+    assert await courier(Remote("http://example.org/x.git"), {files.commit(ONE)}, set()) is None
+    assert not (await files.mirrored.row()).lfs_followed

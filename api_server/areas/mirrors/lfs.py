@@ -49,6 +49,8 @@ class LfsCourier:
         try:
             async with asyncio.timeout(self.time_limit):
                 new = await self._pointers(tips, known)
+                if debt.lfs_followed and not debt.owes and not new:
+                    return None
                 await self._bring(remote, new, report)
         except TimeoutError:
             report.problems.append(TOOK_TOO_LONG)
