@@ -171,8 +171,6 @@ class LfsTarget:
                 return response.status, await _beginning(response)
         except BlockedError as problem:
             raise LfsError(f"An address that the target names is blocked: {problem}") from None
-        except FileNotFoundError:
-            raise LfsError("The project is being deleted.") from None
         except TimeoutError:
             raise LfsError("The target took too long.") from None
         except (aiohttp.ClientError, OSError, ValueError):
