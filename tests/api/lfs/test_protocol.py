@@ -1,8 +1,9 @@
 """The LFS API as its specification describes it, in plain HTTP."""
 
+import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import attrs
@@ -126,6 +127,39 @@ async def test_what_is_brought_twice_is_kept_once(place: Place, forge: Forge) ->
     assert (await place.client.request("PUT", url, data=CONTENT)).status == 200
     assert len(await stored_keys(forge, place.project["id"])) == 1
     assert (await place.client.request("GET", f"/objects/{oid_of(CONTENT)}")).body == CONTENT
+
+
+async def test_what_several_bring_at_once_is_kept_once(place: Place, forge: Forge) -> None:
+    new = b"new" * 100_000
+    url = f"/objects/{oid_of(new)}/{len(new)}"
+    answers = await asyncio.gather(*(place.client.request("PUT", url, data=new) for _ in range(4)))
+    assert [answer.status for answer in answers] == [200] * 4
+    assert len(await stored_keys(forge, place.project["id"])) == 2
+    assert (await place.client.request("GET", f"/objects/{oid_of(new)}")).body == new
+
+
+async def test_nothing_stays_of_an_upload_that_breaks_off(place: Place, forge: Forge) -> None:
+    begun = asyncio.Event()
+
+    async def half() -> AsyncIterator[bytes]:
+        yield b"x" * 8_000_000
+        begun.set()
+        await asyncio.sleep(60)
+
+    sending = asyncio.create_task(place.client.request("PUT", f"/objects/{'0' * 64}/16000000", data=half()))
+    await begun.wait()
+    await asyncio.sleep(0.2)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+
+    async def only_the_first() -> bool:
+        return len(await stored_keys(forge, place.project["id"])) == 1
+
+    assert await eventually(only_the_first)
+    assert (
+        "error"
+        in (await place.client.batch("download", {"oid": "0" * 64, "size": 16_000_000})).body["objects"][0]
+    )
 
 
 async def test_an_empty_object_is_one_too(place: Place) -> None:
