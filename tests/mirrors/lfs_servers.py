@@ -25,7 +25,8 @@ def _unchanged(_answer: dict[str, Any]) -> None:
 class LfsServer:
     """An LFS server in memory, behind the target's credentials. Its switches make it misbehave.
 
-    `change` may rewrite a batch answer; `statuses` make answers to requests whose path begins with a key.
+    `change` may rewrite a batch answer; `statuses` make answers to requests whose path begins with a key,
+    `breaks_at` are objects at which the connection ends.
     """
 
     objects: dict[str, bytes] = attrs.field(factory=dict)
@@ -35,6 +36,7 @@ class LfsServer:
     change: Change = _unchanged
     statuses: dict[str, Response] = attrs.field(factory=dict)
     needs_token: bool = False
+    breaks_at: set[str] = attrs.field(factory=set)
 
     async def handle(self, request: web.Request) -> web.StreamResponse | None:
         """The answer to a request of the LFS API; None for others."""
@@ -53,6 +55,9 @@ class LfsServer:
             told = await request.json()
             self.verified.add(told["oid"])
             return web.Response(status=200 if told["oid"] in self.objects else 404)
+        if path.rpartition("/")[2] in self.breaks_at and request.transport is not None:
+            request.transport.abort()
+            return web.Response()
         content = await request.read()
         oid = path.rpartition("/")[2]
         assert hashlib.sha256(content).hexdigest() == oid

@@ -357,6 +357,40 @@ async def test_a_target_that_hangs_holds_up_the_refs_no_longer_than_its_time(
     assert server.objects == {oid_of(ONE): ONE}
 
 
+async def test_objects_at_which_the_connection_breaks_hold_up_no_others(
+    files: LargeFiles, server: LfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lfs_target, "BATCH_SIZE", 3)
+    contents = [b"%d" % number for number in range(9)]
+    tip: tuple[str, ...] = ()
+    for content in contents:
+        await files.client.bring(content)
+        tip = (files.commit(content, *tip),)
+    server.breaks_at = set(sorted(map(oid_of, contents))[:2])
+    await files.push(tip[0], run=1)
+    assert set(server.objects) == {oid_of(content) for content in contents} - server.breaks_at
+    server.breaks_at, server.asked = set(), []
+    await files.sync(run=2)
+    assert len(server.objects) == 9
+    assert [len(asked) for asked in server.asked] == [2]
+
+
+async def test_a_target_that_answers_nothing_is_given_up(
+    files: LargeFiles, server: LfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lfs_target, "BATCH_SIZE", 10)
+    contents = [b"%d" % number for number in range(30)]
+    tip: tuple[str, ...] = ()
+    for content in contents:
+        await files.client.bring(content)
+        tip = (files.commit(content, *tip),)
+    server.breaks_at = set(map(oid_of, contents))
+    assert (await files.push(tip[0], run=1))["update_status"] == "finished"
+    assert len(server.asked) == 1
+    uploads = {request for request in server.requests if request.startswith("PUT")}
+    assert 4 <= len(uploads) <= 7
+
+
 async def test_another_target_gets_everything_again(
     files: LargeFiles, http_target: Http, server: LfsServer
 ) -> None:

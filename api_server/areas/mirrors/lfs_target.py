@@ -36,6 +36,8 @@ MEDIA_TYPE = "application/vnd.git-lfs+json"
 BATCH_SIZE = 100
 #: Objects on their way at a time.
 AT_ONCE = 4
+#: Connections that may fail one after the other before a run gives up.
+MOST_FAILURES = 4
 #: An answer to a batch is not larger than this.
 ANSWER_BYTES = 4 * 2**20
 MESSAGE_LENGTH = 300
@@ -60,8 +62,13 @@ class Report:
 
     arrived: set[str] = attrs.field(factory=set)
     problems: list[str] = attrs.field(factory=list)
-    #: Nothing more can be brought in this run.
-    ended: bool = False
+    #: Connections that have failed since the target last answered.
+    failures: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """The target is not to be tried any further: it is not this or that object that it cannot take."""
+        return self.failures >= MOST_FAILURES
 
 
 @attrs.frozen
@@ -118,15 +125,17 @@ class LfsTarget:
                 return
             try:
                 problem = await self._bring_one(wanted, some[wanted.oid])
+                report.failures = 0
             except LfsError as failure:
-                problem, report.ended = str(failure), True
+                problem = str(failure)
+                report.failures += 1
             if problem is None:
                 report.arrived.add(wanted.oid)
             else:
                 report.problems.append(f"{wanted.oid}: {problem}")
 
     async def _bring_one(self, wanted: Wanted, stored: Stored) -> str | None:
-        """Why the target did not take the object. Raises `LfsError` where it will not take others either."""
+        """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
         status, body = await self._send(
             "PUT",
             wanted.upload,
