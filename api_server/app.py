@@ -26,6 +26,7 @@ from api_server.platform.agents import tasks as agent_tasks
 from api_server.platform.emails import confirmation
 from api_server.platform.git_http import handlers as git_http
 from api_server.platform.keys import INTERNAL_SESSION, OBJECTS, QUEUE, REPOSITORIES
+from api_server.platform.lfs import handlers as lfs
 from api_server.platform.mail import delivery as mail
 from api_server.platform.members import tasks as member_tasks
 from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
@@ -92,6 +93,7 @@ def create_app(
     app.add_subapp("/api/v4", _api())
     add_pages(app)
     git_http.add_routes(app)
+    lfs.add_routes(app)
     static_objects.add_routes(app)
     runners_setup.set_up(app)
     _add_tasks(app)

@@ -84,6 +84,7 @@ class Settings:
     archive_cache_bytes: int = option(default=2 * 2**30, help="bytes of built archives that are kept")
     body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
+    lfs_limit: int = option(default=5 * 2**30, help="bytes of one LFS object")
     log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")
     database_pool: int = option(default=10, help="connections to PostgreSQL of this process")
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")

@@ -10,6 +10,7 @@ import structlog
 
 from api_server.areas.mirrors import notices, queries, states
 from api_server.areas.mirrors.configuration import host_keys_from, open_credentials
+from api_server.areas.mirrors.lfs import LfsCourier
 from api_server.areas.mirrors.plan import all_branches, branches_matching, protected_branches
 from api_server.areas.mirrors.states import Ending
 from api_server.areas.mirrors.transport import Outcome, Selection, Target, run_mirror
@@ -115,6 +116,7 @@ async def _attempt(app: App, mirror: Row) -> Attempt:
             policy=await app[OUTGOING_POLICY](),
             resolver=app[RESOLVER],
             time_limit=states.time_limit(mirror),
+            bring_objects=LfsCourier(app, mirror, states.time_limit(mirror) / 2),
         )
     except Exception:
         log.exception("unexpected failure of a mirror", mirror=mirror.id, project=mirror.project_id)

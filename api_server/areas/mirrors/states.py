@@ -135,8 +135,10 @@ async def is_current(database: Executor, mirror_id: int, run: int) -> bool:
 
 
 RETARGET = """
+    WITH forgotten AS (DELETE FROM remote_mirror_lfs_owed WHERE mirror_id = %(id)s)
     UPDATE remote_mirrors SET
         update_status = transition.after,
+        lfs_followed = false,
         run = remote_mirrors.run + 1,
         retries = 0,
         failure_told = false,

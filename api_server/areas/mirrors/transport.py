@@ -1,7 +1,8 @@
 """One mirror run without the database: check the target, compare the refs, push, say what happened."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +37,10 @@ SMALL_PUSH = 10
 #: Small pushes that may be refused as a whole before the rest is given up.
 MOST_REFUSALS = 3
 
+Ids = Collection[str]
+#: Brings LFS objects to the target: `(target, ids that its refs will get, ids that they have)`; why that failed.
+BringObjects = Callable[[Remote, Ids, Ids], Awaitable[str | None]]
+
 
 class RefsRefusedError(RemoteError):
     """The target did not take some refs; the others are there."""
@@ -64,11 +69,13 @@ class Selection:
 class Outcome:
     """What a run did. `failure` is why it ended early; its text is for the user and free of credentials.
 
+    `lfs_problem` is why LFS objects have not been brought, which alone is no failure: targets may do without.
     `learnt_host_keys` are to be stored as the target's host keys whatever else happened.
     """
 
     changed: list[str] = attrs.field(factory=list)
     divergent: tuple[str, ...] = ()
+    lfs_problem: str | None = None
     learnt_host_keys: tuple[str, ...] = ()
     failure: BlockedError | RemoteError | None = None
 
@@ -77,7 +84,8 @@ class Outcome:
         """The text of the API's field of this name."""
         if self.failure is None and not self.divergent:
             return None
-        text = divergence_report(self.divergent) if self.failure is None else str(self.failure)
+        lfs = f"Error synchronizing LFS files:\n\n{self.lfs_problem}\n\n" if self.lfs_problem else ""
+        text = lfs + (divergence_report(self.divergent) if self.failure is None else str(self.failure))
         return text.encode(errors="surrogateescape").decode(errors="replace")  # names of refs are bytes
 
 
@@ -107,18 +115,20 @@ async def run_mirror(
     policy: Policy,
     resolver: AbstractResolver,
     time_limit: float,
+    bring_objects: BringObjects | None = None,
     folder: Path | None = None,
 ) -> Outcome:
     """Make `target` look like `repository` as far as `selection` says, within `time_limit` seconds.
 
-    `folder` is where secrets lie meanwhile.
+    `bring_objects` is called before refs are pushed. `folder` is where secrets lie meanwhile.
     """
     outcome = Outcome()
     try:
         remote = await check_target(target, policy, resolver)
         async with connect(remote, time_limit=time_limit, folder=folder) as connection:
+            before_push = partial(bring_objects, remote) if bring_objects else None
             try:
-                await _mirror(connection, repository, selection, outcome)
+                await _mirror(connection, repository, selection, outcome, before_push)
             finally:
                 outcome.learnt_host_keys = connection.learnt_host_keys()
     except BlockedError as problem:
@@ -128,10 +138,19 @@ async def run_mirror(
     return outcome
 
 
-async def _mirror(connection: Connection, repository: Path, selection: Selection, outcome: Outcome) -> None:
+async def _mirror(
+    connection: Connection,
+    repository: Path,
+    selection: Selection,
+    outcome: Outcome,
+    before_push: Callable[[Ids, Ids], Awaitable[str | None]] | None,
+) -> None:
     async with connection.pushing(repository) as push:
-        plan, default_branch = await _plan(connection, repository, selection)
+        plan, default_branch, theirs = await _plan(connection, repository, selection)
         outcome.divergent = plan.divergent
+        if before_push is not None:
+            pushed = {change.new for change in (*plan.creates, *plan.updates) if change.new}
+            outcome.lfs_problem = await before_push(pushed, theirs)
         refused: list[Result] = []
         messages: list[str] = []
         for changes in stages(plan, default_branch):
@@ -178,7 +197,9 @@ async def _taken_at_once(push: Push, changes: Sequence[Change]) -> PushReport | 
     return None if report.takes_nothing and len(changes) > SMALL_PUSH else report
 
 
-async def _plan(connection: Connection, repository: Path, selection: Selection) -> tuple[Plan, str | None]:
+async def _plan(
+    connection: Connection, repository: Path, selection: Selection
+) -> tuple[Plan, str | None, Ids]:
     listing = asyncio.create_task(connection.list_refs())
     try:
         source = await read_source(repository)
@@ -188,7 +209,7 @@ async def _plan(connection: Connection, repository: Path, selection: Selection) 
     options = Options(selection.selects, selection.keep_divergent_refs, source.default_branch)
     comparison = compare(source.refs, remote_refs, options)
     descents = await descents_that_hold(repository, comparison.open_questions())
-    return comparison.plan(descents), source.default_branch
+    return comparison.plan(descents), source.default_branch, set(remote_refs.ids.values())
 
 
 def _refusal(refused: Sequence[Result], messages: Sequence[str]) -> str:

@@ -11,11 +11,10 @@ from api_server.git.push import MalformedPushError, Push, Verdict
 from api_server.git.smart_http import Service
 from api_server.platform import edges, refs
 from api_server.platform.git_http import push_rules
-from api_server.platform.git_http.credentials import READ_SCOPES, WRITE_SCOPES, challenge, git_caller
+from api_server.platform.git_http.access import readable_project, writable_project
 from api_server.platform.keys import repositories
-from api_server.platform.projects.access import Project, visible_project
+from api_server.platform.projects.access import Project
 from api_server.web import context
-from api_server.web.auth import Anonymous, Caller
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
@@ -31,7 +30,7 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
-    project, _ = await (_writable if service == "git-receive-pack" else _readable)(request)
+    project, _ = await (writable_project if service == "git-receive-pack" else readable_project)(request)
     await _ensure_repository(request, project)
     repository = repositories(request).path(project.id)
     async with smart_http.info_refs(repository, service, request.headers.get("Git-Protocol")) as chunks:
@@ -40,7 +39,7 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
 
 async def upload_pack(request: web.Request) -> web.StreamResponse:
     """Clone and fetch."""
-    project, _ = await _readable(request)
+    project, _ = await readable_project(request)
     await _ensure_repository(request, project)
     repository = repositories(request).path(project.id)
     body = request.content.iter_any()
@@ -50,7 +49,7 @@ async def upload_pack(request: web.Request) -> web.StreamResponse:
 
 async def receive_pack(request: web.Request) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
-    project, who = await _writable(request)
+    project, who = await writable_project(request)
     await _ensure_repository(request, project)
     proposed: list[Push] = []
 
@@ -80,33 +79,6 @@ async def _settle(request: web.Request, project: Project, proposed: list[Push]) 
     while proposed:
         await refs.settle_push(request.config_dict, project.id, proposed.pop())
     await edges.tell_now(request)
-
-
-async def _readable(request: web.Request) -> tuple[Project, Caller | Anonymous]:
-    """Whom the caller may fetch from. What strangers cannot see asks for credentials, then is 404."""
-    who = await git_caller(request)
-    project = await visible_project(request, request.match_info["path"], user_id=who.user_id, admin=who.admin)
-    if project is None or not project.opens(project.repository_access_level):
-        if isinstance(who, Anonymous):
-            raise challenge()
-        raise web.HTTPNotFound(
-            text="The project you were looking for could not be found or you don't have "
-            "permission to view it.\n"
-        )
-    if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
-        raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
-    return project, who
-
-
-async def _writable(request: web.Request) -> tuple[Project, Caller]:
-    project, who = await _readable(request)
-    if isinstance(who, Anonymous):
-        raise challenge()
-    if not who.scopes & WRITE_SCOPES:
-        raise web.HTTPForbidden(text="The token needs the scope write_repository or api.\n")
-    if problem := push_rules.refusal(project):
-        raise web.HTTPForbidden(text=f"{problem}\n")
-    return project, who
 
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:

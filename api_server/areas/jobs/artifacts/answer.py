@@ -15,47 +15,25 @@ from api_server.state.database import Row
 from api_server.state.objects import Objects
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
-from api_server.web.ranges import wanted_part
+from api_server.web.stored import SAFETY, send_stored
 
-#: Jobs made these bytes: nothing in them may run in a browser.
-_SAFETY = {
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; sandbox",
-    "Cache-Control": "private, no-cache",
-}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 _CHUNK = 256 * 1024
 
 
 async def send_artifact(request: web.Request, artifact: Row) -> web.StreamResponse:
     """The whole file, or the part of it that `Range` asks for."""
-    tag = ETag(bytes(artifact.sha256).hex())
-    if matches(request, tag):
-        return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
-    etag = f'"{tag.value}"'
-    part = wanted_part(request, artifact.size, etag)
-    headers = (
-        _SAFETY
-        | part.headers
-        | {
-            hdrs.CONTENT_TYPE: _TYPES[artifact.file_format],
-            hdrs.CONTENT_DISPOSITION: _attachment(artifact.filename),
-            hdrs.ETAG: etag,
-        }
-    )
-    chunks = request.config_dict[OBJECTS].read(artifact.object_key, part.start, part.end)
+    headers = {
+        "Content-Type": _TYPES[artifact.file_format],
+        "Content-Disposition": _attachment(artifact.filename),
+    }
+    digest = bytes(artifact.sha256).hex()
     try:
-        first = await anext(chunks, b"")
+        return await send_stored(
+            request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
+        )
     except FileNotFoundError:  # deleted since the row was read
         raise not_found("Artifacts") from None
-    response = web.StreamResponse(status=part.status, headers=headers)
-    await response.prepare(request)
-    if request.method != "HEAD":
-        await response.write(first)
-        async for chunk in chunks:
-            await response.write(chunk)
-    await response.write_eof()
-    return response
 
 
 async def send_member(request: web.Request, artifact: Row, path: str) -> web.StreamResponse:
@@ -69,7 +47,7 @@ async def send_member(request: web.Request, artifact: Row, path: str) -> web.Str
         if matches(request, tag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
         name = path.rpartition("/")[2]
-        headers = _SAFETY | {
+        headers = SAFETY | {
             hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: _attachment(name),
             hdrs.CONTENT_LENGTH: str(size),

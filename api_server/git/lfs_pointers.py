@@ -1,0 +1,124 @@
+"""Git LFS pointers: the small files that stand in a repository for objects that are kept elsewhere."""
+
+import re
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+import attrs
+
+from api_server.git.processes import start
+
+#: Pointer files are smaller than this (the LFS specification).
+POINTER_BYTES = 1024
+OID = re.compile(r"[0-9a-f]{64}")
+_FIRST_LINE = re.compile(rb"version https?://[^\n]+/spec/v?1\n")
+_OID_LINE = re.compile(rb"^oid sha256:([0-9a-f]{64})$", re.MULTILINE)
+_SIZE_LINE = re.compile(rb"^size ([0-9]{1,18})$", re.MULTILINE)
+_TIME_LIMIT_SECONDS = 1800.0
+
+
+@attrs.frozen
+class Pointer:
+    """An object by the SHA-256 of its content (`oid`, in hex) and its size in bytes."""
+
+    oid: str
+    size: int
+
+
+def parse_pointer(content: bytes) -> Pointer | None:
+    """What a file points to; None for a file that is no pointer.
+
+    Read as generously as git-lfs does: any version of the first specification, and lines that extensions add.
+    """
+    if len(content) >= POINTER_BYTES or not _FIRST_LINE.match(content):
+        return None
+    oid, size = _OID_LINE.search(content), _SIZE_LINE.search(content)
+    return Pointer(oid[1].decode(), int(size[1])) if oid and size else None
+
+
+async def pointers_in(repository: Path, tips: Collection[str], known: Collection[str]) -> set[Pointer]:
+    """The pointers that commits reachable from `tips`, and not from `known`, have brought.
+
+    Both are full ids; what the repository lacks is passed over. What it costs grows with what these commits have
+    changed. Raises `GitError`.
+    """
+    if not tips:  # git would take HEAD
+        return set()
+    changed = _changed_blobs(repository, tips, known)
+    contents = _contents(repository, _small_blobs(repository, changed))
+    return {pointer async for content in contents if (pointer := parse_pointer(content))}
+
+
+async def _changed_blobs(
+    repository: Path, tips: Collection[str], known: Collection[str]
+) -> AsyncIterator[bytes]:
+    """Files that a commit has added or changed, as lines of ids; of a merge, those that differ from all parents."""
+    command = ["log", "--format=", "--raw", "--root", "-c", "--no-renames", "--no-abbrev"]
+    async with start(
+        [*command, "--ignore-missing", "--stdin"],
+        repository=repository,
+        with_stdin=True,
+        time_limit=_TIME_LIMIT_SECONDS,
+    ) as child:
+        child.feed(_revisions(tips, known))
+        async for lines in _lines(child.checked_output()):
+            yield b"".join(blob + b"\n" for line in lines if (blob := _regular_file(line)))
+
+
+async def _revisions(tips: Collection[str], known: Collection[str]) -> AsyncIterator[bytes]:
+    yield "".join([*(f"{sha}\n" for sha in tips), *(f"^{sha}\n" for sha in known)]).encode()
+
+
+def _regular_file(line: bytes) -> bytes | None:
+    """The new content's id in a line of raw diff (`:old-mode new-mode old-id new-id status`, with several parents
+    `::mode mode new-mode id id new-id status`); None for what is deleted, symbolic links and submodules."""
+    fields = line.partition(b"\t")[0].lstrip(b":").split(b" ")
+    parents = len(line) - len(line.lstrip(b":"))
+    if not parents or not fields[parents].startswith(b"100"):
+        return None
+    return fields[2 * parents + 1]
+
+
+async def _small_blobs(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Those that are small enough for a pointer, as lines of ids."""
+    async with start(
+        ["cat-file", "--batch-check=%(objectsize) %(objectname)", "--buffer"],
+        repository=repository,
+        with_stdin=True,
+        time_limit=_TIME_LIMIT_SECONDS,
+    ) as child:
+        child.feed(blobs)
+        async for lines in _lines(child.checked_output()):
+            answers = (line.partition(b" ") for line in lines)
+            yield b"".join(
+                blob + b"\n" for size, _, blob in answers if size.isdigit() and int(size) < POINTER_BYTES
+            )
+
+
+async def _contents(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with start(
+        ["cat-file", "--batch=%(objectsize)", "--buffer"],
+        repository=repository,
+        with_stdin=True,
+        time_limit=_TIME_LIMIT_SECONDS,
+    ) as child:
+        child.feed(blobs)
+        waiting = b""
+        async for chunk in child.checked_output():
+            waiting += chunk
+            position = 0
+            while (newline := waiting.find(b"\n", position)) >= 0:
+                end = newline + 1 + int(waiting[position:newline])
+                if end >= len(waiting):  # a newline follows the content
+                    break
+                yield waiting[newline + 1 : end]
+                position = end + 1
+            waiting = waiting[position:]
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Lines without their ends, as many at a time as have come."""
+    waiting = b""
+    async for chunk in chunks:
+        *lines, waiting = (waiting + chunk).split(b"\n")
+        yield lines

@@ -1,0 +1,43 @@
+"""What users have stored, as an answer: the whole or a part, straight from the object store."""
+
+from collections.abc import Mapping
+
+from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
+
+from api_server.state.objects import Objects
+from api_server.web.conditional import matches
+from api_server.web.ranges import wanted_part
+
+#: Others made these bytes: nothing in them may run in a browser.
+SAFETY = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": "private, no-cache",
+}
+
+
+async def send_stored(
+    request: web.Request, objects: Objects, key: str, size: int, sha256: str, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """The object of `size` bytes under `key`, whose entity tag is `sha256`, or what of it `Range` asks for.
+
+    Raises FileNotFoundError where it has been deleted, and 416.
+    """
+    tag = ETag(sha256)
+    etag = f'"{tag.value}"'
+    if matches(request, tag):
+        return web.Response(status=304, headers={hdrs.ETAG: etag})
+    part = wanted_part(request, size, etag)
+    chunks = objects.read(key, part.start, part.end)
+    first = await anext(chunks, b"")
+    response = web.StreamResponse(
+        status=part.status, headers=SAFETY | part.headers | {hdrs.ETAG: etag} | dict(headers)
+    )
+    await response.prepare(request)
+    if request.method != "HEAD":
+        await response.write(first)
+        async for chunk in chunks:
+            await response.write(chunk)
+    await response.write_eof()
+    return response
