@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.helpers import ETag
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -19,13 +19,17 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
         or not isinstance(response, web.Response)
     ):
         return response
-    if response.etag is None:
+    if hdrs.ETAG not in response.headers:
         if not isinstance(response.body, bytes):
             return response
-        response.etag = ETag(_digest(response.body), is_weak=True)
+        response.headers[hdrs.ETAG] = f'W/"{_digest(response.body)}"'
     response.headers.setdefault("Cache-Control", "max-age=0, private, must-revalidate")
-    if not matches(request, response.etag):
-        return response
+    if hdrs.IF_NONE_MATCH in request.headers and response.etag and matches(request, response.etag):
+        return _not_modified(response)
+    return response
+
+
+def _not_modified(response: web.Response) -> web.Response:
     headers = {
         name: value
         for name, value in response.headers.items()
