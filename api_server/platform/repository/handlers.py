@@ -146,11 +146,7 @@ async def show_tag(request: web.Request) -> web.Response:
     wanted = await parse(request, OneRef)
     found = await find_project(request, wanted.id)
     require_readable(found)
-    repository = await changes.opened(request, found)
-    tag = references.tag(repository, wanted.name)
-    if tag is None:
-        raise not_found("Tag")
-    return json_value(entities.tag(repository, tag, _url(request, found)))
+    return json_value(await _tag(request, found, wanted.name))
 
 
 @routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER))
@@ -158,9 +154,8 @@ async def create_tag(request: web.Request) -> web.Response:
     """An annotated one where there is a message."""
     wanted = await parse(request, CreateTag)
     found = await find_project(request, wanted.id)
-    made = await changes.create_tag(request, found, wanted.tag_name, wanted.ref, wanted.message)
-    repository = await changes.opened(request, found)
-    return json_value(entities.tag(repository, made, _url(request, found)), status=201)
+    await changes.create_tag(request, found, wanted.tag_name, wanted.ref, wanted.message)
+    return json_value(await _tag(request, found, wanted.tag_name), status=201)
 
 
 @routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER))
@@ -241,6 +236,14 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
         raise not_found("Branch")
     protection = await protection_of(context.database(request), found.id, name)
     return entities.branch(repository, branch, found, _url(request, found), protection)
+
+
+async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
+    repository = await changes.opened(request, found)
+    tag = references.tag(repository, name)
+    if tag is None:
+        raise not_found("Tag")
+    return entities.tag(repository, tag, _url(request, found))
 
 
 def _file(repository: Repository, wanted: OneFile) -> tuple[str, Entry]:
