@@ -244,6 +244,12 @@ def _as_our_errors() -> Iterator[None]:
         raise Conflict(problem.diag.constraint_name or "") from problem
     except psycopg2.errors.LockNotAvailable as problem:
         raise LockNotAvailable from problem
+    except asyncio.CancelledError:
+        # aiopg makes a cancellation of PostgreSQL's own, after statement_timeout, into one of the task.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise TimeoutError("The statement was stopped by PostgreSQL after statement_timeout.") from None
 
 
 async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) -> str:
