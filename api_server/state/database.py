@@ -39,7 +39,7 @@ class Statement(str):
 
     Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
     `planned_once` is for those whose plan is right for all values: the server would else go on planning anew where it
-    guesses that a plan for the values at hand is cheaper, which over many partitions costs more than running.
+    guesses that a plan for the values at hand is cheaper, which over many tables or partitions costs more than running.
     """
 
     name: str
