@@ -72,8 +72,8 @@ class Listing:
 
     Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
     serves the order and a range of time, and partitions by that column are read one after the other. Planning over all
-    of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for entities that
-    are joined of many tables and rows that one index finds whatever the values are.
+    of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for entities
+    that are joined of many tables and rows that one index finds whatever the values are.
     """
 
     def __init__(
