@@ -1,4 +1,4 @@
-"""Commits that the server itself makes: changed files on a branch, and merges."""
+"""Commits that the server itself makes: of changed files, and of merges."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,14 +10,12 @@ from pygit2.enums import FileMode
 
 from api_server.git.commits import is_ancestor
 from api_server.git.errors import (
-    BranchMovedError,
     InvalidActionError,
     MergeConflictError,
     NotFoundError,
     NothingToMergeError,
 )
-from api_server.git.names import check_branch_name
-from api_server.git.references import branch, commit_id, move_branch
+from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
 
 
@@ -56,30 +54,25 @@ class NewCommit:
 
 
 async def commit_files(
-    repository: Repository, name: str, actions: Sequence[FileAction], commit: NewCommit, expected: str | None
+    repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
 ) -> str:
-    """Applies `actions` to the branch `name` as one commit and returns its SHA.
+    """The SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
 
-    `expected` is the commit the branch must stand at; None makes a branch without history (the first commit
-    of an empty repository). Raises `BranchMovedError` when another writer was faster, `InvalidActionError`,
-    `InvalidNameError`.
+    No ref leads to it until one is moved there. Raises `InvalidActionError`.
     """
-    return await asyncio.to_thread(_commit_files, repository, name, actions, commit, expected)
+    return await asyncio.to_thread(_commit_files, repository, actions, commit, parent)
 
 
-async def merge(
-    repository: Repository, source: str, target_branch: str, expected: str, commit: NewCommit
-) -> str:
-    """Merges the commit `source` into a branch that stands at `expected`; returns the merge commit's SHA.
+async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+    """The SHA of a new commit that merges the commit `source` into the commit `target`, always one with two parents.
 
-    Always makes a commit with two parents. Raises `MergeConflictError`, `NothingToMergeError`,
-    `BranchMovedError`.
+    No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`.
     """
-    if commit_id(repository, source) is None or commit_id(repository, expected) is None:
+    if commit_id(repository, source) is None or commit_id(repository, target) is None:
         raise NotFoundError("A commit of the merge does not exist.")
-    if await is_ancestor(repository, source, expected):
+    if await is_ancestor(repository, source, target):
         raise NothingToMergeError("The target branch already contains the source.")
-    return await asyncio.to_thread(_merge, repository, source, target_branch, expected, commit)
+    return await asyncio.to_thread(_merge, repository, source, target, commit)
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
@@ -88,29 +81,20 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
 
 
 def _commit_files(
-    repository: Repository, name: str, actions: Sequence[FileAction], commit: NewCommit, expected: str | None
+    repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
 ) -> str:
-    standing = branch(repository, name)
-    if standing is None:
-        check_branch_name(name)
-    if (standing.commit if standing is not None else None) != expected:
-        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
-    files = _Files(repository, expected)
+    files = _Files(repository, parent)
     for action in actions:
         files.apply(action)
-    parents: list[str] = [expected] if expected is not None else []
-    new = _create_commit(repository, commit, files.index.write_tree(repository), parents)
-    move_branch(repository, name, new, expected, f"commit: {_subject(commit.message)}")
-    return new
+    tree = files.index.write_tree(repository)
+    return _create_commit(repository, commit, tree, [] if parent is None else [parent])
 
 
-def _merge(repository: Repository, source: str, target_branch: str, expected: str, commit: NewCommit) -> str:
-    index = _merged_index(repository, source, expected)
+def _merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+    index = _merged_index(repository, source, target)
     if paths := _conflicts(index):
         raise MergeConflictError(paths)
-    new = _create_commit(repository, commit, index.write_tree(repository), [expected, source])
-    move_branch(repository, target_branch, new, expected, f"merge {source}")
-    return new
+    return _create_commit(repository, commit, index.write_tree(repository), [target, source])
 
 
 def _merged_index(repository: Repository, source: str, target: str) -> pygit2.Index:
@@ -128,10 +112,6 @@ def _create_commit(
     author, committer = commit.author.signature(), commit.committer.signature()
     message = commit.message.replace("\0", "")
     return str(repository.create_commit(None, author, committer, message, tree, list(parents)))
-
-
-def _subject(message: str) -> str:
-    return message.split("\n", 1)[0][:100].replace("\0", "")
 
 
 class _Files:

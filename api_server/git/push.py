@@ -14,6 +14,8 @@ from api_server.git.repositories import open_repository
 
 #: Room for 100,000 updates; the pack that follows is not limited by it.
 MAX_COMMANDS_BYTES = 16 * 1024 * 1024
+#: git's configuration under which `applied_updates` finds the push again; bare repositories keep no reflogs else.
+REFLOGS = (("core.logAllRefUpdates", "true"),)
 _LENGTH_DIGITS = 4
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{4}")
 _SHA = re.compile(rb"[0-9a-f]{40}")
@@ -44,8 +46,8 @@ class RefUpdate:
 class Push:
     """A push as proposed. `id` marks its updates in the reflogs; `options` are those of `git push -o`."""
 
-    id: str
     updates: tuple[RefUpdate, ...]
+    id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     options: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
@@ -86,7 +88,7 @@ class PushParser:
         return self._section == "done"
 
     def push(self) -> Push:
-        return Push(uuid.uuid4().hex, tuple(self.updates), tuple(self.options))
+        return Push(tuple(self.updates), options=tuple(self.options))
 
     def _take_packet(self) -> bool:
         start = self._position
@@ -143,6 +145,11 @@ def refusal_of(push: Push, verdict: Verdict) -> str | None:
         if update.kind == "delete" and update.ref in verdict.fast_forward_only:
             return f"You are not allowed to delete the protected {update.ref}."
     return None
+
+
+def reflog_identity(push: Push) -> dict[str, str]:
+    """What git's environment needs for the push to stand in the reflog of each branch that it moves."""
+    return {"GIT_COMMITTER_NAME": "push", "GIT_COMMITTER_EMAIL": push.id}
 
 
 def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:

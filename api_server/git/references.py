@@ -8,7 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
-from api_server.git.errors import BranchMovedError, NameTakenError, NotFoundError
+from api_server.git.errors import NotFoundError
 from api_server.git.names import (
     BRANCHES,
     FULL_SHA,
@@ -16,7 +16,6 @@ from api_server.git.names import (
     KEEP_AROUND,
     MAX_NAME_BYTES,
     TAGS,
-    check_branch_name,
     is_valid_ref_name,
 )
 from api_server.git.repositories import Repository
@@ -120,50 +119,6 @@ def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str
             return resolved, text[end + 1 :]
         end = text.rfind("/", 0, end)
     return None
-
-
-def create_branch(repository: Repository, name: str, commit: str) -> Branch:
-    """Raises `InvalidNameError`, `NameTakenError`, or `NotFoundError` without the commit (a full SHA)."""
-    check_branch_name(name)
-    if commit_id(repository, commit) is None:
-        raise NotFoundError(f"The commit {commit} does not exist.")
-    try:
-        repository.references.create(BRANCHES + name, commit)
-    except (pygit2.GitError, OSError) as problem:
-        # libgit2 has no one error for "a is in the way of a/b"
-        raise NameTakenError(f"The branch {name!r} cannot stand beside those that exist.") from problem
-    return Branch(name, commit)
-
-
-def delete_branch(repository: Repository, name: str, expected: str | None = None) -> None:
-    """Deletes the branch (while it stands at `expected`). Raises `NotFoundError`, `BranchMovedError`."""
-    reference = _reference(repository, BRANCHES, name)
-    if reference is None:
-        raise NotFoundError(f"The branch {name!r} does not exist.")
-    if expected is not None and str(reference.target) != expected:
-        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
-    try:
-        reference.delete()
-    except (pygit2.GitError, OSError) as problem:
-        raise BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.") from problem
-
-
-def move_branch(repository: Repository, name: str, new: str, expected: str | None, message: str) -> None:
-    """Compare-and-swap: sets the branch to commit `new` if it stands at `expected` (None: does not exist).
-
-    Raises `BranchMovedError` when it stands elsewhere, also when that happens meanwhile.
-    """
-    moved = BranchMovedError(f"The branch {name!r} has moved; read it again and repeat.")
-    reference = _reference(repository, BRANCHES, name)
-    if (str(reference.target) if reference is not None else None) != expected:
-        raise moved
-    try:
-        if reference is None:
-            repository.references.create(BRANCHES + name, new)
-        else:
-            reference.set_target(new, message)
-    except (pygit2.GitError, OSError) as problem:
-        raise moved from problem
 
 
 def set_internal_ref(repository: Repository, ref: str, commit: str | None) -> None:

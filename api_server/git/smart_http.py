@@ -16,7 +16,15 @@ import structlog
 
 from api_server.git.names import KEEP_AROUND, MERGE_REQUESTS
 from api_server.git.processes import Child, GitError, start
-from api_server.git.push import MalformedPushError, Push, PushParser, Verdict, refusal_of
+from api_server.git.push import (
+    REFLOGS,
+    MalformedPushError,
+    Push,
+    PushParser,
+    Verdict,
+    reflog_identity,
+    refusal_of,
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -44,7 +52,7 @@ _WRITING = (
     ("receive.hideRefs", KEEP_AROUND.rstrip("/")),
     ("receive.hideRefs", MERGE_REQUESTS.rstrip("/")),
     ("receive.autogc", "false"),
-    ("core.logAllRefUpdates", "true"),  # push.applied_updates reads it
+    *REFLOGS,
     ("receive.fsckObjects", "true"),
     # Harmless faults of old tools that live on in many histories.
     ("receive.fsck.badTimezone", "ignore"),
@@ -162,9 +170,7 @@ def _hook_environment(push: Push, verdict: Verdict) -> dict[str, str]:
     return {
         "FORGELET_REFUSAL": (refusal or "").replace("\0", "")[:4000],
         "FORGELET_FAST_FORWARD_ONLY": lines if refusal is None else "",
-        # These stand in the reflog entry of each branch that the push moves.
-        "GIT_COMMITTER_NAME": "push",
-        "GIT_COMMITTER_EMAIL": push.id,
+        **reflog_identity(push),
     }
 
 

@@ -1,12 +1,9 @@
-"""Tags that the server makes and removes itself."""
+"""Tags that the server makes itself."""
 
-import pygit2
 from pygit2.enums import ObjectType
 
-from api_server.git import references
 from api_server.git.changes import Person
-from api_server.git.errors import NameTakenError, NotFoundError
-from api_server.git.names import TAGS, check_branch_name
+from api_server.git.names import check_branch_name
 from api_server.git.repositories import Repository
 
 
@@ -24,20 +21,3 @@ def new_target(repository: Repository, name: str, commit: str, message: str | No
     text = message.replace("\0", "").rstrip("\n")
     head = f"object {commit}\ntype commit\ntag {name}\ntagger {who.name} <{who.email}> {who.time} {zone}\n"
     return str(repository.write(ObjectType.TAG, f"{head}\n{text}\n".encode()))
-
-
-def create(repository: Repository, name: str, target: str) -> None:
-    """Raises `NameTakenError`."""
-    try:
-        repository.references.create(TAGS + name, target)
-    except (pygit2.GitError, ValueError, OSError) as problem:
-        raise NameTakenError(f"The tag {name!r} cannot stand beside those that exist.") from problem
-
-
-def delete(repository: Repository, name: str) -> str:
-    """The id at which the tag stood. Raises `NotFoundError`."""
-    found = references.tag(repository, name)
-    if found is None:
-        raise NotFoundError(f"The tag {name!r} does not exist.")
-    repository.references.delete(TAGS + name)
-    return found.target

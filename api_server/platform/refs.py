@@ -1,7 +1,7 @@
 """What follows when refs of a repository have moved: recorded once, in one transaction, however they were moved.
 
-A push is written down before git is started and struck out when its consequences are decided, so that a crash in
-between loses nothing: `settle_leftovers` finds it.
+A push, and a move that the API makes itself, is written down before git is started and struck out when its
+consequences are decided, so that a crash in between loses nothing: `settle_leftovers` finds it.
 """
 
 import asyncio
@@ -9,11 +9,13 @@ import datetime
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
+import attrs
 import orjson
 import structlog
 from aiohttp import web
 
-from api_server.git import references
+from api_server.git import moves, references
+from api_server.git.errors import RepositoryError
 from api_server.git.names import BRANCHES
 from api_server.git.push import Push, RefUpdate, applied_updates
 from api_server.platform import edges
@@ -40,37 +42,66 @@ PROPOSE = """
 
 async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
-    updates = [[update.old, update.new, update.ref] for update in push.updates]
     async with app[DATABASE].transaction() as transaction:
         await transaction.row(
             PROPOSE,
             id=push.id,
             project_id=project_id,
             user_id=user_id,
-            updates=orjson.dumps(updates).decode(),
+            updates=_text(push.updates),
             options=app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None,
         )
 
 
+async def move(app: App, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
+    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`."""
+    push = Push(updates)
+    await propose(app, project_id, user_id, push)
+    try:
+        await moves.move(app[REPOSITORIES].path(project_id), push)
+    except RepositoryError:
+        await _withdraw(app, push)
+        raise
+    await settle_push(app, project_id, push)
+
+
 STRIKE_OUT = """
-    DELETE FROM pushes WHERE id = %(id)s RETURNING project_id, user_id
+    DELETE FROM pushes WHERE id = %(id)s
 """
 
 
-async def settle_push(app: App, project_id: int, push: Push) -> list[RefUpdate]:
-    """Decides the consequences of what git has really done of a proposed push, once. The updates it did."""
-    updates = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), push)
+async def _withdraw(app: App, push: Push) -> None:
     async with app[DATABASE].transaction() as transaction:
-        proposed = await transaction.row(STRIKE_OUT, id=push.id)
-        if proposed is not None and updates:
-            await _follow(app, transaction, project_id, proposed.user_id, updates)
-    return updates
+        await transaction.row(STRIKE_OUT, id=push.id)
 
 
-async def settle(app: App, project_id: int, user_id: int | None, updates: Sequence[RefUpdate]) -> None:
-    """Decides the consequences of updates that this process has made itself (a file commit, a merge, a branch)."""
+LOCK_PUSH = """
+    SELECT pushes.user_id, pushes.updates FROM pushes WHERE pushes.id = %(id)s FOR UPDATE
+"""
+
+KEEP_WAITING = """
+    UPDATE pushes SET updates = %(updates)s WHERE id = %(id)s
+"""
+
+
+async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> None:
+    """Decides the consequences of what git has really done of a proposed push, of each update once.
+
+    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting.
+    """
     async with app[DATABASE].transaction() as transaction:
-        await _follow(app, transaction, project_id, user_id, updates)
+        proposed = await transaction.row(LOCK_PUSH, id=push.id)
+        if proposed is None:
+            return
+        waiting = attrs.evolve(push, updates=_updates(proposed.updates))
+        applied = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), waiting)
+        rest = [update for update in waiting.updates if update not in applied]
+        if is_over or not rest:
+            await transaction.row(STRIKE_OUT, id=push.id)
+        elif applied:
+            await transaction.row(KEEP_WAITING, id=push.id, updates=_text(rest))
+        if applied:
+            await follow(app, transaction, project_id, proposed.user_id, applied)
 
 
 LEFTOVERS = """
@@ -83,18 +114,26 @@ async def settle_leftovers(app: App, now: datetime.datetime) -> None:
     """Settles the pushes of processes that died between git's work and its consequences."""
     for row in await app[DATABASE].rows(LEFTOVERS):
         options = () if row.options is None else orjson.loads(app[VAULT].decrypt(row.options))
-        updates = tuple(RefUpdate(*update) for update in orjson.loads(row.updates))
-        push = Push(id=row.id, updates=updates, options=tuple(options))
+        push = Push(_updates(row.updates), id=row.id, options=tuple(options))
         repository = app[REPOSITORIES].path(row.project_id)
-        applied = await asyncio.to_thread(applied_updates, repository, push)
-        if applied or now - row.created_at > _GIVEN_UP_AFTER:
+        is_over = now - row.created_at > _GIVEN_UP_AFTER
+        if is_over or await asyncio.to_thread(applied_updates, repository, push):
             log.info("settling a push that was left unsettled", project_id=row.project_id)
-            await settle_push(app, row.project_id, push)
+            await settle_push(app, row.project_id, push, is_over=is_over)
 
 
-async def _follow(
+def _updates(text: str) -> tuple[RefUpdate, ...]:
+    return tuple(RefUpdate(*update) for update in orjson.loads(text))
+
+
+def _text(updates: Sequence[RefUpdate]) -> str:
+    return orjson.dumps([[update.old, update.new, update.ref] for update in updates]).decode()
+
+
+async def follow(
     app: App, transaction: Transaction, project_id: int, user_id: int | None, updates: Sequence[RefUpdate]
 ) -> None:
+    """Decides the consequences of updates that have happened, as part of the transaction."""
     project = await _note_activity(app, transaction, project_id, updates)
     if project is None:
         return

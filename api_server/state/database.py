@@ -7,13 +7,12 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import aiopg
 import psycopg2
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from psycopg2.extras import NamedTupleCursor
 
+from api_server.state.connections import Connection, Connections
 from api_server.state.unavailable import Unavailable
 
 #: One row: a named tuple whose fields are the statement's columns. JSON columns are text.
@@ -40,7 +39,7 @@ class Statement(str):
 
     Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
     `planned_once` is for those whose plan is right for all values: the server would else go on planning anew where it
-    guesses that a plan for the values at hand is cheaper, which over many partitions costs more than running.
+    guesses that a plan for the values at hand is cheaper, which over many tables or partitions costs more than running.
     """
 
     name: str
@@ -86,26 +85,25 @@ class Executor(abc.ABC):
 class Transaction(Executor):
     """Statements that take effect together. Given by `Database.transaction()`."""
 
-    def __init__(self, connection: aiopg.Connection, prepared: set[str] | None) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._prepared = prepared
         self._at_commit: list[str] = []
 
     async def rows(self, statement: str, **parameters: Any) -> list[Row]:
-        return await _run(self._connection, self._prepared, statement, parameters)
+        return await _run(self._connection, statement, parameters)
 
     async def at_commit(self, statement: str, **parameters: Any) -> None:
         """Runs a statement whose rows nobody waits for as the last thing before COMMIT, in one round trip with it.
 
         Where it fails, the commit does: nothing of the transaction has happened.
         """
-        async with self._connection.cursor() as cursor:
-            sql = await _sql(cursor, self._prepared, statement)
+        async with self._connection.driver.cursor() as cursor:
+            sql = await _sql(cursor, self._connection.prepared, statement)
             self._at_commit.append(cursor.mogrify(sql, parameters).decode())
 
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this."""
-        async with self._connection.cursor() as cursor:
+        async with self._connection.driver.cursor() as cursor:
             with _as_our_errors():
                 await cursor.execute("; ".join([*self._at_commit, "COMMIT"]))
 
@@ -118,22 +116,20 @@ class Database(Executor):
     Reads are tried a second time when the pooled connection turns out to be dead.
     """
 
-    def __init__(self, pool: aiopg.Pool, *, prepares: bool) -> None:
-        self._pool = pool
-        self._prepares = prepares
-        self._prepared: WeakKeyDictionary[aiopg.Connection, set[str]] = WeakKeyDictionary()
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         #: Counts this process's commits; what was read under an older number may have changed since.
         self.generation = 0
 
     async def rows(self, statement: str, **parameters: Any) -> list[Row]:
         try:
             async with self._connection() as connection:
-                return await _run(connection, self._prepared_on(connection), statement, parameters)
+                return await _run(connection, statement, parameters)
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
             if not _is_lost_connection(problem):
                 raise
         async with self._connection() as connection:
-            return await _run(connection, self._prepared_on(connection), statement, parameters)
+            return await _run(connection, statement, parameters)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -142,7 +138,7 @@ class Database(Executor):
         Raises `Conflict` and `LockNotAvailable` out of the statement that met them, or out of the commit.
         """
         async with self._begun_connection() as connection:
-            transaction = Transaction(connection, self._prepared_on(connection))
+            transaction = Transaction(connection)
             try:
                 yield transaction
             except BaseException:
@@ -154,14 +150,14 @@ class Database(Executor):
                 self.generation += 1
 
     @asynccontextmanager
-    async def _begun_connection(self) -> AsyncIterator[aiopg.Connection]:
+    async def _begun_connection(self) -> AsyncIterator[Connection]:
         async with self._connection() as connection:
             try:
                 await _command(connection, "BEGIN")
             except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
                 if not _is_lost_connection(problem):
                     raise
-                connection.close()
+                connection.driver.close()
             else:
                 yield connection
                 return
@@ -170,21 +166,15 @@ class Database(Executor):
             yield connection
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[aiopg.Connection]:
+    async def _connection(self) -> AsyncIterator[Connection]:
         try:
-            connection = await self._pool.acquire()
+            connection = await self._connections.acquire()
         except psycopg2.OperationalError as problem:
             raise Unavailable("the database") from problem
         try:
             yield connection
         finally:
-            # A cancelled query goes on running in the server: its connection is given up, not reused.
-            if not connection.closed and connection.raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
-                connection.close()
-            await asyncio.shield(self._pool.release(connection))
-
-    def _prepared_on(self, connection: aiopg.Connection) -> set[str] | None:
-        return self._prepared.setdefault(connection, set()) if self._prepares else None
+            self._connections.release(connection)
 
 
 @asynccontextmanager
@@ -205,25 +195,28 @@ async def connect(
         "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
     }
     options = " ".join(f"-c {name}={value}" for name, value in session.items())
-    pool = await aiopg.create_pool(
-        url,
-        minsize=1,
-        maxsize=size,
-        timeout=statement_timeout + 5,
-        enable_json=False,
-        enable_hstore=False,
-        enable_uuid=False,
-        options=options,
-        on_connect=_read_json_as_text,
-    )
+
+    async def open_connection() -> Connection:
+        driver = await aiopg.connect(
+            url,
+            timeout=statement_timeout + 5,
+            enable_json=False,
+            enable_hstore=False,
+            enable_uuid=False,
+            options=options,
+        )
+        _read_json_as_text(driver)
+        return Connection(driver, set() if prepares else None)
+
+    connections = Connections(open_connection, size, patience=statement_timeout + 5)
     try:
-        yield Database(pool, prepares=prepares)
+        connections.release(await connections.acquire())
+        yield Database(connections)
     finally:
-        pool.terminate()
-        await pool.wait_closed()
+        connections.close()
 
 
-async def _read_json_as_text(connection: aiopg.Connection) -> None:
+def _read_json_as_text(connection: aiopg.Connection) -> None:
     # psycopg2 would parse json and jsonb; the API passes that text on as it is.
     for oid, array in ((114, 199), (3802, 3807)):
         text = psycopg2.extensions.new_type((oid,), f"TEXT{oid}", lambda value, _cursor: value)
@@ -233,12 +226,10 @@ async def _read_json_as_text(connection: aiopg.Connection) -> None:
         )
 
 
-async def _run(
-    connection: aiopg.Connection, prepared: set[str] | None, statement: str, parameters: dict[str, Any]
-) -> list[Row]:
-    async with connection.cursor(cursor_factory=NamedTupleCursor) as cursor:
+async def _run(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[Row]:
+    async with connection.driver.cursor(cursor_factory=NamedTupleCursor) as cursor:
         with _as_our_errors():
-            await cursor.execute(await _sql(cursor, prepared, statement), parameters)
+            await cursor.execute(await _sql(cursor, connection.prepared, statement), parameters)
         if cursor.description is None:
             return []
         rows: list[Row] = await cursor.fetchall()
@@ -253,6 +244,12 @@ def _as_our_errors() -> Iterator[None]:
         raise Conflict(problem.diag.constraint_name or "") from problem
     except psycopg2.errors.LockNotAvailable as problem:
         raise LockNotAvailable from problem
+    except asyncio.CancelledError:
+        # aiopg makes a cancellation of PostgreSQL's own, after statement_timeout, into one of the task.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise TimeoutError("The statement was stopped by PostgreSQL after statement_timeout.") from None
 
 
 async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) -> str:
@@ -265,16 +262,16 @@ async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) 
     return statement.execute
 
 
-async def _command(connection: aiopg.Connection, sql: str) -> None:
-    async with connection.cursor() as cursor:
+async def _command(connection: Connection, sql: str) -> None:
+    async with connection.driver.cursor() as cursor:
         await cursor.execute(sql)
 
 
-async def _roll_back(connection: aiopg.Connection) -> None:
+async def _roll_back(connection: Connection) -> None:
     try:
         await _command(connection, "ROLLBACK")
     except (TimeoutError, psycopg2.Error):
-        connection.close()
+        connection.driver.close()
 
 
 def _is_lost_connection(problem: psycopg2.Error) -> bool:

@@ -72,7 +72,8 @@ class Listing:
 
     Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
     serves the order and a range of time, and partitions by that column are read one after the other. Planning over all
-    of them costs more than reading a page, so it is done once.
+    of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for entities
+    that are joined of many tables and rows that one index finds whatever the values are.
     """
 
     def __init__(
@@ -83,12 +84,13 @@ class Listing:
         *,
         counted: str = "SELECT FROM matching",
         moment: str | None = None,
+        planned_once: bool = False,
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
             (name, descending, continued): Statement(
                 _listing(entity, rows, column, counted, moment, descending=descending, continued=continued),
-                planned_once=moment is not None,
+                planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
             for descending in (True, False)

@@ -92,8 +92,9 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     )
     if row is None:
         raise unauthorized()
-    refuse_unusable(row, context.now(request).date())
-    await _note_use(request, row)
+    now = context.now(request)
+    refuse_unusable(row, now.date())
+    await _note_use(request, row, now)
     return Caller(
         row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
     )
@@ -120,9 +121,8 @@ def refuse_unusable(row: Row, today: datetime.date) -> None:
         raise problem
 
 
-async def _note_use(request: web.Request, row: Row) -> None:
+async def _note_use(request: web.Request, row: Row, now: datetime.datetime) -> None:
     """Keeps `last_used_at` true to ten minutes, so that reading does not mean writing."""
-    now = context.now(request)
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
         async with context.database(request).transaction() as transaction:
             await transaction.row(NOTE_USE, id=row.id, now=now)

@@ -23,16 +23,21 @@ CLOCK: web.AppKey[Clock] = web.AppKey("clock", Callable[[], datetime.datetime]) 
 
 
 def settings(request: web.Request) -> Settings:
-    return request.config_dict[SETTINGS]
+    return _outermost(request)[SETTINGS]
 
 
 def database(request: web.Request) -> Database:
-    return request.config_dict[DATABASE]
+    return _outermost(request)[DATABASE]
 
 
 def vault(request: web.Request) -> Vault:
-    return request.config_dict[VAULT]
+    return _outermost(request)[VAULT]
 
 
 def now(request: web.Request) -> datetime.datetime:
-    return request.config_dict[CLOCK]()
+    return _outermost(request)[CLOCK]()
+
+
+def _outermost(request: web.Request) -> web.Application:
+    """Where everything stands; `request.config_dict` finds it too, by looking through all applications each time."""
+    return request.match_info.apps[0]

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 import attrs
 import orjson
@@ -91,7 +91,7 @@ async def _keyset_headers(request: web.Request, page: Page, listed: Listed) -> d
     if not listed.more:
         return {}
     cursor = _cursor(listed.last_id or 0)
-    return {"Link": await _links(request, page, {"next": {"cursor": cursor}})}
+    return {"Link": await _links(request, page, "cursor", {"next": cursor})}
 
 
 async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
@@ -102,7 +102,7 @@ async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> d
     previous = str(number - 1) if number > 1 else ""
     links = {"prev": previous, "next": following, "first": "1", "last": str(pages) if counted else ""}
     headers = {
-        "Link": await _links(request, page, {rel: {"page": n} for rel, n in links.items() if n}),
+        "Link": await _links(request, page, "page", {rel: n for rel, n in links.items() if n}),
         "X-Next-Page": following,
         "X-Page": str(number),
         "X-Per-Page": str(page.size),
@@ -113,18 +113,21 @@ async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> d
     return headers
 
 
-async def _links(request: web.Request, page: Page, relations: dict[str, dict[str, str]]) -> str:
-    """Each link repeats every parameter of the request, in alphabetical order; credentials are left out.
+async def _links(request: web.Request, page: Page, varied: str, relations: dict[str, str]) -> str:
+    """Each link repeats every parameter of the request, in alphabetical order, with the relation's value of `varied`;
+    credentials are left out.
 
     Raises 400 where that would be too long for one header field; links that can be done without go first.
     """
     sent = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
-    kept = _flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})
-    base = f"{context.settings(request).base_url}{request.path_qs.split('?', 1)[0]}"
-    links = {}
-    for relation, changed in relations.items():
-        query = urlencode(sorted([*(pair for pair in kept if pair[0] not in changed), *changed.items()]))
-        links[relation] = f'<{base}?{query}>; rel="{relation}"'
+    pairs = sorted(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS}))
+    before = urlencode([pair for pair in pairs if pair[0] < varied] + [(varied, "")])
+    after = "".join(f"&{urlencode([pair])}" for pair in pairs if pair[0] > varied)
+    start = f"<{context.settings(request).base_url}{request.rel_url.raw_path}?{before}"
+    links = {
+        relation: f'{start}{quote_plus(value)}{after}>; rel="{relation}"'
+        for relation, value in relations.items()
+    }
     for dispensable in ("last", "first", "prev"):
         if len(", ".join(links.values())) <= MAX_LINK:
             break

@@ -30,7 +30,7 @@ def in_url(request: web.Request) -> dict[str, Any]:
 
 
 def _query(request: web.Request) -> dict[str, Any]:
-    return _nested(_pairs(request.url.raw_query_string))
+    return _nested(_pairs(request.rel_url.raw_query_string))
 
 
 def _pairs(encoded: str) -> list[tuple[str, Any]]:

@@ -44,13 +44,15 @@ def share_of_postgresql(cluster: Cluster, folder: Path, what: str, path: str, ai
 def prepared_script(log: str) -> str:
     """A pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
     logged = re.findall(r"LOG:  statement: (.*(?:\n\t.*)*)", log)
-    executed = [text for text in logged if text.startswith("EXECUTE")]
     prepared = {text.split()[1]: text for text in logged if text.startswith("PREPARE")}
-    for execute in reversed(executed):
-        name = re.split(r"[ (]", execute)[1]
-        if "json_agg(entity" in prepared[name]:
-            # pgbench reads one backslash command a line, and takes a statement to its semicolon.
-            return f"\\if :prepared\n\\else\n{prepared[name]};\n\\set prepared 1\n\\endif\n{execute};\n"
+    for text in reversed(logged):
+        executed = re.match(r"(SET LOCAL [^;]*; )?EXECUTE (\w+)", text)
+        if executed and "json_agg(entity" in prepared[executed[2]]:
+            # pgbench reads one backslash command a line, takes a statement to its semicolon, and sends two together
+            # where there is a backslash before it.
+            execute = text.replace("; EXECUTE", "\\; EXECUTE", 1)
+            prepare = prepared[executed[2]]
+            return f"\\if :prepared\n\\else\n{prepare};\n\\set prepared 1\n\\endif\n{execute};\n"
     raise RuntimeError("The API server has prepared no list.")
 
 

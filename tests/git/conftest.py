@@ -11,10 +11,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.git import smart_http
-from api_server.git.changes import FileAction, NewCommit, Person, commit_files
+from api_server.git import changes, moves, smart_http
+from api_server.git.changes import FileAction, NewCommit, Person
+from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.push import Push, RefUpdate, Verdict, applied_updates
-from api_server.git.repositories import Repositories
+from api_server.git.repositories import Repositories, Repository
 
 PROJECT = 4711
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000, 120)
@@ -28,6 +29,23 @@ async def commit(repositories: Repositories, branch: str, expected: str | None, 
     """One commit that creates `files` (name=content)."""
     actions = [FileAction("create", name, content) for name, content in files.items()]
     return await commit_files(repositories.open(PROJECT), branch, actions, new_commit(), expected)
+
+
+async def commit_files(
+    repository: Repository, branch: str, actions: list[FileAction], made: NewCommit, expected: str | None
+) -> str:
+    """One commit, to which the branch is moved."""
+    sha = await changes.commit_files(repository, actions, made, expected)
+    await move_branch(repository, branch, sha, expected)
+    return sha
+
+
+async def move_branch(
+    repository: Repository, name: str, new: str | None, expected: str | None = None
+) -> None:
+    """None stands for a branch that does not exist."""
+    update = RefUpdate(expected or NO_COMMIT, new or NO_COMMIT, BRANCHES + name)
+    await moves.move(Path(repository.path), Push((update,)))
 
 
 @attrs.define

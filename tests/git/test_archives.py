@@ -9,11 +9,11 @@ import pytest
 
 from api_server.git import archives
 from api_server.git.archives import Archive
-from api_server.git.changes import FileAction, commit_files
+from api_server.git.changes import FileAction
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import GitError
 from api_server.git.repositories import Repositories
-from tests.git.conftest import ALICE, PROJECT, commit, new_commit
+from tests.git.conftest import ALICE, PROJECT, commit, commit_files, new_commit
 
 FORMATS = ["zip", "tar", "tar.gz", "tar.bz2"]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12\n"

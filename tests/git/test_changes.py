@@ -17,11 +17,11 @@ from api_server.git.errors import (
     RepositoryExistsError,
 )
 from api_server.git.repositories import Repositories
-from tests.git.conftest import ALICE, PROJECT, commit, new_commit
+from tests.git.conftest import ALICE, PROJECT, commit, commit_files, move_branch, new_commit
 
 
 async def act(repositories: Repositories, expected: str | None, *actions: FileAction) -> str:
-    return await changes.commit_files(repositories.open(PROJECT), "main", actions, new_commit(), expected)
+    return await commit_files(repositories.open(PROJECT), "main", actions, new_commit(), expected)
 
 
 def contents(repositories: Repositories, sha: str) -> dict[str, bytes]:
@@ -105,31 +105,29 @@ async def test_a_new_branch_needs_a_proper_name(repositories: Repositories) -> N
 async def test_a_merge_has_two_parents_and_both_sides(repositories: Repositories) -> None:
     base = await commit(repositories, "main", None, a=b"a")
     repository = repositories.open(PROJECT)
-    references.create_branch(repository, "topic", base)
+    await move_branch(repository, "topic", base)
     topic = await commit(repositories, "topic", base, b=b"b")
     main = await commit(repositories, "main", base, c=b"c")
     assert await changes.merge_conflicts(repository, topic, main) == []
-    merged = await changes.merge(repository, topic, "main", main, new_commit("Merge topic"))
+    merged = await changes.merge(repository, topic, main, new_commit("Merge topic"))
     assert commits.commit_data(repository, merged)["parent_ids"] == [main, topic]
     assert set(contents(repositories, merged)) == {"a", "b", "c"}
     with pytest.raises(NothingToMergeError):
-        await changes.merge(repository, topic, "main", merged, new_commit())
-    with pytest.raises(BranchMovedError):
-        await changes.merge(repository, topic, "main", main, new_commit())
+        await changes.merge(repository, topic, merged, new_commit())
 
 
 async def test_a_merge_conflict_names_the_files(repositories: Repositories) -> None:
     base = await commit(repositories, "main", None, a=b"a", b=b"b")
     repository = repositories.open(PROJECT)
-    references.create_branch(repository, "topic", base)
+    await move_branch(repository, "topic", base)
     update = [FileAction("update", "a", b"topic"), FileAction("delete", "b")]
-    topic = await changes.commit_files(repository, "topic", update, new_commit(), base)
+    topic = await commit_files(repository, "topic", update, new_commit(), base)
     main = await act(
         repositories, base, FileAction("update", "a", b"main"), FileAction("update", "b", b"main")
     )
     assert await changes.merge_conflicts(repository, topic, main) == ["a", "b"]
     with pytest.raises(MergeConflictError) as raised:
-        await changes.merge(repository, topic, "main", main, new_commit())
+        await changes.merge(repository, topic, main, new_commit())
     assert raised.value.paths == ["a", "b"]
     assert references.branch(repository, "main") == references.Branch("main", main)
 
@@ -154,7 +152,7 @@ async def test_a_commit_is_shown_in_gitlabs_shape(repositories: Repositories) ->
     first = await commit(repositories, "main", None, a=b"a")
     repository = repositories.open(PROJECT)
     made = changes.NewCommit("Title é\n\nBody\n", ALICE, changes.Person("Bob <b>", "bob@example.org", 0))
-    second = await changes.commit_files(repository, "main", [FileAction("delete", "a")], made, first)
+    second = await commit_files(repository, "main", [FileAction("delete", "a")], made, first)
     assert commits.commit_data(repository, second) == {
         "id": second,
         "short_id": second[:8],
@@ -196,7 +194,7 @@ async def test_commits_of_strange_tools_are_shown_all_the_same(
 async def test_a_long_title_is_cut_at_a_word(repositories: Repositories) -> None:
     repository = repositories.open(PROJECT)
     made = changes.NewCommit("word " * 30, ALICE, ALICE)
-    sha = await changes.commit_files(repository, "main", [FileAction("create", "a", b"")], made, None)
+    sha = await commit_files(repository, "main", [FileAction("create", "a", b"")], made, None)
     title = commits.commit_data(repository, sha)["title"]
     assert title == " ".join(["word"] * 15) + "..."
 

@@ -102,5 +102,5 @@ def test_the_number_of_updates_is_bounded() -> None:
     ],
 )
 def test_a_push_is_refused_for_its_refs(update: RefUpdate, refusal: str | None) -> None:
-    found = refusal_of(Push("id", (update,)), Verdict(fast_forward_only=frozenset({"refs/heads/main"})))
+    found = refusal_of(Push((update,)), Verdict(fast_forward_only=frozenset({"refs/heads/main"})))
     assert found is None if refusal is None else refusal in (found or "")

@@ -2,13 +2,14 @@
 
 import subprocess
 import time
+from pathlib import Path
 
 import pygit2
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from api_server.git import references
+from api_server.git import moves, references
 from api_server.git.errors import (
     BranchMovedError,
     InvalidNameError,
@@ -16,9 +17,11 @@ from api_server.git.errors import (
     NotFoundError,
     RepositoryMissingError,
 )
-from api_server.git.names import check_branch_name, is_valid_ref_name
+from api_server.git.names import NO_COMMIT, check_branch_name, is_valid_ref_name
+from api_server.git.processes import GitError
+from api_server.git.push import Push, RefUpdate, applied_updates
 from api_server.git.repositories import Repositories, Repository
-from tests.git.conftest import ALICE, PROJECT, commit
+from tests.git.conftest import ALICE, PROJECT, commit, move_branch
 
 
 @pytest.fixture
@@ -46,11 +49,11 @@ def test_a_new_branch_cannot_have_a_misleading_name(name: str) -> None:
         check_branch_name(name)
 
 
-def test_a_branch_comes_before_a_tag_of_its_name_and_a_full_sha_before_both(
+async def test_a_branch_comes_before_a_tag_of_its_name_and_a_full_sha_before_both(
     repository: Repository, head: str
 ) -> None:
     other = _child(repository, head)
-    references.create_branch(repository, "v1", other)
+    await move_branch(repository, "v1", other)
     repository.references.create("refs/tags/v1", head)
     repository.references.create(f"refs/heads/{head}", other)
     resolved = {
@@ -139,23 +142,48 @@ def test_splitting_is_cheap_beside_50_000_refs(repositories: Repositories, head:
     assert len(references.branches(repository)) == 50_001
 
 
-def test_branches_are_created_and_deleted(repository: Repository, head: str) -> None:
-    references.create_branch(repository, "topic/a", head)
+@pytest.mark.parametrize("packed", [False, True])
+async def test_branches_are_created_moved_and_deleted(
+    repositories: Repositories, repository: Repository, head: str, packed: bool
+) -> None:
+    await move_branch(repository, "topic/a", head)
+    if packed:
+        await repositories.housekeep(PROJECT)
     for taken in ("topic/a", "topic", "topic/a/b"):
         with pytest.raises(NameTakenError):
-            references.create_branch(repository, taken, head)
-    with pytest.raises(NotFoundError):
-        references.create_branch(repository, "new", "1" * 40)
-    with pytest.raises(BranchMovedError):
-        references.delete_branch(repository, "topic/a", expected="1" * 40)
-    references.delete_branch(repository, "topic/a", expected=head)
-    with pytest.raises(NotFoundError):
-        references.delete_branch(repository, "topic/a")
+            await move_branch(repository, taken, head)
+    with pytest.raises(GitError):
+        await move_branch(repository, "new", "1" * 40)
+    for new in (head, None):
+        with pytest.raises(BranchMovedError):
+            await move_branch(repository, "topic/a", new, expected=_child(repository, head))
+        with pytest.raises(BranchMovedError):
+            await move_branch(repository, "nothing", new, expected=head)
+    await move_branch(repository, "topic/a", _child(repository, head), expected=head)
+    await move_branch(repository, "topic/a", None, expected=_child(repository, head))
     assert [branch.name for branch in references.branches(repository)] == ["main"]
 
 
-def test_the_default_branch_can_only_be_one_that_exists(repository: Repository, head: str) -> None:
-    references.create_branch(repository, "trunk", head)
+async def test_of_several_moves_none_is_made_where_one_is_refused(repository: Repository, head: str) -> None:
+    create = RefUpdate(NO_COMMIT, head, "refs/heads/new")
+    delete = RefUpdate(_child(repository, head), NO_COMMIT, "refs/heads/main")
+    push = Push((create, delete))
+    with pytest.raises((BranchMovedError, NameTakenError)):
+        await moves.move(Path(repository.path), push)
+    assert applied_updates(Path(repository.path), push) == []
+    assert references.branches(repository) == [references.Branch("main", head)]
+
+
+async def test_a_move_is_found_again_behind_later_ones(repository: Repository, head: str) -> None:
+    first = Push((RefUpdate(head, _child(repository, head), "refs/heads/main"),))
+    await moves.move(Path(repository.path), first)
+    await move_branch(repository, "main", head, expected=_child(repository, head))
+    assert applied_updates(Path(repository.path), first) == [*first.updates]
+    assert applied_updates(Path(repository.path), Push(first.updates)) == []
+
+
+async def test_the_default_branch_can_only_be_one_that_exists(repository: Repository, head: str) -> None:
+    await move_branch(repository, "trunk", head)
     references.set_default_branch(repository, "trunk")
     assert references.default_branch(repository) == "trunk"
     with pytest.raises(NotFoundError):

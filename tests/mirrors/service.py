@@ -71,7 +71,9 @@ class Mirrored:
         self.source.set_refs(new)
         zeros = "0" * 40
         updates = [RefUpdate(old.get(ref, zeros), sha or zeros, ref) for ref, sha in new.items()]
-        await refs.settle(self.forge.server.app, self.project["id"], self.owner.id, updates)
+        app = self.forge.server.app
+        async with database(self.forge).transaction() as transaction:
+            await refs.follow(app, transaction, self.project["id"], self.owner.id, updates)
 
     async def sync(self) -> None:
         answer = await self.owner.api.post(f"{self.path}/sync")

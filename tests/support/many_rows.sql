@@ -41,4 +41,12 @@ WHERE projects.path LIKE 'project-%%' AND projects.full_path LIKE 'many/%%';
 INSERT INTO members (user_id, namespace_id, access_level)
 SELECT users.id, (SELECT id FROM namespaces WHERE path = 'many-group-1'), 20 FROM users WHERE username LIKE 'many-%%'
 ON CONFLICT DO NOTHING;
+
+-- A runner for each project.
+INSERT INTO runners (runner_type, token_digest)
+SELECT 'project_type', sha256(('many-' || projects.id)::bytea) FROM projects;
+
+INSERT INTO runner_projects (runner_id, project_id)
+SELECT runners.id, projects.id FROM projects
+JOIN runners ON runners.token_digest = sha256(('many-' || projects.id)::bytea);
 ANALYZE;

@@ -32,6 +32,7 @@ JOBS_OF_PROJECT = Listing(
     JOB,
     f"(SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} {_TO_THE_PAGES_END})",
     counted=f"SELECT FROM jobs WHERE {_OF_PROJECT} ORDER BY -jobs.id",
+    planned_once=True,
 )
 #: One run through the index for each status.
 JOBS_OF_PROJECT_IN_SCOPE = Listing(
@@ -47,6 +48,7 @@ JOBS_OF_PROJECT_IN_SCOPE = Listing(
         ORDER BY -jobs.id LIMIT {MOST_COUNTED + 1}
     ) jobs
     """,
+    planned_once=True,
 )
 
 
@@ -72,8 +74,8 @@ _OF_PIPELINE = f"""
     WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = %(kind)s AND (%(include_retried)s OR NOT jobs.retried)
         AND (%(scope)s::text[] IS NULL OR jobs.status = ANY (%(scope)s::text[]))
 """
-JOBS_OF_PIPELINE = Listing(JOB, _OF_PIPELINE)
-BRIDGES_OF_PIPELINE = Listing(BRIDGE, _OF_PIPELINE)
+JOBS_OF_PIPELINE = Listing(JOB, _OF_PIPELINE, planned_once=True)
+BRIDGES_OF_PIPELINE = Listing(BRIDGE, _OF_PIPELINE, planned_once=True)
 
 
 async def list_pipeline_jobs(

@@ -166,13 +166,8 @@ async def list_namespaces(request: web.Request) -> web.Response:
     wanted = await parse(request, ListNamespaces)
     page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")
     who = caller(request)
-    listed = await queries.NAMESPACES.read(
-        context.database(request),
-        page,
-        user_id=who.user_id,
-        admin=who.admin,
-        min_level=int(Role.GUEST),
-        search=wanted.search,
+    listed = await queries.list_namespaces(
+        context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
     )
     return await paginated(request, page, listed)
 

@@ -4,18 +4,20 @@ from typing import Any
 
 from api_server.state.database import Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.web.access import Role
 
 _ENTITIES = read_sql("api_server.platform.groups")
 GROUP = _ENTITIES["group"]
 
 #: Groups in which the user has at least `min_level`: those at or below her memberships.
-_HERS = """
-    SELECT below.id FROM namespaces below WHERE below.kind = 'group' AND below.lineage && ARRAY(
+_IS_HERS = """
+    namespaces.kind = 'group' AND namespaces.lineage && ARRAY(
         SELECT members.namespace_id FROM members
         WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
             AND members.access_level >= %(min_level)s::int
             AND (members.expires_at IS NULL OR members.expires_at > current_date))
 """
+_HERS = f"SELECT namespaces.id FROM namespaces WHERE {_IS_HERS}"
 _FILTERS = """
     (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
     AND (%(ancestor_id)s::bigint IS NULL
@@ -37,8 +39,11 @@ LISTING = Listing(
     """,
     _ORDERS,
 )
+#: Few of all groups, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
 _OF_HERS = Listing(
-    GROUP, f"SELECT namespaces.* FROM namespaces WHERE namespaces.id IN ({_HERS}) AND {_FILTERS}", _ORDERS
+    GROUP,
+    f"SELECT * FROM (SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FILTERS} OFFSET 0) hers",
+    _ORDERS,
 )
 
 
@@ -51,15 +56,30 @@ async def list_groups(
     return await LISTING.read(database, page, user_id=user_id, admin=admin, min_level=1, **filters)
 
 
-NAMESPACES = Listing(
+_FOUND = "(%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)"
+NAMESPACES = Listing(_ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
+_HER_NAMESPACES = Listing(
     _ENTITIES["namespace"],
     f"""
-    SELECT namespaces.* FROM namespaces
-    WHERE (%(admin)s OR namespaces.id IN (
-            SELECT own.id FROM namespaces own WHERE own.owner_id = %(user_id)s UNION ALL {_HERS}))
-        AND (%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)
+    SELECT * FROM (
+        SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_FOUND}
+        UNION ALL
+        SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FOUND}
+        OFFSET 0) hers
     """,
 )
+
+
+async def list_namespaces(
+    database: Executor, page: Page, *, user_id: int, admin: bool, search: str | None
+) -> Listed:
+    """The user's own namespace and the groups that she is a member of; all of them for administrators."""
+    if admin:
+        return await NAMESPACES.read(database, page, search=search)
+    return await _HER_NAMESPACES.read(
+        database, page, user_id=user_id, min_level=int(Role.GUEST), search=search
+    )
+
 
 SHOW_NAMESPACE = one(
     _ENTITIES["namespace"],

@@ -10,11 +10,10 @@ from api_server.git.errors import (
     BranchMovedError,
     MergeConflictError,
     NothingToMergeError,
-    RepositoryError,
 )
 from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.push import RefUpdate
-from api_server.git.references import branch, delete_branch
+from api_server.git.references import branch
 from api_server.git.repositories import Repository
 from api_server.platform.branches.protection import protection_of
 from api_server.platform.keys import repositories
@@ -22,7 +21,7 @@ from api_server.platform.merge_requests import queries
 from api_server.platform.merge_requests.access import find_merge_request
 from api_server.platform.merge_requests.heads import mergeability
 from api_server.platform.projects.access import Project
-from api_server.platform.refs import settle
+from api_server.platform.refs import move
 from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.errors import ApiError, conflict, invalid
@@ -74,44 +73,46 @@ async def merge(request: web.Request, project: Project, found: Row, wanted: Merg
             {"Allow": "GET, HEAD"},
         )
     repository = repositories(request).open(project.id)
-    updates = [await _merge_branches(request, project, repository, found, wanted.message)]
+    updates = [await _merged(request, project, repository, found, wanted.message)]
     remove = (
         found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
     )
-    if remove:
-        updates += await _remove_source(request, project, repository, found)
-    await settle(request.config_dict, project.id, caller(request).user_id, updates)
+    if remove and await _may_remove_source(request, project, repository, found):
+        updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
+    try:
+        await move(request.config_dict, project.id, caller(request).user_id, *updates)
+    except BranchMovedError as moved:
+        raise conflict("A branch has moved, try again") from moved
 
 
-async def _merge_branches(
+async def _merged(
     request: web.Request, project: Project, repository: Repository, found: Row, message: str | None
 ) -> RefUpdate:
+    """The target branch as it is to move, to a merge commit that exists already."""
     target = branch(repository, found.target_branch)
     if target is None:
         raise invalid("Branch cannot be merged", status=422)
     person = _person(request)
     commit = git.NewCommit(message or default_message(project, found), person, person)
     try:
-        new = await git.merge(repository, found.head_sha, found.target_branch, target.commit, commit)
-    except BranchMovedError as moved:
-        raise conflict("The target branch has moved, try again") from moved
+        new = await git.merge(repository, found.head_sha, target.commit, commit)
     except (MergeConflictError, NothingToMergeError) as refused:
         raise invalid("Branch cannot be merged", status=422) from refused
     return RefUpdate(target.commit, new, BRANCHES + found.target_branch)
 
 
-async def _remove_source(
+async def _may_remove_source(
     request: web.Request, project: Project, repository: Repository, found: Row
-) -> list[RefUpdate]:
-    """Nothing where the branch is protected, the default one, or has moved on: those stay."""
+) -> bool:
+    """Not where the branch is protected, the default one, or has moved on."""
     rules = await protection_of(context.database(request), project.id, found.source_branch)
-    if rules.protected or found.source_branch == project.default_branch:
-        return []
-    try:
-        delete_branch(repository, found.source_branch, expected=found.head_sha)
-    except RepositoryError:
-        return []
-    return [RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch)]
+    source = branch(repository, found.source_branch)
+    return (
+        not rules.protected
+        and found.source_branch != project.default_branch
+        and source is not None
+        and source.commit == found.head_sha
+    )
 
 
 def default_message(project: Project, found: Row) -> str:

@@ -131,9 +131,9 @@ async def list_pipelines(request: web.Request) -> web.Response:
     listed = await shown.list_pipelines(
         context.database(request),
         page,
+        wanted.scope if wanted.scope == "branches" or wanted.scope == "tags" else None,
         project_id=found.id,
         statuses=wanted.statuses,
-        latest_of=wanted.scope if wanted.scope in ("branches", "tags") else None,
         **{name: getattr(wanted, name) for name in (*names, *moments)},
     )
     return await paginated(request, page, listed)

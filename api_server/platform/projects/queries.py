@@ -70,12 +70,11 @@ _OF_GROUP = _listing(f"""
     WHERE projects.namespace_id = %(group_id)s::bigint AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
 """)
 _BELOW_GROUP = _listing(f"""
-    SELECT * FROM (
+    SELECT projects.* FROM namespaces CROSS JOIN LATERAL (
         SELECT projects.* FROM projects
-        WHERE projects.namespace_id IN (
-            SELECT namespaces.id FROM namespaces WHERE namespaces.lineage @> ARRAY[%(group_id)s::bigint])
-            AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
-        OFFSET 0) below
+        WHERE projects.namespace_id = namespaces.id AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
+        OFFSET 0) projects
+    WHERE namespaces.lineage @> ARRAY[%(group_id)s::bigint]
 """)
 
 Below = Literal["directly", "with_subgroups"]

@@ -17,7 +17,6 @@ from api_server.git.errors import (
     InvalidActionError,
     InvalidNameError,
     NameTakenError,
-    NotFoundError,
 )
 from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.push import RefUpdate
@@ -43,7 +42,7 @@ async def opened(request: web.Request, project: Project) -> Repository:
     return found.open(project.id)
 
 
-async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> Branch:
+async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
     """Raises 400 as GitLab words it, 403 on protected names."""
     repository = await opened(request, project)
     await _check_may_push(request, project, name)
@@ -51,13 +50,11 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
     if source is None:
         raise invalid(f"Invalid reference name: {ref}")
     try:
-        created = references.create_branch(repository, name, source.commit)
+        await _move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
     except NameTakenError:
         raise invalid("Branch already exists") from None
     except InvalidNameError:
         raise invalid("Branch name is invalid") from None
-    await _settle(request, project, RefUpdate(NO_COMMIT, created.commit, BRANCHES + name))
-    return created
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
@@ -71,16 +68,15 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     if (await protection_of(context.database(request), project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
-        references.delete_branch(repository, name, found.commit)
+        await _move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
-    await _settle(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
 
 
 async def create_tag(
     request: web.Request, project: Project, name: str, ref: str, message: str | None
 ) -> None:
-    """Raises 400 as GitLab words it."""
+    """An annotated tag where there is a message. Raises 400 as GitLab words it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
@@ -90,25 +86,26 @@ async def create_tag(
     who = caller(request)
     tagger = _person(who.name, who.email, context.now(request))
     try:
-        new = tags.new_target(repository, name, target.commit, message, tagger)
-        tags.create(repository, name, new)
+        target_id = tags.new_target(repository, name, target.commit, message, tagger)
+        await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
     except InvalidNameError:
         raise invalid("Tag name invalid") from None
-    await _settle(request, project, RefUpdate(NO_COMMIT, new, TAGS + name))
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 404."""
+    """Raises 404, 409 where somebody else has just moved it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
+    found = references.tag(repository, name)
+    if found is None:
+        raise not_found("Tag")
     try:
-        old = tags.delete(repository, name)
-    except NotFoundError:
-        raise not_found("Tag") from None
-    await _settle(request, project, RefUpdate(old, NO_COMMIT, TAGS + name))
+        await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
 
 
 @attrs.frozen(kw_only=True)
@@ -154,20 +151,13 @@ async def commit_files(
     start = before or _start(repository, change)
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
-    if before is None and start is not None:
-        references.create_branch(repository, change.branch, start.commit)
-    expected = start.commit if start else None
+    parent = start.commit if start else None
     try:
-        sha = await git_changes.commit_files(
-            repository, change.branch, actions, _commit(request, change), expected
-        )
-    except (BranchMovedError, InvalidActionError, InvalidNameError) as problem:
-        if before is None and start is not None:
-            references.delete_branch(repository, change.branch, start.commit)
+        sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
+        old = before.commit if before else NO_COMMIT
+        await _move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+    except (BranchMovedError, NameTakenError, InvalidActionError, InvalidNameError) as problem:
         raise invalid(words(problem)) from None
-    await _settle(
-        request, project, RefUpdate(before.commit if before else NO_COMMIT, sha, BRANCHES + change.branch)
-    )
     return sha
 
 
@@ -218,5 +208,5 @@ async def _check_may_push(request: web.Request, project: Project, branch: str) -
         raise forbidden("You are not allowed to push into this branch")
 
 
-async def _settle(request: web.Request, project: Project, update: RefUpdate) -> None:
-    await refs.settle(request.config_dict, project.id, caller(request).user_id, [update])
+async def _move(request: web.Request, project: Project, update: RefUpdate) -> None:
+    await refs.move(request.config_dict, project.id, caller(request).user_id, update)

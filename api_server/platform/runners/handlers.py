@@ -72,7 +72,7 @@ class AssignRunner:
 @routes.get("/runners", access=SIGNED_IN)
 async def list_runners(request: web.Request) -> web.Response:
     """The runners that the caller may look after."""
-    return await _listed(request, await parse(request, ListRunners), owner_id=caller(request).user_id)
+    return await _listed(request, await parse(request, ListRunners), "owner_id", caller(request).user_id)
 
 
 @routes.get("/runners/all", access=ADMINISTRATOR)
@@ -85,17 +85,19 @@ async def list_project_runners(request: web.Request) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
     wanted = await parse(request, ListRunnersOf)
     found = await find_project(request, wanted.id)
-    return await _listed(request, wanted, project_id=found.id)
+    return await _listed(request, wanted, "project_id", found.id)
 
 
 @routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER))
 async def list_group_runners(request: web.Request) -> web.Response:
     wanted = await parse(request, ListRunnersOf)
     found = await find_group(request, wanted.id)
-    return await _listed(request, wanted, namespace_id=found.id)
+    return await _listed(request, wanted, "namespace_id", found.id)
 
 
-async def _listed(request: web.Request, wanted: ListRunners, **whose: int) -> web.Response:
+async def _listed(
+    request: web.Request, wanted: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
+) -> web.Response:
     page = wanted_page(wanted, queries.LISTING)
     asked = wanted.status or wanted.scope
     types = {"shared": "instance_type", "specific": "project_type"}
@@ -105,11 +107,12 @@ async def _listed(request: web.Request, wanted: ListRunners, **whose: int) -> we
     listed = await queries.list_runners(
         context.database(request),
         page,
+        whose,
+        whose_id,
         runner_type=wanted.type or types.get(asked or ""),
         active=None if paused is None else not paused,
         status=asked if asked in ("online", "offline", "stale", "never_contacted") else None,
         tags=wanted.tag_list,
-        **whose,
     )
     return await paginated(request, page, listed)
 

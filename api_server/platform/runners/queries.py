@@ -1,49 +1,84 @@
 """Statements about runners, their machines and the tokens they register with."""
 
-from typing import Any
+from typing import Any, Literal
 
 from api_server.state.database import Database, Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.web.access import Role
 
 _ENTITIES = read_sql(__package__)
 
-LIST_RUNNERS = """
-    SELECT runners.* FROM runners
-    WHERE (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
-        AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
-        AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at) = %(status)s)
-        AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
-        AND (%(owner_id)s::bigint IS NULL
-            OR EXISTS (
-                SELECT FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
-                JOIN namespaces ON namespaces.id = projects.namespace_id
-                WHERE runner_projects.runner_id = runners.id
-                    AND project_role(projects, namespaces, %(owner_id)s::bigint) >= 40)
-            OR EXISTS (
-                SELECT FROM namespaces
-                WHERE namespaces.id = runners.namespace_id AND namespace_role(namespaces, %(owner_id)s::bigint) >= 50))
-        AND (%(project_id)s::bigint IS NULL
-            OR runners.runner_type = 'instance_type'
-            OR EXISTS (
-                SELECT FROM runner_projects
-                WHERE runner_projects.runner_id = runners.id AND runner_projects.project_id = %(project_id)s)
-            OR EXISTS (
-                SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
-                WHERE projects.id = %(project_id)s AND runners.namespace_id = ANY (namespaces.lineage)))
-        AND (%(namespace_id)s::bigint IS NULL
-            OR runners.runner_type = 'instance_type'
-            OR EXISTS (
-                SELECT FROM namespaces
-                WHERE namespaces.id = %(namespace_id)s AND runners.namespace_id = ANY (namespaces.lineage)))
+_FILTERS = """
+    (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
+    AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
+    AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at) = %(status)s)
+    AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
 """
-LISTING = Listing(_ENTITIES["runner"], LIST_RUNNERS)
 
 
-async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed:
-    """`filters`: runner_type, active, status, tags, and whose: owner_id (who may change them), project_id or
-    namespace_id (whose jobs they may run). None means any."""
-    names = ("runner_type", "active", "status", "tags", "owner_id", "project_id", "namespace_id")
-    return await LISTING.read(database, page, **{name: filters.get(name) for name in names})
+def _listing(which: str) -> Listing:
+    return Listing(_ENTITIES["runner"], f"SELECT runners.* FROM runners WHERE {which} AND {_FILTERS}")
+
+
+def _her_namespaces(level: Role) -> str:
+    return f"""
+        SELECT own.id FROM namespaces own WHERE own.owner_id = %(owner_id)s
+        UNION ALL
+        SELECT below.id FROM namespaces below WHERE below.lineage && ARRAY(
+            SELECT members.namespace_id FROM members
+            WHERE members.user_id = %(owner_id)s AND members.namespace_id IS NOT NULL
+                AND members.access_level >= {int(level)}
+                AND (members.expires_at IS NULL OR members.expires_at > current_date))
+    """
+
+
+LISTING = _listing("true")
+_OF_OWNER = _listing(f"""
+    runners.id IN (
+        SELECT runner_projects.runner_id FROM runner_projects WHERE runner_projects.project_id IN (
+            SELECT projects.id FROM projects WHERE projects.namespace_id IN ({_her_namespaces(Role.MAINTAINER)})
+            UNION ALL
+            SELECT members.project_id FROM members
+            WHERE members.user_id = %(owner_id)s AND members.project_id IS NOT NULL
+                AND members.access_level >= {int(Role.MAINTAINER)}
+                AND (members.expires_at IS NULL OR members.expires_at > current_date))
+        UNION ALL
+        SELECT hers.id FROM runners hers WHERE hers.namespace_id IN ({_her_namespaces(Role.OWNER)}))
+""")
+_OF_PROJECT = _listing("""
+    (runners.runner_type = 'instance_type'
+        OR runners.id IN (
+            SELECT runner_projects.runner_id FROM runner_projects
+            WHERE runner_projects.project_id = %(project_id)s::bigint)
+        OR runners.namespace_id IN (
+            SELECT unnest(namespaces.lineage) FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE projects.id = %(project_id)s::bigint))
+""")
+_OF_GROUP = _listing("""
+    (runners.runner_type = 'instance_type'
+        OR runners.namespace_id IN (
+            SELECT unnest(namespaces.lineage) FROM namespaces WHERE namespaces.id = %(namespace_id)s::bigint))
+""")
+_LISTS = {
+    None: LISTING,
+    "owner_id": _OF_OWNER,
+    "project_id": _OF_PROJECT,
+    "namespace_id": _OF_GROUP,
+}
+Whose = Literal["owner_id", "project_id", "namespace_id"]
+
+
+async def list_runners(
+    database: Executor,
+    page: Page,
+    whose: Whose | None = None,
+    whose_id: int | None = None,
+    **filters: Any,
+) -> Listed:
+    """Runners that a user may change (`owner_id`), or that may run the jobs of a project or a group (`project_id`,
+    `namespace_id`); without `whose` all of them. `filters`: runner_type, active, status, tags; None means any."""
+    ids = {} if whose is None else {whose: whose_id}
+    return await _LISTS[whose].read(database, page, **ids, **filters)
 
 
 SHOW_RUNNER = one(_ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")

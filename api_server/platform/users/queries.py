@@ -6,7 +6,12 @@ from api_server.state.database import Executor, Row, Statement, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
 _ENTITIES = read_sql("api_server.platform.users")
-_ORDERS = {"name": "name", "username": "username", "created_at": "created_at", "updated_at": "updated_at"}
+_ORDERS = {
+    "name": "name",
+    "username": "username",
+    "created_at": "id",  # ids are given in that order, and have an index
+    "updated_at": "updated_at",
+}
 _MATCHING = """
     SELECT users.* FROM users
     WHERE (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))

@@ -66,7 +66,7 @@ async def scans(database, statement: Statement, generic: bool, **parameters: Any
         await transaction.row(f"SET LOCAL plan_cache_mode = {mode}")
         await transaction.row("DEALLOCATE ALL")
         await transaction.row(re.sub("^PREPARE [^ ]+", "PREPARE tried", statement.prepare))
-        execute = re.sub("^EXECUTE [^( ]+", "EXECUTE tried", statement.execute)
+        execute = re.sub(".*EXECUTE [^( ]+", "EXECUTE tried", statement.execute)
         explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}", **parameters)
         await transaction.row("DEALLOCATE ALL")
     (top,) = orjson.loads(explained)

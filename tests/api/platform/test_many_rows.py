@@ -9,6 +9,7 @@ import pytest
 from api_server.platform.groups import queries as groups
 from api_server.platform.members import queries as members
 from api_server.platform.projects import queries as projects
+from api_server.platform.runners import queries as runners
 from api_server.state import database
 from api_server.state.database import Database, Executor, Row, Statement
 from api_server.state.listing import Page
@@ -43,7 +44,7 @@ class Explaining(Executor):
         return await self.inner.rows(Statement(statement), **parameters)
 
 
-ALL = {"visibility": None, "archived": None, "search": None}
+ALL: dict[str, Any] = {"visibility": None, "archived": None, "search": None}
 Read = Callable[[Executor, int, int], Awaitable[Any]]
 CHEAP: dict[str, tuple[str, Read]] = {
     "her projects": (
@@ -82,6 +83,22 @@ CHEAP: dict[str, tuple[str, Read]] = {
             ancestor_id=None,
             top_level_only=False,
             search=None,
+        ),
+    ),
+    "her namespaces": (
+        "namespaces",
+        lambda d, her, _: groups.list_namespaces(d, Page(), user_id=her, admin=False, search=None),
+    ),
+    "projects below a group": (
+        "projects",
+        lambda d, her, group: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=False, group_id=group, below="with_subgroups", **ALL
+        ),
+    ),
+    "runners that she looks after": (
+        "runners",
+        lambda d, her, _: runners.list_runners(
+            d, Page(), "owner_id", her, runner_type=None, active=None, status=None, tags=None
         ),
     ),
     "a project's members": (

@@ -91,7 +91,7 @@ async def test_an_empty_piece_changes_nothing(project: CiProject, job: RunningJo
 
 
 async def test_two_appends_for_one_place_store_one(project: CiProject, job: RunningJob) -> None:
-    answers = await asyncio.gather(*(job.append(bytes([97 + n]) * 5, 0) for n in range(8)))
+    answers = await asyncio.gather(*(job.append(b"%d" % n * 5, 0) for n in range(8)))
     assert sorted(answer.status for answer in answers).count(416) < 8
     log = (await project.api.get(trace_of(project, job))).body
     assert len(log) == 5

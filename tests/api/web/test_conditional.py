@@ -6,50 +6,36 @@ import pytest
 
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Forge
-from tests.support.route_table import ROUTES, name_of, path_of, required
-from tests.support.runner import a_runner
+from tests.support.furnished import Furnished, furnish
+from tests.support.route_table import ROUTES, name_of
 
-READS = [route for route in ROUTES if route.method == "GET"]
-
-
-async def _existing(forge: Forge, route: Route) -> str:
-    """The route's path where its parameters name what exists, as far as one project and one group can say."""
-    user_id = (await forge.root.get("/user")).body["id"]
-    token_id = (await forge.root.get("/personal_access_tokens/self")).body["id"]
-    values: dict[str, object] = {"user_id": user_id, "path": "root", "id": user_id}
-    if route.access.who == "project":
-        project = await forge.project()
-        await forge.root.post(f"/projects/{project['id']}/protected_branches", {"name": "main"})
-        values |= {"id": project["id"], "name": "main"}
-    elif route.access.who == "group":
-        values["id"] = (await forge.group())["id"]
-    elif route.path.startswith("/personal_access_tokens"):
-        values["id"] = token_id
-    elif route.path.startswith("/runners/{id}"):
-        values["id"] = (await a_runner(forge)).id
-    return path_of(route, values)
+READS = pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET"], ids=name_of)
 
 
-@pytest.mark.parametrize("route", READS, ids=name_of)
-async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known(forge: Forge, route: Route) -> None:
-    path = await _existing(forge, route)
-    answer = await forge.root.get(path, params=required(route))
-    if answer.status != 200:
-        pytest.skip(f"{answer.status}: nothing there to read")
+@pytest.fixture(scope="module")
+async def furnished(forge: Forge) -> Furnished:
+    return await furnish(forge)
+
+
+@READS
+async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known(
+    furnished: Furnished, route: Route
+) -> None:
+    answer = await furnished.read(route)
+    assert answer.status == 200, answer
     tag = answer.headers["ETag"]
     assert re.fullmatch(r'(W/)?"[^"]+"', tag)
-    known = await forge.root.get(path, params=required(route), headers={"If-None-Match": f'"other", {tag}'})
+    known = await furnished.read(route, if_none_match=f'"other", {tag}')
     assert (known.status, known.body, known.headers["ETag"]) == (304, "", tag)
-    changed = await forge.root.get(path, params=required(route), headers={"If-None-Match": '"other"'})
+    changed = await furnished.read(route, if_none_match='"other"')
     assert (changed.status, changed.body) == (200, answer.body)
 
 
-@pytest.mark.parametrize("route", READS, ids=name_of)
-async def test_head_answers_with_the_headers_of_get_and_no_body(forge: Forge, route: Route) -> None:
-    path = await _existing(forge, route)
-    answer = await forge.root.get(path, params=required(route))
-    head = await forge.root.request("HEAD", path, params=required(route))
-    assert head.status == answer.status
+@READS
+async def test_head_answers_with_the_headers_of_get_and_no_body(furnished: Furnished, route: Route) -> None:
+    answer = await furnished.read(route)
+    head = await furnished.read(route, method="HEAD")
+    assert head.status == answer.status == 200
     assert head.body == ""
     assert _comparable(head) == _comparable(answer)
 

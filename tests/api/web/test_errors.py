@@ -163,10 +163,10 @@ async def test_without_a_database_everything_is_503_until_it_is_back(
         alice = await forge.user("alice")
         project = await forge.project(alice, visibility="public")
         path = project["path_with_namespace"]
-        pool = forge.database._pool
+        connections = forge.database._connections
         with monkeypatch.context() as patched:
             unreachable = psycopg2.OperationalError("connection refused\nIs the server running?\n")
-            patched.setattr(pool, "acquire", AsyncMock(side_effect=unreachable))
+            patched.setattr(connections, "acquire", AsyncMock(side_effect=unreachable))
             answer = await alice.api.get("/groups")
             assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
             assert answer.headers["Retry-After"] == "5"

@@ -57,10 +57,8 @@ async def test_without_a_token_the_answer_is_401(forge: Forge, route: Route) -> 
     assert (answer.status, answer.body) == (401, {"message": "401 Unauthorized"})
 
 
-@_table(SECURED)
+@_table([route for route in SECURED if "write_repository" not in route.scopes])
 async def test_a_token_needs_one_of_the_routes_scopes(forge: Forge, route: Route) -> None:
-    if "write_repository" in route.scopes:
-        pytest.skip("takes every scope")
     user = await forge.user(scopes=("write_repository",))
     answer = await user.api.request(route.method, path_of(route, {}), json={})
     assert (answer.status, answer.body) == (403, insufficient_scope(" ".join(route.scopes)).body)

@@ -12,16 +12,13 @@ from tests.support.forge import Forge
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log() -> Iterator[io.BytesIO]:
     """The log as the process writes it, for the length of a test."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    logs.configure("json")
+    written = io.BytesIO()
+    logs.configure("json", stream=io.TextIOWrapper(written, write_through=True))
     structlog.configure(cache_logger_on_first_use=False)
-    written = io.StringIO()
-    for handler in root.handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(written)
     aiohttp_access = logging.getLogger("aiohttp.access")
     aiohttp_access.disabled = True  # the process has none
     yield written
@@ -32,7 +29,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 async def test_tokens_and_passwords_are_in_no_log_line(
-    forge: Forge, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    forge: Forge, log: io.BytesIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = await forge.user("alice")
     token, strange = alice.token, "a-token-of-another-kind-0123456789"
@@ -58,7 +55,7 @@ async def test_tokens_and_passwords_are_in_no_log_line(
     ]
     monkeypatch.setattr("api_server.platform.version.json_value", lambda *_: 1 / 0)
     sent.append(await plain.get(f"/version?private_token={token}"))
-    lines = log.getvalue()
+    lines = log.getvalue().decode()
     assert lines.count('"event": "request"') >= len(sent)
     assert "ZeroDivisionError" in lines
     assert token not in lines

@@ -1,0 +1,71 @@
+"""The connections to PostgreSQL: a limited number of them, the last one used handed out first."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiopg
+import attrs
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A connection of the driver, with the names of the statements that are prepared on it (None: none may be)."""
+
+    driver: aiopg.Connection
+    prepared: set[str] | None
+
+
+class Connections:
+    """Up to `size` connections, each made by `open_connection` when it is first needed.
+
+    aiopg's own pool takes a lock and starts a task for each statement, lets all wait while one connection is opened,
+    and hands out the connection whose caches are coldest.
+    """
+
+    def __init__(
+        self, open_connection: Callable[[], Awaitable[Connection]], size: int, patience: float
+    ) -> None:
+        self._open_connection = open_connection
+        self._patience = patience
+        self._room = asyncio.Semaphore(size)
+        self._free: list[Connection] = []
+        self._used: set[Connection] = set()
+
+    async def acquire(self) -> Connection:
+        """One that is nobody else's until it is released. Raises TimeoutError after `patience` seconds without one."""
+        if self._room.locked():
+            async with asyncio.timeout(self._patience):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()
+        try:
+            connection = self._free_one() or await self._open_connection()
+        except BaseException:
+            self._room.release()
+            raise
+        self._used.add(connection)
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Takes one back. One with a statement or a transaction still running is given up, not reused."""
+        driver = connection.driver
+        if not driver.closed and driver.raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+            driver.close()
+        self._used.discard(connection)
+        if not driver.closed:
+            self._free.append(connection)
+        self._room.release()
+
+    def close(self) -> None:
+        """Closes all of them, also those in use."""
+        for connection in (*self._free, *self._used):
+            connection.driver.close()
+        self._free.clear()
+
+    def _free_one(self) -> Connection | None:
+        while self._free:
+            connection = self._free.pop()
+            if not connection.driver.closed:
+                return connection
+        return None

@@ -1,0 +1,75 @@
+"""Connections: who gets which, who waits, and what becomes of one whose statement has been stopped."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from api_server.state.database import Database, Statement, connect
+
+SIZE = 2
+BACKEND = Statement("SELECT pg_backend_pid()")
+
+
+@pytest.fixture
+async def database(new_database: Callable[[], str]) -> AsyncIterator[Database]:
+    async with connect(
+        new_database(), base_url="http://127.0.0.1", size=SIZE, statement_timeout=0.5
+    ) as connected:
+        yield connected
+
+
+async def test_the_connection_used_last_is_used_next(database: Database) -> None:
+    both = await asyncio.gather(database.value(BACKEND), database.value(BACKEND))
+    assert len(set(both)) == SIZE
+    assert len({await database.value(BACKEND) for _ in range(5)}) == 1
+
+
+async def test_more_work_than_connections_waits_its_turn(database: Database) -> None:
+    backends = await asyncio.gather(
+        *(database.value("SELECT pg_backend_pid() FROM pg_sleep(0.01)") for _ in range(20))
+    )
+    assert len(backends) == 20
+    assert len(set(backends)) == SIZE
+
+
+async def test_who_waits_too_long_for_a_connection_is_told_and_leaves_the_place(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database._connections, "_patience", 0.05)
+    async with database.transaction(), database.transaction():
+        with pytest.raises(TimeoutError):
+            await database.value("SELECT 1")
+    assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5
+
+
+async def test_a_read_and_the_start_of_a_transaction_survive_a_lost_connection(database: Database) -> None:
+    for again in (database.value(BACKEND), _in_transaction(database)):
+        async with database.transaction() as transaction:
+            held, other = await transaction.value(BACKEND), await database.value(BACKEND)
+            await transaction.value("SELECT pg_terminate_backend(%(pid)s, 1000)", pid=other)
+            assert await again not in (held, other)
+
+
+async def _in_transaction(database: Database) -> int:
+    async with database.transaction() as transaction:
+        return int(await transaction.value(BACKEND))
+
+
+async def test_a_statement_that_takes_too_long_is_a_failure_and_no_cancellation(database: Database) -> None:
+    with pytest.raises(TimeoutError, match="statement_timeout"):
+        await database.value("SELECT pg_sleep(5)")
+    async with database.transaction() as transaction:
+        with pytest.raises(TimeoutError, match="statement_timeout"):
+            await transaction.value("SELECT pg_sleep(5)")
+    assert await database.value("SELECT 1") == 1
+
+
+async def test_a_cancelled_statement_gives_its_connection_up_and_its_place_back(database: Database) -> None:
+    for _ in range(SIZE + 1):
+        sleeping = asyncio.create_task(database.value("SELECT pg_sleep(0.4)"))
+        await asyncio.sleep(0.05)
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+    assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5

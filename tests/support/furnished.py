@@ -1,0 +1,156 @@
+"""A project and a group in which there is one of everything that the API reads, and where each route finds it."""
+
+import io
+import zipfile
+from typing import Any
+
+import attrs
+
+from api_server.web.routes import Route
+from tests.support.forge import Answer, Client, Forge
+from tests.support.route_table import name_of, path_of, required
+from tests.support.runner import Runner, RunningJob, a_runner
+
+CONFIG = """
+finished: {script: 'true', artifacts: {paths: [out.txt]}}
+running: {script: 'true', needs: []}
+"""
+
+#: A running job's answer would be another one each time.
+WITHOUT_DURATION = "UPDATE jobs SET queued_at = NULL, started_at = NULL WHERE id = %(id)s"
+
+#: Parameters of a request that name what exists, where an example would not.
+_PARAMETERS: dict[str, dict[str, str]] = {
+    "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
+    "GET /projects/{id}/jobs/artifacts/{ref:.+}/download": {"job": "finished"},
+    "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:.+}": {"job": "finished"},
+}
+
+
+@attrs.frozen
+class Furnished:
+    """`ids` are the values of path parameters; `of_root` those that stand where no project or group is named."""
+
+    root: Client
+    ids: dict[str, Any]
+    of_root: dict[str, Any]
+    job_token: str
+
+    async def read(self, route: Route, method: str = "GET", if_none_match: str | None = None) -> Answer:
+        """The answer of a route that reads, of what exists."""
+        of_job = route.access.who == "job" or route.path.startswith("/jobs/")
+        client = attrs.evolve(self.root, token=None) if of_job else self.root
+        headers = {"JOB-TOKEN": self.job_token} if of_job else {}
+        if if_none_match is not None:
+            headers["If-None-Match"] = if_none_match
+        parameters = required(route) | _PARAMETERS.get(name_of(route), {})
+        return await client.request(method, self._path(route), params=parameters, headers=headers)
+
+    def _path(self, route: Route) -> str:
+        values = dict(self.ids)
+        if route.access.who == "group":
+            values["id"] = self.ids["group_id"]
+        elif "/projects/{id}" not in route.path:
+            values |= self.of_root | {"id": self._id_of(route)}
+        if "merge_requests" in route.path:
+            values["external_status_check_id"] = self.ids["check_id"]
+        if "audit_event_id" in route.path:
+            values["audit_event_id"] = self.ids[f"{route.access.who}_event_id"]
+        if "/tags/" in route.path:
+            values["name"] = "v1"
+        if "/artifacts/" in route.path:
+            values["path"] = "out.txt"
+        return path_of(route, values)
+
+    def _id_of(self, route: Route) -> object:
+        kind = route.path.split("/")[1]
+        return self.of_root.get(f"{kind}_id", self.of_root["users_id"])
+
+
+async def furnish(forge: Forge) -> Furnished:
+    root = forge.root
+    project = await forge.project()
+    group = await forge.group()
+    url = f"/projects/{project['id']}"
+    await _commit(root, url, "main", {".gitlab-ci.yml": CONFIG, "README.md": "Hello\n"})
+    runner = await a_runner(forge, project_id=project["id"])
+    pipeline = await _made(root, f"{url}/pipeline", ref="main")
+    over, last = await _artifacts(runner)
+    await last.finish()
+    await _made(root, f"{url}/pipeline", ref="main")
+    finished, running = await _artifacts(runner)
+    async with forge.database.transaction() as transaction:
+        await transaction.row(WITHOUT_DURATION, id=running.id)
+    check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
+    await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
+    await _commit(root, url, "feature", {"new.txt": "new\n"}, start_branch="main")
+    merge_request = await _made(
+        root, f"{url}/merge_requests", source_branch="feature", target_branch="main", title="Add a file"
+    )
+    deliveries = (await root.get(f"{url}/external_status_checks/{check['id']}/deliveries")).body
+    mirror = await _made(
+        root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
+    )
+    await _made(root, f"{url}/variables", key="KEY", value="value")
+    await _made(root, f"/groups/{group['id']}/variables", key="KEY", value="value")
+    email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
+    user_id = (await root.get("/user")).body["id"]
+    ids = {
+        "id": project["id"],
+        "group_id": group["id"],
+        "user_id": user_id,
+        "name": "main",
+        "path": "README.md",
+        "ref": "main",
+        "sha": (await root.get(f"{url}/repository/branches/main")).body["commit"]["id"],
+        "key": "KEY",
+        "pipeline_id": pipeline["id"],
+        "job_id": over.id,
+        "merge_request_iid": merge_request["iid"],
+        "check_id": check["id"],
+        "delivery_id": deliveries[0]["id"],
+        "mirror_id": mirror["id"],
+        "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
+        "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
+        "group_event_id": (await root.get(f"/groups/{group['id']}/audit_events")).body[0]["id"],
+        "email_id": email["id"],
+    }
+    of_root = {
+        "path": "root",
+        "users_id": user_id,
+        "runners_id": runner.id,
+        "jobs_id": finished.id,
+        "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
+    }
+    return Furnished(root, ids, of_root, running.token)
+
+
+async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
+    """The jobs of a new pipeline: one that is over and has left artifacts, and one that runs."""
+    jobs = {job.payload["job_info"]["name"]: job for job in [await runner.job(), await runner.job()]}
+    await jobs["finished"].log(b"hello\n")
+    assert (await jobs["finished"].upload(_archive())).status == 201
+    await jobs["finished"].finish()
+    return jobs["finished"], jobs["running"]
+
+
+async def _made(client: Client, path: str, **values: Any) -> dict[str, Any]:
+    answer = await client.post(path, values)
+    assert answer.status == 201, (path, answer)
+    return dict(answer.body)
+
+
+async def _commit(client: Client, url: str, branch: str, files: dict[str, str], **values: Any) -> None:
+    for path, content in files.items():
+        answer: Answer = await client.post(
+            f"{url}/repository/files/{path.replace('.', '%2E')}",
+            {"branch": branch, "content": content, "commit_message": "Add [ci skip]"} | values,
+        )
+        assert answer.status == 201, answer
+
+
+def _archive() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as writer:
+        writer.writestr("out.txt", "out\n")
+    return packed.getvalue()
