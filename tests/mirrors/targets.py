@@ -19,7 +19,8 @@ from aiohttp.test_utils import TestServer
 from api_server.git.ssh_keys import KeyPair, make_key_pair
 
 USER = "alice"
-PASSWORD = "p@ss w/ord+%é!#:x"
+#: Another one in each process, because the whole machine's process list is searched for it.
+PASSWORD = f"p@ss w/ord+%é!#:x{os.getpid()}"
 BASIC = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import pytest
-from aiohttp.test_utils import unused_port
 
 from api_server.areas.mirrors import runs, states
 from api_server.git.secret_files import secret_folder
@@ -17,6 +15,7 @@ from tests.mirrors.repositories import MAIN, BareRepository
 from tests.mirrors.service import Mirrored, database, mails, with_credentials
 from tests.mirrors.targets import Http, command_lines_with, hold_answers
 from tests.support.forge import Forge, running_forge
+from tests.support.server_process import server_process
 
 
 async def test_a_run_that_was_cut_off_is_made_again(
@@ -47,24 +46,16 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
         commit = mirrored.source.commit("first")
         await mirrored.push({MAIN: commit})
     gate, arrived = hold_answers(http_target[0])
-    environment = {"DATABASE_URL": url, "DATA_DIR": str(folder), "PORT": str(unused_port())}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "api_server"),
-        env=os.environ
-        | {f"FORGELET_API_{name}": value for name, value in environment.items()}
-        | {"FORGELET_API_ALLOW_LOCAL_REQUESTS": "true"},
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
+    async with server_process(url, folder, allow_local_requests=True) as server:
         await asyncio.wait_for(arrived.wait(), 30)
         assert command_lines_with(http_target[1])
-    finally:
-        process.kill()
-        await process.wait()
+        server.kill()
+        await server.wait()
     async with asyncio.timeout(20):
         while command_lines_with(http_target[1]):
             await asyncio.sleep(0.05)
-    monkeypatch.setattr(queue, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
     async with running_forge(url, folder, allow_local_requests=True) as forge:
         mirrored = attrs.evolve(mirrored, forge=forge)
         gate.set()

@@ -1,14 +1,10 @@
 """What arrives in inboxes: once each, with STARTTLS and a password, also when a worker dies (decision D8)."""
 
 import asyncio
-import contextlib
 import datetime
 import email
 import email.policy
-import os
 import signal
-import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from email.message import EmailMessage
 from pathlib import Path
@@ -25,8 +21,9 @@ from api_server.platform.mail import delivery
 from api_server.platform.mail.letters import Letter, compose, is_address
 from api_server.settings import Settings
 from api_server.state import queue
-from tests.support.forge import ROOT_TOKEN, Client, Forge, new_name
+from tests.support.forge import Forge, new_name, running_forge
 from tests.support.mailbox import Mailbox, running_mailbox
+from tests.support.server_process import server_process
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 
@@ -45,8 +42,6 @@ async def postal_forge(
     new_database: Callable[[], str], mailbox: Mailbox, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
     """A server that sends its mail to `mailbox`."""
-    from tests.support.forge import running_forge
-
     data = tmp_path_factory.mktemp("postal")
     async with running_forge(
         new_database(), data, smtp_url=mailbox.url, mail_from="forge@example.org"
@@ -148,48 +143,23 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
     new_database: Callable[[], str], mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At least once: whoever gets it twice sees one Message-ID, and the link in both works."""
-    from tests.support.forge import running_forge
-
     url, address = new_database(), new_address()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    values = {"DATABASE_URL": url, "DATA_DIR": tmp_path, "PORT": port, "ROOT_TOKEN": ROOT_TOKEN,
-              "SMTP_URL": mailbox.url, "EXTERNAL_URL": "http://forge.example.org"}  # fmt: skip
-    environment = os.environ | {f"FORGELET_API_{name}": str(value) for name, value in values.items()}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "api_server", env=environment, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        monkeypatch.setattr(mailbox, "on_data", lambda: process.send_signal(signal.SIGKILL))
-        await _invite_at(f"http://127.0.0.1:{port}", address)
+    settings = {"smtp_url": mailbox.url, "external_url": "http://forge.example.org"}
+    async with server_process(url, tmp_path, **settings) as server:
+        monkeypatch.setattr(mailbox, "on_data", server.kill)
+        project = (await server.root.post("/projects", {"name": "app"})).body
+        values = {"email": address, "access_level": 30}
+        answer = await server.root.post(f"/projects/{project['id']}/invitations", values)
+        assert answer.body == {"status": "success"}
         await mailbox.arrival(address)
-        assert await process.wait() == -signal.SIGKILL
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        assert await server.wait() == -signal.SIGKILL
     monkeypatch.setattr(mailbox, "on_data", None)
-    monkeypatch.setattr(queue, "STALLED_SECONDS", 1)
-    async with running_forge(url, tmp_path, smtp_url=mailbox.url, external_url="http://forge.example.org"):
+    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
+    async with running_forge(url, tmp_path, **settings):
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
     assert {_parts(message) for message in others} == {_parts(first)}
-
-
-async def _invite_at(base: str, address: str) -> None:
-    import aiohttp
-
-    async with aiohttp.ClientSession() as session:
-        client = Client(session, base, ROOT_TOKEN)
-        async with asyncio.timeout(20):
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    made = await client.post("/projects", {"name": "app"})
-                    break
-                await asyncio.sleep(0.05)
-        values = {"email": address, "access_level": 30}
-        answer = await client.post(f"/projects/{made.body['id']}/invitations", values)
-        assert answer.body == {"status": "success"}
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
