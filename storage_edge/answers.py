@@ -20,7 +20,7 @@ from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, ranges, validation
 from storage_edge.rules.cache_status import Outcome
 
-#: Bodies up to this many bytes are sent in one piece; the pace of longer ones is watched.
+#: Bodies up to this many bytes are sent in one piece.
 AT_ONCE: Final = 512 * 1024
 #: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
 #: stays in memory.
@@ -32,10 +32,9 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` gives seconds since 1970; `send_timeout` is for one piece of a body."""
+    """Sends answers. `clock` gives seconds since 1970."""
 
     clock: Callable[[], float]
-    send_timeout: float
     _sending: int = 0
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
@@ -59,8 +58,8 @@ class Sender:
     async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
         stored = answer.stored
         body = stored.body
-        if isinstance(body, MemoryBody) and memory_hits.is_plain(http, request, answer):
-            return MemoryHit(stored.head, body.data, *self._age_and_status(answer))
+        if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
+            return MemoryHit(request, answer, *answer.age_and_status(self.clock()))
         headers = self._fields(request, answer)
         if stored.status == 200:
             if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
@@ -105,15 +104,8 @@ class Sender:
                 headers.popall(name, None)
         if request.token is not None:
             keep_from_other_caches(headers)
-        headers[hdrs.AGE], headers["Cache-Status"] = self._age_and_status(answer)
+        headers[hdrs.AGE], headers["Cache-Status"] = answer.age_and_status(self.clock())
         return headers
-
-    def _age_and_status(self, answer: FromStore) -> tuple[str, str]:
-        """Values of Age and Cache-Status."""
-        stored = answer.stored
-        age = stored.age(self.clock())
-        ttl = None if answer.is_new or stored.private else stored.policy.lifetime - age
-        return str(int(age)), cache_status.value(answer.outcome, stored=answer.is_new, ttl=ttl)
 
     def _piece_size(self) -> int:
         return BLOCK if self._sending < CROWD else CROWD_PIECE
@@ -158,11 +150,10 @@ class Sender:
             if self._sending > CROWD and http.transport is not None:
                 http.transport.set_write_buffer_limits(high=CROWD_PIECE)
             while piece is not None:
-                async with asyncio.timeout(self.send_timeout):
-                    await response.write(piece)
-                    await http.writer.drain()
+                await response.write(piece)
+                await http.writer.drain()
                 piece = await anext(pieces, None)
-        except (OriginError, TruncatedBodyError, TimeoutError) as error:
+        except (OriginError, TruncatedBodyError) as error:
             if not response.prepared:
                 raise
             _break_off(http)

@@ -15,8 +15,9 @@ from common import operations
 from storage_edge import handlers
 from storage_edge.answers import Sender
 from storage_edge.cache import Cache
-from storage_edge.connections import IdleConnections
+from storage_edge.connections import Connections
 from storage_edge.fetching import CacheOptions
+from storage_edge.memory_hits import RepeatedHits
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
@@ -39,9 +40,15 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
     app[handlers.RULES] = Rules(
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
     )
-    app[handlers.METRICS] = Metrics()
-    app[handlers.CONNECTIONS] = IdleConnections(settings.header_timeout, settings.keepalive_timeout)
-    app[handlers.SENDER] = Sender(clock, settings.send_timeout)
+    metrics = app[handlers.METRICS] = Metrics()
+    repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
+    app[handlers.CONNECTIONS] = Connections(
+        repeated,
+        header_timeout=settings.header_timeout,
+        keepalive_timeout=settings.keepalive_timeout,
+        send_timeout=settings.send_timeout,
+    )
+    app[handlers.SENDER] = Sender(clock)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with _origin(settings) as origin:
@@ -50,6 +57,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
                 shared = _shared(settings, app[handlers.METRICS])
                 cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS], shared)
                 app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+                repeated.cache = cache
                 _watch(app[handlers.METRICS], store)
                 reporter = asyncio.create_task(_report_uses(store))
                 yield
