@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
 USE_INTERVAL = 10.0
+#: The rest of a path; file names may hold line breaks.
+ANY_PATH = r"{path:[\s\S]*}"
 #: Largest body of a purge.
 MAX_PURGE_BYTES = 4 * 1024 * 1024
 
@@ -74,8 +76,8 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
     if purge_token:
         app[handlers.PURGE_TOKEN] = purge_token
         app.router.add_post("/-/purge", handlers.purge)
-    app.router.add_route("*", "/-/{path:.*}", _not_found)
-    app.router.add_route("*", "/{path:.*}", handlers.static_object)
+    app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
+    app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
     return app
 
 

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from storage_edge.access_log import AccessLog
 from storage_edge.handlers import CONNECTIONS
@@ -19,6 +20,19 @@ NEVER = 1e9
 BACKLOG = 1024
 
 
+class _OwnFaults(logging.Filter):
+    """Drops what aiohttp says about malformed requests, with their bytes, and about clients that went away."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is about a fault of the edge."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, ConnectionError | HttpProcessingError)
+
+
+_log = logging.getLogger("storage_edge.http")
+_log.addFilter(_OwnFaults())
+
+
 @contextlib.asynccontextmanager
 async def listening(
     app: web.Application, settings: Settings, context: ssl.SSLContext | None = None
@@ -28,6 +42,7 @@ async def listening(
     """
     runner = web.AppRunner(
         app,
+        logger=_log,
         access_log_class=AccessLog,
         access_log=logging.getLogger("storage_edge.access") if settings.access_log else None,
         keepalive_timeout=NEVER,

@@ -153,7 +153,7 @@ def clock() -> Clock:
 async def origin(clock: Clock) -> AsyncIterator[Origin]:
     origin = Origin(clock)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", origin.handle)
+    app.router.add_route("*", r"/{path:[\s\S]*}", origin.handle)
     runner, port = await _serve(app)
     origin.url = f"http://127.0.0.1:{port}"
     yield origin
