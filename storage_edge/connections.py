@@ -10,7 +10,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from storage_edge.memory_hits import MemoryHit, RepeatedHits
-from storage_edge.sendfile import Wire
+from storage_edge.sendfile import OpenFiles, Wire
 
 #: Looks at the connections per timeout.
 LOOKS: Final = 4
@@ -27,6 +27,7 @@ class Connections:
         self, repeated: RepeatedHits, *, header_timeout: float, keepalive_timeout: float, send_timeout: float
     ) -> None:
         self.repeated = repeated
+        self.files = OpenFiles()
         self.header_timeout = header_timeout
         self.keepalive_timeout = keepalive_timeout
         self.send_timeout = send_timeout
@@ -57,6 +58,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(shortest / LOOKS)
+            self.files.let_deleted_go()
             for connection in list(self._open.values()):
                 connection.look(loop.time())
 
@@ -91,13 +93,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
-        self._wire = Wire(self._transport)
+        self._wire = Wire(self._transport, self._all.files)
         self._all.opened(self)
         self.reader.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has gone."""
-        self._wire.close()
         self._all.closed(self)
         self.reader.connection_lost(exc)
 

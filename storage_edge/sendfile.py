@@ -17,6 +17,7 @@ from storage_edge.bodies import MemoryBody
 LEAST: Final = 32 * 1024
 #: Files that are held open.
 MAX_OPEN: Final = 128
+
 _INT = struct.Struct("=i")
 
 
@@ -33,62 +34,64 @@ class OpenFile:
             os.close(self.descriptor)
 
 
-_files: cachetools.LRUCache[Path, OpenFile] = cachetools.LRUCache(MAX_OPEN)
+class OpenFiles:
+    """The files of bodies that are asked for again and again."""
 
+    def __init__(self) -> None:
+        self._files: cachetools.LRUCache[Path, OpenFile] = cachetools.LRUCache(MAX_OPEN)
 
-def _open(path: Path) -> OpenFile:
-    file = _files.get(path)
-    if file is None:
-        file = _files[path] = OpenFile(path)
-    return file
+    def get(self, path: Path) -> OpenFile:
+        """A file, opened if it is not; raises OSError."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = OpenFile(path)
+        return file
+
+    def let_deleted_go(self) -> None:
+        """Closes files that have been evicted, so that their space becomes free."""
+        for path, file in list(self._files.items()):
+            if os.fstat(file.descriptor).st_nlink == 0:
+                self._files.pop(path, None)
 
 
 class Wire:
     """The way to one client. What the socket does not take at once, `transport` sends from memory."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, files: OpenFiles) -> None:
         self._transport = transport
-        self._socket: socket.socket | None = None
-        given = transport.get_extra_info("socket")
-        if given is not None and transport.get_extra_info("sslcontext") is None:
-            self._socket = socket.socket(given.family, given.type, given.proto, fileno=given.fileno())
-
-    def close(self) -> None:
-        """Leaves the socket to its transport; to be called before that has closed it."""
-        if self._socket is not None:
-            self._socket.detach()
-            self._socket = None
+        self._files = files
+        self._socket: socket.socket = transport.get_extra_info("socket")
+        self._is_plain = transport.get_extra_info("sslcontext") is None
 
     def send(self, head: bytes, body: MemoryBody) -> None:
         """Sends both; what has to wait is the transport's."""
-        if body.file is None or body.length < LEAST or self._socket is None or self._holds_back():
+        waiting = self._transport.get_write_buffer_size() > 0
+        if body.file is None or body.length < LEAST or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
             return
-        sent = _sent(self._socket, head, body)
+        sent = self._sent(head, body.file, body.length)
         if sent < len(head):
             self._transport.writelines((head[sent:], body.data))
         elif sent < len(head) + body.length:
             self._transport.write(memoryview(body.data)[sent - len(head) :])
 
+    def _sent(self, head: bytes, path: Path, length: int) -> int:
+        """How many bytes of both the kernel took; a client that has gone is the transport's to find out."""
+        sent = 0
+        given = self._socket
+        borrowed = socket.socket(given.family, given.type, given.proto, fileno=given.fileno())
+        try:
+            file = self._files.get(path)
+            sent = borrowed.send(head, socket.MSG_MORE)
+            if sent == len(head):
+                sent += os.sendfile(borrowed.fileno(), file.descriptor, 0, length)
+        except OSError:
+            pass
+        finally:
+            borrowed.detach()
+        return sent
+
     def untaken(self) -> int:
         """Bytes that the client has not taken, those in the kernel included."""
-        given = self._transport.get_extra_info("socket")
-        answer = fcntl.ioctl(given.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
-        return int(_INT.unpack(answer)[0]) + self._transport.get_write_buffer_size()
-
-    def _holds_back(self) -> bool:
-        return self._transport.get_write_buffer_size() > 0
-
-
-def _sent(to: socket.socket, head: bytes, body: MemoryBody) -> int:
-    """How many bytes of both the kernel took; a client that has gone is the transport's to find out."""
-    assert body.file is not None  # noqa: S101 - callers have looked
-    sent = 0
-    try:
-        file = _open(body.file)
-        sent = to.send(head, socket.MSG_MORE)
-        if sent == len(head):
-            sent += os.sendfile(to.fileno(), file.descriptor, 0, body.length)
-    except OSError:
-        pass
-    return sent
+        in_kernel = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+        return int(_INT.unpack(in_kernel)[0]) + self._transport.get_write_buffer_size()

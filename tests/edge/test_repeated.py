@@ -263,7 +263,7 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
     (file,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.is_file())
     if damage == "deleted":
         file.unlink()
-        sendfile._files.clear()
+        edge.app[CONNECTIONS].files.let_deleted_go()
     if damage == "cut off":
         with file.open("r+b") as cut:
             cut.truncate(100_000)
