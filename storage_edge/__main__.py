@@ -1,6 +1,7 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
 import asyncio
+import resource
 import signal
 import ssl
 import sys
@@ -22,6 +23,7 @@ def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
     logs.configure(settings.log_format, settings.log_level)
     try:
+        _allow_connections()
         context = _tls(settings)
         app = create_app(settings)
         uvloop.run(_serve(app, settings, context))
@@ -37,6 +39,12 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
         log.info("ready", host=host, port=port, origin=str(settings.origin_url))
         await stop.wait()
         log.info("stopping")
+
+
+def _allow_connections() -> None:
+    """Each connection is an open file, of which processes get few unless they ask."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

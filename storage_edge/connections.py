@@ -5,9 +5,10 @@ nothing lose it.
 import asyncio
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import Final, cast
 
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 
 from storage_edge.memory_hits import MemoryHit, RepeatedHits
 from storage_edge.sendfile import OpenFiles, Wire
@@ -48,9 +49,17 @@ class Connections:
         if not self._open and self._none_open is not None:
             self._none_open.set()
 
-    def of(self, http: web.Request) -> "Connection | None":
-        """The connection on which a request came, while it is open."""
-        return self._open.get(http.protocol)
+    @contextlib.contextmanager
+    def at_work(self, http: web.Request) -> Iterator["Connection"]:
+        """While a request is answered; raises ConnectionError when its connection has gone."""
+        connection = self._open.get(http.protocol)
+        if connection is None:
+            raise ClientConnectionResetError
+        connection.begin()
+        try:
+            yield connection
+        finally:
+            connection.end()
 
     async def watch(self) -> None:
         """Closes connections that are past their time, until cancelled."""

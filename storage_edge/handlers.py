@@ -5,7 +5,7 @@ import hmac
 
 import orjson
 import structlog
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 
 from storage_edge import answers, purges, request_rules
 from storage_edge.answers import Sender
@@ -34,19 +34,15 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    connection = http.app[CONNECTIONS].of(http)
-    if connection is None:
-        raise ClientConnectionResetError
-    connection.begin()
-    try:
-        response = await _response(http)
-        await response.prepare(http)
-        await response.write_eof()
+    with http.app[CONNECTIONS].at_work(http) as connection:
+        try:
+            response = await _response(http)
+            await response.prepare(http)
+            await response.write_eof()
+        finally:
+            http.app[METRICS].sent.inc(http.writer.output_size)
         connection.answered(http, response)
         return response
-    finally:
-        connection.end()
-        http.app[METRICS].sent.inc(http.writer.output_size)
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
@@ -100,7 +96,8 @@ async def purge(http: web.Request) -> web.Response:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    count = await http.app[STORE].purge(wanted)
+    with http.app[CONNECTIONS].at_work(http):
+        count = await http.app[STORE].purge(wanted)
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})

@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import ipaddress
+import resource
 import ssl
 from pathlib import Path
 
@@ -152,3 +153,14 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
         assert body == b"m" * 3_000_000
         writer.close()
         await stopped
+
+
+async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Origin, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        async with edge_process(origin, tmp_path / "edge") as edge:
+            assert resource.prlimit(edge.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+            await edge.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
