@@ -15,6 +15,8 @@ from storage_edge.sendfile import OpenFiles, Wire
 
 #: Looks at the connections per timeout.
 LOOKS: Final = 4
+#: Seconds that a connection without a request at work stays open when its client has closed its side.
+AFTER_EOF: Final = 0.5
 
 
 class Connections:
@@ -34,6 +36,10 @@ class Connections:
         self.send_timeout = send_timeout
         self._open: dict[object, Connection] = {}
         self._none_open: asyncio.Event | None = None
+
+    def __len__(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
 
     def accept(self, server: web.Server) -> "Connection":
         """The protocol of a new connection, whose requests `server` reads."""
@@ -91,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._all = connections
         self._loop = asyncio.get_running_loop()
         self._paused = False
+        self._is_ending = False
         #: Whether the reader has answered all that it was given.
         self._clear = True
         #: The only read since the connection was clear.
@@ -125,9 +132,17 @@ class Connection(asyncio.Protocol):
             self._deadline = min(self._deadline, self._loop.time() + self._all.header_timeout)
         self.reader.data_received(data)
 
-    def eof_received(self) -> None:
-        """The client sends no more."""
+    def eof_received(self) -> bool:
+        """The client sends no more. What it has asked for is still answered, which TLS does not allow."""
         self.reader.eof_received()
+        self._is_ending = not self._clear and self._transport.get_extra_info("sslcontext") is None
+        if self._is_ending:
+            self._loop.call_later(AFTER_EOF, self._close_when_idle)
+        return self._is_ending
+
+    def _close_when_idle(self) -> None:
+        if self._deadline < math.inf:
+            self.reader.force_close()
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
@@ -148,6 +163,8 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         """It is not being answered any more."""
         self._deadline = self._loop.time() + self._all.keepalive_timeout
+        if self._is_ending:
+            self._loop.call_later(AFTER_EOF, self._close_when_idle)
 
     def answered(self, http: web.Request, response: web.StreamResponse) -> None:
         """All of the answer has been written."""

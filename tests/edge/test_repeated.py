@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage_edge import sendfile
+from storage_edge.connections import AFTER_EOF
 from storage_edge.handlers import CONNECTIONS
 from storage_edge.memory_hits import MAX_HEAD, MAX_HEADS
 from tests.edge.conftest import Clock, Edge, Origin, StartEdge
@@ -191,6 +192,41 @@ async def test_answers_keep_the_order_of_their_requests(edge: Edge, origin: Orig
         gate.set()
         assert (await talk.answer()).endswith(b"slow")
         assert (await talk.answer()).endswith(b"E.md")
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_client_that_has_said_all_still_gets_its_answers(
+    edge: Edge, origin: Origin, requests: int, known: bool
+) -> None:
+    """It may close its side after its requests; the edge closes when it has answered them."""
+
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(body=b"x" * 500_000, headers={"Cache-Control": "max-age=60"})
+
+    origin.handler = handler
+    if known:
+        async with _talk(edge.port) as talk:
+            for _ in range(3):
+                await talk.ask(_head())
+                await edge.settled()
+    async with _talk(edge.port) as talk:
+        talk.writer.write(_head() * requests)
+        talk.writer.write_eof()
+        for _ in range(requests):
+            assert (await talk.answer()).endswith(b"x" * 500_000)
+        assert await asyncio.wait_for(talk.reader.read(), 2) == b""
+
+
+async def test_a_client_that_goes_away_is_forgotten_at_once(edge: Edge, origin: Origin) -> None:
+    origin.answers()
+    for data in (b"", b"GET /gro", _head(), _head("/-/liveness")):
+        async with _talk(edge.port) as talk:
+            talk.writer.write(data)
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(2 * AFTER_EOF)
+    assert len(edge.app[CONNECTIONS]) == 0
 
 
 WANTED = st.lists(
