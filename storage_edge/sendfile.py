@@ -93,5 +93,9 @@ class Wire:
 
     def untaken(self) -> int:
         """Bytes that the client has not taken, those in the kernel included."""
-        in_kernel = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
-        return int(_INT.unpack(in_kernel)[0]) + self._transport.get_write_buffer_size()
+        waiting = self._transport.get_write_buffer_size()
+        try:
+            in_kernel = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+        except (OSError, ValueError):  # closed just now
+            return waiting
+        return int(_INT.unpack(in_kernel)[0]) + waiting
