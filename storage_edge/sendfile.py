@@ -54,13 +54,24 @@ class OpenFiles:
                 self._files.pop(path, None)
 
 
+class BorrowedSocket(socket.socket):
+    """A transport's socket, which only the transport closes."""
+
+    def __del__(self) -> None:
+        self.detach()
+
+
 class Wire:
-    """The way to one client. What the socket does not take at once, `transport` sends from memory."""
+    """The way to one client. What the socket does not take at once, `transport` sends from memory.
+
+    Only for use while the transport is open.
+    """
 
     def __init__(self, transport: asyncio.Transport, files: OpenFiles) -> None:
         self._transport = transport
         self._files = files
         self._socket: socket.socket = transport.get_extra_info("socket")
+        self._borrowed: BorrowedSocket | None = None
         self._is_plain = transport.get_extra_info("sslcontext") is None
 
     def send(self, head: bytes, body: MemoryBody) -> None:
@@ -77,18 +88,17 @@ class Wire:
 
     def _sent(self, head: bytes, path: Path, length: int) -> int:
         """How many bytes of both the kernel took; a client that has gone is the transport's to find out."""
+        if self._borrowed is None:
+            given = self._socket
+            self._borrowed = BorrowedSocket(given.family, given.type, given.proto, fileno=given.fileno())
         sent = 0
-        given = self._socket
-        borrowed = socket.socket(given.family, given.type, given.proto, fileno=given.fileno())
         try:
             file = self._files.get(path)
-            sent = borrowed.send(head, socket.MSG_MORE)
+            sent = self._borrowed.send(head, socket.MSG_MORE)
             if sent == len(head):
-                sent += os.sendfile(borrowed.fileno(), file.descriptor, 0, length)
+                sent += os.sendfile(self._borrowed.fileno(), file.descriptor, 0, length)
         except OSError:
             pass
-        finally:
-            borrowed.detach()
         return sent
 
     def untaken(self) -> int:
