@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -137,7 +137,10 @@ class Sender:
         return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
 
     async def _stream(
-        self, http: web.Request, response: web.StreamResponse, pieces: AsyncIterator[bytes | memoryview]
+        self,
+        http: web.Request,
+        response: web.StreamResponse,
+        pieces: AsyncGenerator[bytes | memoryview, None],
     ) -> web.StreamResponse:
         """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
         sent, so that
@@ -163,6 +166,7 @@ class Sender:
             raise
         finally:
             self._sending -= 1
+            await pieces.aclose()
         await response.write_eof()
         return response
 
@@ -219,7 +223,7 @@ async def _finished(http: web.Request, response: web.StreamResponse) -> web.Stre
 
 async def _pieces(
     reader: Reader, first: int, length: int | None, piece_size: Callable[[], int]
-) -> AsyncIterator[bytes | memoryview]:
+) -> AsyncGenerator[bytes | memoryview, None]:
     """`length` bytes from `first`, or all of them."""
     sent = 0
     while length is None or sent < length:
@@ -235,7 +239,7 @@ async def _pieces(
 
 def _multipart(
     reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
-) -> AsyncIterator[bytes | memoryview]:
+) -> AsyncGenerator[bytes | memoryview, None]:
     """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
     boundary = secrets.token_hex(16)
     type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
@@ -249,7 +253,7 @@ def _multipart(
     headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
     headers[hdrs.CONTENT_LENGTH] = str(total)
 
-    async def pieces() -> AsyncIterator[bytes | memoryview]:
+    async def pieces() -> AsyncGenerator[bytes | memoryview, None]:
         for span, head in zip(spans, heads, strict=True):
             yield head.encode()
             async for piece in _pieces(reader, span.first, span.length, lambda: BLOCK):

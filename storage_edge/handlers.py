@@ -39,6 +39,9 @@ async def static_object(http: web.Request) -> web.StreamResponse:
             response = await _response(http)
             await response.prepare(http)
             await response.write_eof()
+        except ConnectionError as error:
+            # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+            raise error.with_traceback(None) from None
         finally:
             http.app[METRICS].sent.inc(http.writer.output_size)
         connection.answered(http, response)

@@ -66,7 +66,7 @@ def measure() -> Iterator[Row | str]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         origin, edge = stack.enter_context(_origin()), _free_port()
-        process = stack.enter_context(_edge(origin, folder / "edge", edge))
+        stack.enter_context(_edge(origin, folder / "edge", edge))
         nginx = stack.enter_context(_nginx(origin, folder))
         rivals = {"nginx": nginx}
         with contextlib.suppress(SkippedError):
@@ -80,7 +80,8 @@ def measure() -> Iterator[Row | str]:
             yield _first_bytes(edge, rival, port)
         yield _different(edge, nginx, folder)
         yield _mixed(edge, nginx, folder)
-        yield asyncio.run(_crowd(edge, process, origin))
+        with _edge(origin, folder / "crowd", crowded := _free_port()) as fresh:
+            yield asyncio.run(_crowd(crowded, fresh, origin))
         yield _two_processes(origin, nginx, folder)
 
 
