@@ -15,10 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
-
 from common import logs
 from storage_edge.app import create_app
+from storage_edge.server import listening
 from storage_edge.settings import Settings
 
 #: Makes the suite's paths those of raw files.
@@ -57,19 +56,21 @@ async def run(checkout: Path) -> list[dict[str, Any]]:
     assert node.stdin is not None
     assert node.stdout is not None
     origin = json.loads(await node.stdout.readline())["origin"]
-    app = create_app(
-        Settings(origin=origin, forward_all_headers=True, negative_seconds=0.0, stale_when_unreachable=3600.0)
+    settings = Settings(
+        port=0,
+        origin=origin,
+        access_log=False,
+        forward_all_headers=True,
+        negative_seconds=0.0,
+        stale_when_unreachable=3600.0,
     )
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        node.stdin.write(f"http://127.0.0.1:{runner.addresses[0][1]}\n".encode())
-        results = json.loads(await node.stdout.readline())
+        async with listening(create_app(settings), settings) as (host, port):
+            node.stdin.write(f"http://{host}:{port}\n".encode())
+            results = json.loads(await node.stdout.readline())
     finally:
         node.stdin.close()
         await node.wait()
-        await runner.cleanup()
     return list(results)
 
 

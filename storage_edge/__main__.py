@@ -1,7 +1,7 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
 import asyncio
-import logging
+import resource
 import signal
 import ssl
 import sys
@@ -13,19 +13,17 @@ from aiohttp import web
 from common import logs
 from common.settings import command
 from storage_edge.app import create_app
-from storage_edge.handlers import CONNECTIONS, AccessLog
+from storage_edge.server import listening
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-#: How long the rest of a request's body is awaited after the answer; requests to the edge have none.
-LINGERING_SECONDS = 2.0
 
 
 def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
     logs.configure(settings.log_format, settings.log_level)
     try:
+        _allow_connections()
         context = _tls(settings)
         app = create_app(settings)
         uvloop.run(_serve(app, settings, context))
@@ -37,37 +35,16 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(
-        app,
-        access_log_class=AccessLog,
-        access_log=None if not settings.access_log else logging.getLogger("storage_edge.access"),
-        keepalive_timeout=settings.keepalive_timeout,
-        max_line_size=settings.max_header_bytes,
-        max_field_size=settings.max_header_bytes,
-        max_headers=settings.max_headers,
-        lingering_time=LINGERING_SECONDS,
-        shutdown_timeout=settings.shutdown_timeout,
-    )
-    await runner.setup()
-    assert runner.server is not None  # noqa: S101 - set up just now
-    watch = asyncio.create_task(app[CONNECTIONS].watch(runner.server))
-    try:
-        site = web.TCPSite(
-            runner,
-            settings.host,
-            settings.port,
-            ssl_context=context,
-            reuse_port=settings.reuse_port or None,
-            backlog=1024,
-        )
-        await site.start()
-        host, port = runner.addresses[0][:2]
+    async with listening(app, settings, context) as (host, port):
         log.info("ready", host=host, port=port, origin=str(settings.origin_url))
         await stop.wait()
         log.info("stopping")
-    finally:
-        watch.cancel()
-        await runner.cleanup()
+
+
+def _allow_connections() -> None:
+    """Each connection is an open file, of which processes get few unless they ask."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

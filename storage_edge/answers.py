@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -20,7 +20,7 @@ from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, ranges, validation
 from storage_edge.rules.cache_status import Outcome
 
-#: Bodies up to this many bytes are sent in one piece; the pace of longer ones is watched.
+#: Bodies up to this many bytes are sent in one piece.
 AT_ONCE: Final = 512 * 1024
 #: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
 #: stays in memory.
@@ -32,10 +32,9 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` gives seconds since 1970; `send_timeout` is for one piece of a body."""
+    """Sends answers. `clock` gives seconds since 1970."""
 
     clock: Callable[[], float]
-    send_timeout: float
     _sending: int = 0
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
@@ -59,8 +58,8 @@ class Sender:
     async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
         stored = answer.stored
         body = stored.body
-        if isinstance(body, MemoryBody) and memory_hits.is_plain(http, request, answer):
-            return MemoryHit(stored.head, body.data, *self._age_and_status(answer))
+        if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
+            return MemoryHit(request, answer, *answer.age_and_status(self.clock()))
         headers = self._fields(request, answer)
         if stored.status == 200:
             if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
@@ -105,15 +104,8 @@ class Sender:
                 headers.popall(name, None)
         if request.token is not None:
             keep_from_other_caches(headers)
-        headers[hdrs.AGE], headers["Cache-Status"] = self._age_and_status(answer)
+        headers[hdrs.AGE], headers["Cache-Status"] = answer.age_and_status(self.clock())
         return headers
-
-    def _age_and_status(self, answer: FromStore) -> tuple[str, str]:
-        """Values of Age and Cache-Status."""
-        stored = answer.stored
-        age = stored.age(self.clock())
-        ttl = None if answer.is_new or stored.private else stored.policy.lifetime - age
-        return str(int(age)), cache_status.value(answer.outcome, stored=answer.is_new, ttl=ttl)
 
     def _piece_size(self) -> int:
         return BLOCK if self._sending < CROWD else CROWD_PIECE
@@ -145,7 +137,10 @@ class Sender:
         return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
 
     async def _stream(
-        self, http: web.Request, response: web.StreamResponse, pieces: AsyncIterator[bytes | memoryview]
+        self,
+        http: web.Request,
+        response: web.StreamResponse,
+        pieces: AsyncGenerator[bytes | memoryview, None],
     ) -> web.StreamResponse:
         """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
         sent, so that
@@ -158,11 +153,10 @@ class Sender:
             if self._sending > CROWD and http.transport is not None:
                 http.transport.set_write_buffer_limits(high=CROWD_PIECE)
             while piece is not None:
-                async with asyncio.timeout(self.send_timeout):
-                    await response.write(piece)
-                    await http.writer.drain()
+                await response.write(piece)
+                await http.writer.drain()
                 piece = await anext(pieces, None)
-        except (OriginError, TruncatedBodyError, TimeoutError) as error:
+        except (OriginError, TruncatedBodyError) as error:
             if not response.prepared:
                 raise
             _break_off(http)
@@ -172,6 +166,7 @@ class Sender:
             raise
         finally:
             self._sending -= 1
+            await pieces.aclose()
         await response.write_eof()
         return response
 
@@ -228,7 +223,7 @@ async def _finished(http: web.Request, response: web.StreamResponse) -> web.Stre
 
 async def _pieces(
     reader: Reader, first: int, length: int | None, piece_size: Callable[[], int]
-) -> AsyncIterator[bytes | memoryview]:
+) -> AsyncGenerator[bytes | memoryview, None]:
     """`length` bytes from `first`, or all of them."""
     sent = 0
     while length is None or sent < length:
@@ -244,7 +239,7 @@ async def _pieces(
 
 def _multipart(
     reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
-) -> AsyncIterator[bytes | memoryview]:
+) -> AsyncGenerator[bytes | memoryview, None]:
     """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
     boundary = secrets.token_hex(16)
     type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
@@ -258,7 +253,7 @@ def _multipart(
     headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
     headers[hdrs.CONTENT_LENGTH] = str(total)
 
-    async def pieces() -> AsyncIterator[bytes | memoryview]:
+    async def pieces() -> AsyncGenerator[bytes | memoryview, None]:
         for span, head in zip(spans, heads, strict=True):
             yield head.encode()
             async for piece in _pieces(reader, span.first, span.length, lambda: BLOCK):

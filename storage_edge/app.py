@@ -15,8 +15,9 @@ from common import operations
 from storage_edge import handlers
 from storage_edge.answers import Sender
 from storage_edge.cache import Cache
-from storage_edge.connections import IdleConnections
+from storage_edge.connections import Connections
 from storage_edge.fetching import CacheOptions
+from storage_edge.memory_hits import RepeatedHits
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
 USE_INTERVAL = 10.0
+#: The rest of a path; file names may hold line breaks.
+ANY_PATH = r"{path:[\s\S]*}"
 #: Largest body of a purge.
 MAX_PURGE_BYTES = 4 * 1024 * 1024
 
@@ -39,9 +42,15 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
     app[handlers.RULES] = Rules(
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
     )
-    app[handlers.METRICS] = Metrics()
-    app[handlers.CONNECTIONS] = IdleConnections(settings.header_timeout, settings.keepalive_timeout)
-    app[handlers.SENDER] = Sender(clock, settings.send_timeout)
+    metrics = app[handlers.METRICS] = Metrics()
+    repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
+    app[handlers.CONNECTIONS] = Connections(
+        repeated,
+        header_timeout=settings.header_timeout,
+        keepalive_timeout=settings.keepalive_timeout,
+        send_timeout=settings.send_timeout,
+    )
+    app[handlers.SENDER] = Sender(clock)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with _origin(settings) as origin:
@@ -50,6 +59,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
                 shared = _shared(settings, app[handlers.METRICS])
                 cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS], shared)
                 app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+                repeated.cache = cache
                 _watch(app[handlers.METRICS], store)
                 reporter = asyncio.create_task(_report_uses(store))
                 yield
@@ -66,8 +76,8 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
     if purge_token:
         app[handlers.PURGE_TOKEN] = purge_token
         app.router.add_post("/-/purge", handlers.purge)
-    app.router.add_route("*", "/-/{path:.*}", _not_found)
-    app.router.add_route("*", "/{path:.*}", handlers.static_object)
+    app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
+    app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
     return app
 
 

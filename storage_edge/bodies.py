@@ -51,13 +51,14 @@ class Body(Protocol):
 
 
 class MemoryBody:
-    """A complete body in memory; its own reader."""
+    """A complete body in memory; its own reader. `file` holds the same bytes, if it is still there."""
 
-    __slots__ = ("data", "length")
+    __slots__ = ("data", "file", "length")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, file: Path | None = None) -> None:
         self.data = data
         self.length = len(data)
+        self.file = file
 
     def open(self) -> "MemoryBody":
         """Memory needs no opening."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 import cachetools
 
-from storage_edge.bodies import BodyGoneError, FileBody, Reader, Spool
+from storage_edge.bodies import BodyGoneError, FileBody, MemoryBody, Reader, Spool
 from storage_edge.fetching import CacheOptions, Fetcher
 from storage_edge.flights import Failed, Flight, Flights, Kept, Passed
 from storage_edge.metrics import Metrics
 from storage_edge.origin import Origin, OriginError, OriginResponse
 from storage_edge.purges import Purge
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import reuse, selection, validation
+from storage_edge.rules import cache_status, reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
 from storage_edge.store import Store
@@ -33,6 +33,12 @@ class FromStore:
     outcome: Outcome
     reader: Reader
     is_new: bool = False
+
+    def age_and_status(self, now: float) -> tuple[str, str]:
+        """Values of Age and Cache-Status; `now` is seconds since 1970."""
+        age = self.stored.age(now)
+        ttl = None if self.is_new or self.stored.private else self.stored.policy.lifetime - age
+        return str(int(age)), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
 
 
 @attrs.frozen
@@ -103,6 +109,19 @@ class Cache:
             if stored is not None and isinstance(stored.body, FileBody):
                 await self._store.remove(stored)
             return await self._ask_alone(request, None)
+
+    def at_hand(self, request: EdgeRequest) -> FromStore | None:
+        """The answer of a request without a token, if it is in memory and nobody has to be asked."""
+        self._store.catch_up()
+        if self._flights.get(request.target) is not None:
+            return None
+        stored = self._store.find_in_memory(request.target, request.forwarded)
+        if stored is None or stored.private or not isinstance(stored.body, MemoryBody):
+            return None
+        age = stored.age(self._clock())
+        if reuse.decide(stored.policy, age, request.directives) is not Reuse.USE:
+            return None
+        return _from_store(stored, _hit(stored, age))
 
     def _arriving(self, request: EdgeRequest) -> Stored | None:
         """What a flight has landed with is newer than what is stored."""

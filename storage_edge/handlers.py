@@ -6,14 +6,12 @@ import hmac
 import orjson
 import structlog
 from aiohttp import web
-from aiohttp.abc import AbstractAccessLogger
 
-from common.logs import redact
 from storage_edge import answers, purges, request_rules
 from storage_edge.answers import Sender
 from storage_edge.bodies import TruncatedBodyError
 from storage_edge.cache import Cache
-from storage_edge.connections import IdleConnections
+from storage_edge.connections import Connections
 from storage_edge.metrics import Metrics
 from storage_edge.origin import OriginError
 from storage_edge.request_rules import EdgeRequest, Refusal, Rules
@@ -25,7 +23,7 @@ RULES = web.AppKey("rules", Rules)
 CACHE = web.AppKey("cache", Cache)
 STORE = web.AppKey("store", Store)
 SENDER = web.AppKey("sender", Sender)
-CONNECTIONS = web.AppKey("connections", IdleConnections)
+CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
 PURGE_TOKEN = web.AppKey("purge_token", str)
 
@@ -36,13 +34,27 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    with http.app[CONNECTIONS].at_work(http.protocol):
-        if http.method == "OPTIONS":
-            return answers.options(preflight=request_rules.is_preflight(http.headers))
-        request = http.app[RULES].read(http.method, http.raw_path, http.headers)
-        if isinstance(request, Refusal):
-            return _refused(http, request)
-        return await _answered(http, request)
+    with http.app[CONNECTIONS].at_work(http) as connection:
+        try:
+            response = await _response(http)
+            await response.prepare(http)
+            await response.write_eof()
+        except ConnectionError as error:
+            # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+            raise error.with_traceback(None) from None
+        finally:
+            http.app[METRICS].sent.inc(http.writer.output_size)
+        connection.answered(http, response)
+        return response
+
+
+async def _response(http: web.Request) -> web.StreamResponse:
+    if http.method == "OPTIONS":
+        return answers.options(preflight=request_rules.is_preflight(http.headers))
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    if isinstance(request, Refusal):
+        return _refused(http, request)
+    return await _answered(http, request)
 
 
 def _refused(http: web.Request, refusal: Refusal) -> web.Response:
@@ -87,24 +99,8 @@ async def purge(http: web.Request) -> web.Response:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    count = await http.app[STORE].purge(wanted)
+    with http.app[CONNECTIONS].at_work(http):
+        count = await http.app[STORE].purge(wanted)
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})
-
-
-class AccessLog(AbstractAccessLogger):
-    """One line for one request, without tokens."""
-
-    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """`time` is seconds since the request came in."""
-        log.info(
-            "request",
-            method=request.method,
-            target=redact(request.raw_path),
-            status=response.status,
-            cache=response.headers.get("Cache-Status"),
-            bytes=response.body_length,
-            seconds=round(time, 6),
-            remote=request.remote,
-        )

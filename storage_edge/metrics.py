@@ -32,7 +32,7 @@ class Metrics:
             "edge_failures", "Requests that failed, by status.", ["status"], registry=self.registry
         )
         self._failure = failures.labels
-        self.sent = Counter("edge_sent_bytes", "Body bytes sent to clients.", registry=self.registry)
+        self.sent = Counter("edge_sent_bytes", "Bytes of answers sent to clients.", registry=self.registry)
         self.purged = Counter(
             "edge_purged", "Responses dropped or made stale by purges.", registry=self.registry
         )

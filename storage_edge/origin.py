@@ -1,7 +1,7 @@
 """The one client session: requests to the service in whose name the edge answers."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Final, Self
 
@@ -48,7 +48,7 @@ class OriginResponse:
         chunked = "chunked" in self._response.headers.get("Transfer-Encoding", "").lower()
         return chunked or self.length is not None or self.status == 204
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives; raises `OriginError` when it ends too early."""
         try:
             async for chunk in self._response.content.iter_any():

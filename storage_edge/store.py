@@ -118,7 +118,9 @@ class Store:
         self.catch_up()
         if (keep_on_disk and on_disk is None) or self.ledger.is_concerned(stored.epoch, stored):
             return None
-        body: Body | None = MemoryBody(data) if data is not None else on_disk
+        body: Body | None = on_disk
+        if data is not None:
+            body = MemoryBody(data, None if on_disk is None else on_disk.path)
         if body is not None:
             self._replace(attrs.evolve(stored, body=body))
         return on_disk
@@ -188,7 +190,7 @@ class Store:
             data = await self._in_worker(body.path.read_bytes)
         except OSError:
             return stored
-        return attrs.evolve(stored, body=MemoryBody(data)) if len(data) == body.length else stored
+        return attrs.evolve(stored, body=MemoryBody(data, body.path)) if len(data) == body.length else stored
 
     async def _in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()

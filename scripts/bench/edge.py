@@ -49,6 +49,15 @@ request = function()
 end
 """
 
+#: Every request head is one that was never sent before.
+DIFFERENT = """
+local count = 0
+request = function()
+  count = count + 1
+  return wrk.format("GET", "/g/app/-/raw/main/x/4KiB", {["X-Request-Id"] = tostring(count)})
+end
+"""
+
 
 def measure() -> Iterator[Row | str]:
     """Hits, misses, a crowd on one cold archive, mixed load, and what a second process adds."""
@@ -57,7 +66,7 @@ def measure() -> Iterator[Row | str]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         origin, edge = stack.enter_context(_origin()), _free_port()
-        process = stack.enter_context(_edge(origin, folder / "edge", edge))
+        stack.enter_context(_edge(origin, folder / "edge", edge))
         nginx = stack.enter_context(_nginx(origin, folder))
         rivals = {"nginx": nginx}
         with contextlib.suppress(SkippedError):
@@ -69,8 +78,10 @@ def measure() -> Iterator[Row | str]:
                 yield _hits(size, edge, rival, port, aim)
         for rival, port in rivals.items():
             yield _first_bytes(edge, rival, port)
+        yield _different(edge, nginx, folder)
         yield _mixed(edge, nginx, folder)
-        yield asyncio.run(_crowd(edge, process, origin))
+        with _edge(origin, folder / "crowd", crowded := _free_port()) as fresh:
+            yield asyncio.run(_crowd(crowded, fresh, origin))
         yield _two_processes(origin, nginx, folder)
 
 
@@ -99,15 +110,24 @@ def _first_bytes(edge: int, rival: str, port: int) -> Row:
     return Row("edge, first bytes of cold 64KiB objects, one client", ours, theirs, rival, 0.5)
 
 
-def _mixed(edge: int, nginx: int, folder: Path) -> Row:
-    script = folder / "mixed.lua"
-    script.write_text(MIXED)
+def _different(edge: int, nginx: int, folder: Path) -> Row:
+    ours, theirs = _scripted(DIFFERENT, folder / "different.lua", edge, nginx)
+    return Row("edge, hits of 4KiB, no two heads the same", ours, theirs, "nginx", 0.45)
 
-    def mixed(port: int) -> float:
+
+def _mixed(edge: int, nginx: int, folder: Path) -> Row:
+    ours, theirs = _scripted(MIXED, folder / "mixed.lua", edge, nginx)
+    return Row("edge, mixed 4KiB, 1 % private and validated (nginx passes them)", ours, theirs, "nginx", 0.4)
+
+
+def _scripted(text: str, script: Path, edge: int, nginx: int) -> tuple[float, float]:
+    """Requests a second that a Lua script makes at both ports."""
+    script.write_text(text)
+
+    def requests(port: int) -> float:
         return load.http_requests(f"http://127.0.0.1:{port}/", {}, SECONDS, script=script)
 
-    ours, theirs = by_turns(lambda: mixed(edge), lambda: mixed(nginx))
-    return Row("edge, mixed 4KiB, 1 % private and validated (nginx passes them)", ours, theirs, "nginx", 0.4)
+    return by_turns(lambda: requests(edge), lambda: requests(nginx))
 
 
 async def _crowd(port: int, process: int, origin: int) -> str:

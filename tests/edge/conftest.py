@@ -16,6 +16,7 @@ from yarl import URL
 
 from storage_edge.app import create_app
 from storage_edge.handlers import CACHE
+from storage_edge.server import listening
 from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"
@@ -152,7 +153,7 @@ def clock() -> Clock:
 async def origin(clock: Clock) -> AsyncIterator[Origin]:
     origin = Origin(clock)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", origin.handle)
+    app.router.add_route("*", r"/{path:[\s\S]*}", origin.handle)
     runner, port = await _serve(app)
     origin.url = f"http://127.0.0.1:{port}"
     yield origin
@@ -174,9 +175,9 @@ async def start_edge(origin: Origin, clock: Clock, tmp_path: Path) -> AsyncItera
                 "origin_timeout": 5.0,
                 **settings,
             }
-            app = create_app(Settings(**values), clock)
-            runner, port = await _serve(app)
-            stack.push_async_callback(runner.cleanup)
+            chosen = Settings(port=0, access_log=False, shutdown_timeout=0.2, **values)
+            app = create_app(chosen, clock)
+            _, port = await stack.enter_async_context(listening(app, chosen))
             session = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(limit=0),

@@ -1,7 +1,9 @@
 """Many clients, one origin request: who joins, what they get, and what happens when it goes wrong."""
 
 import asyncio
+import gc
 from collections.abc import Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -233,3 +235,27 @@ class OpenResponses:
     async def __aexit__(self, *_: object) -> None:
         for response in self._responses:
             response.close()
+
+
+def _mapped(directory: Path) -> list[str]:
+    """Bodies of an edge's directory that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(directory) in line and ("objects" in line or "incoming" in line)]
+
+
+async def test_clients_that_go_away_leave_no_body_behind(edge: Edge, origin: Origin, tmp_path: Path) -> None:
+    """Nothing that a broken connection leaves keeps a file mapped until garbage is collected."""
+    origin.answers(b"x" * 20_000_000)
+    gc.disable()
+    try:
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+            writer.write(f"GET {ARCHIVE} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await reader.read(100_000)
+            writer.transport.abort()
+            await edge.settled()
+        async with asyncio.timeout(3):
+            while _mapped(tmp_path):
+                await asyncio.sleep(0.05)
+    finally:
+        gc.enable()

@@ -147,3 +147,33 @@ async def test_a_content_coding_is_never_undone_and_never_asked_for_by_a_client(
         await edge.settled()
     (request,) = origin.requests
     assert "Accept-Encoding" not in request.headers
+
+
+async def test_a_name_with_a_line_break_is_a_name(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"odd")
+    answer = await edge.get("/group/app/-/raw/main/a%0D%0ASet-Cookie:%20b")
+    assert (answer.status, answer.body) == (200, b"odd")
+    assert "Set-Cookie" not in answer.headers
+    (request,) = origin.requests
+    assert request.raw_path == "/group/app/-/raw/main/a%0D%0ASet-Cookie:%20b"
+    assert (await edge.get("/-/a%0Ab")).status == 404
+    assert (await edge.get("/a%0Ab")).status == 400
+
+
+async def test_what_clients_do_wrong_is_not_logged_with_what_they_sent(
+    edge: Edge, origin: Origin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A malformed head can hold a cookie, and a client that goes away is no error of ours."""
+    origin.answers(b"x" * 5_000_000)
+    await edge.raw(START + b"Cookie: session=hunter2\x00\r\n\r\n")
+    await edge.raw(GET + b"?token=hunter2 \xff HTTP/1.1\r\nHost: x\r\n\r\n")
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+        writer.write(START + b"\r\n")
+        await reader.read(1000)
+        assert writer.transport is not None
+        writer.transport.abort()
+        await edge.settled()
+    await asyncio.sleep(0.1)
+    assert "hunter2" not in caplog.text
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

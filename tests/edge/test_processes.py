@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import ipaddress
+import resource
 import ssl
 from pathlib import Path
 
@@ -136,3 +137,30 @@ async def test_a_reload_ends_what_is_in_flight_and_keeps_the_cache(origin: Origi
         body, status = await _get(edge.url + RAW)
         assert (body, "; hit" in status) == (expected, True)
     assert len(origin.requests) == 1
+
+
+async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Origin, tmp_path: Path) -> None:
+    origin.answers(b"m" * 3_000_000)
+    async with edge_process(origin, tmp_path / "edge") as edge:
+        for _ in range(2):
+            await _get(edge.url + RAW)
+        reader, writer = await asyncio.open_connection("127.0.0.1", edge.port, limit=1000)
+        writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        stopped = asyncio.create_task(edge.stop())
+        await asyncio.sleep(0.3)
+        body = await reader.readexactly(3_000_000)
+        assert body == b"m" * 3_000_000
+        writer.close()
+        await stopped
+
+
+async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Origin, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        async with edge_process(origin, tmp_path / "edge") as edge:
+            assert resource.prlimit(edge.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+            await edge.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -9,9 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 import pytest
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import unused_port
 
 from storage_edge import app as edge_app
+from storage_edge.server import listening
 from storage_edge.settings import Settings as EdgeSettings
 from tests.support.forge import Answer, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url, push_files
@@ -54,8 +55,9 @@ async def joined(
             storage_token=STORAGE_TOKEN,
             purge_token=PURGE_TOKEN,
             data_dir=folder / "edge",
+            port=port,
         )
-        async with TestServer(edge_app.create_app(chosen), port=port):
+        async with listening(edge_app.create_app(chosen), chosen):
             changed = await forge.root.put(
                 "/application/settings",
                 {
