@@ -8,7 +8,7 @@ from api_server.areas.audit.commands import audit
 from api_server.areas.jobs.commands import jobs
 from api_server.settings import Settings
 from common import logs
-from common.settings import loaders, problem_with_urls
+from common.settings import loaders, problem_with
 
 
 @click.group()
@@ -28,7 +28,7 @@ def _settings() -> Settings:
     except typed_settings.exceptions.InvalidSettingsError as problem:
         reasons = "; ".join(str(reason) for reason in problem.exceptions)
         raise click.ClickException(f"the settings cannot be used: {logs.redact(reasons)}") from None
-    if unusable := problem_with_urls(settings):
+    if unusable := problem_with(settings):
         raise click.ClickException(f"the settings cannot be used: {unusable}")
     return settings
 

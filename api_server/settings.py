@@ -7,7 +7,7 @@ import typed_settings
 from typed_settings import option, secret
 
 from common.logs import LogFormat
-from common.settings import url
+from common.settings import network, url
 
 Tier = Literal["free", "premium", "ultimate"]
 Offering = Literal["self_managed", "dedicated", "saas"]
@@ -31,6 +31,7 @@ class Settings:
     )
     trusted_proxies: list[str] = option(
         factory=list,
+        metadata=network(),
         help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
     )
     root_token: str = secret(default="", help="preset personal access token of the administrator `root`")

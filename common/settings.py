@@ -1,5 +1,6 @@
 """Settings of a process: attrs classes filled from a TOML file, the environment and flags, in that order."""
 
+import ipaddress
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ def command(
         show_envvars_in_help=True,
     )
     def process(settings: SettingsT) -> None:
-        if problem := problem_with_urls(settings):
+        if problem := problem_with(settings):
             raise click.UsageError(problem)
         run(settings)
 
@@ -47,22 +48,35 @@ def loaders(section: str, env_prefix: str) -> list[typed_settings.loaders.Loader
     )
 
 
-_SCHEMES = "URL schemes"
+@attrs.frozen
+class _Form:
+    """What the text of a setting, or each text of its list, has to be; nothing at all is right too."""
+
+    name: str
+    fits: Callable[[str], bool]
+
+
+_FORM = "form"
 
 
 def url(*schemes: str) -> dict[str, Any]:
-    """The metadata of a field, or of a list, that holds URLs of these schemes, or nothing."""
-    return {_SCHEMES: schemes}
+    """The metadata of a field that holds URLs of these schemes."""
+    examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
+    return {_FORM: _Form(f"a URL such as {examples}", lambda text: _is_url(text, schemes))}
 
 
-def problem_with_urls(settings: Any) -> str | None:
-    """Says which field that is declared with `url` holds none. The value is not shown: it may hold a password."""
+def network() -> dict[str, Any]:
+    """The metadata of a field that holds IP addresses and networks."""
+    return {_FORM: _Form("an address or a network such as 10.0.0.0/8", _is_network)}
+
+
+def problem_with(settings: Any) -> str | None:
+    """Says which field does not have its form. The value is not shown: it may hold a password."""
     for field in attrs.fields(type(settings)):
-        schemes, value = field.metadata.get(_SCHEMES, ()), getattr(settings, field.name)
+        form, value = field.metadata.get(_FORM), getattr(settings, field.name)
         texts = [value] if isinstance(value, str) else value
-        if schemes and not all(_is_url(text, schemes) for text in texts if text):
-            forms = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
-            return f"--{field.name.replace('_', '-')} has to be a URL such as {forms}"
+        if form and not all(form.fits(text) for text in texts if text):
+            return f"--{field.name.replace('_', '-')} has to be {form.name}"
     return None
 
 
@@ -82,3 +96,11 @@ def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
     if parts.scheme == "file":
         return not parts.netloc and parts.path.startswith("/")
     return bool(parts.hostname) or (parts.scheme in _LOCAL_TOO and text.startswith(f"{parts.scheme}://"))
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True

@@ -79,3 +79,18 @@ def test_urls_of_every_form_are_taken(flag: str, value: str) -> None:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0, done.output
     assert getattr(read[0], flag.strip("-").replace("-", "_")) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"), [("10.0.0.0/8,::1", True), ("", True), ("proxy.example.org", False)]
+)
+def test_networks_are_addresses_or_networks(
+    monkeypatch: pytest.MonkeyPatch, value: str, accepted: bool
+) -> None:
+    monkeypatch.setenv("FORGELET_API_TRUSTED_PROXIES", value)
+    read: list[Settings] = []
+    command = settings.command(Settings, section="api_server", env_prefix="FORGELET_API_", run=read.append)
+    done = CliRunner().invoke(command, ["--database-url", "postgresql://x", "--data-dir", "d"])
+    assert (done.exit_code == 0, len(read)) == (accepted, int(accepted))
+    wanted = "Error: --trusted-proxies has to be an address or a network such as 10.0.0.0/8"
+    assert (wanted in done.output) is not accepted

@@ -104,6 +104,7 @@ async def furnish(forge: Forge) -> Furnished:
         "ref": "main",
         "sha": (await root.get(f"{url}/repository/branches/main")).body["commit"]["id"],
         "key": "KEY",
+        "format": "zip",
         "pipeline_id": pipeline["id"],
         "job_id": over.id,
         "merge_request_iid": merge_request["iid"],
