@@ -111,8 +111,7 @@ class Transaction(Executor):
 class Database(Executor):
     """The pool. Its own `rows`, `row` and `value` are for reading; whatever writes runs in a `transaction()`.
 
-    All of them raise `Unavailable` where PostgreSQL cannot be reached.
-
+    All of them raise `Unavailable` where PostgreSQL cannot be reached, or no connection to it becomes free in time.
     Reads are tried a second time when the pooled connection turns out to be dead.
     """
 
@@ -169,7 +168,7 @@ class Database(Executor):
     async def _connection(self) -> AsyncIterator[Connection]:
         try:
             connection = await self._connections.acquire()
-        except psycopg2.OperationalError as problem:
+        except (TimeoutError, psycopg2.OperationalError) as problem:
             raise Unavailable("the database") from problem
         try:
             yield connection
