@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Literal, TextIO
 
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["console", "json"]
@@ -41,6 +42,15 @@ def redact(text: str) -> str:
     )
 
 
+class OwnFaults(logging.Filter):
+    """Drops what aiohttp says about malformed requests, with their bytes, and about clients that went away."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is about a fault of this process."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, ConnectionError | HttpProcessingError)
+
+
 def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = None) -> None:
     """Sends structlog's and the standard library's records through the same steps to standard error (or `stream`).
 
@@ -70,6 +80,7 @@ def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = N
         )
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.getLogger("aiohttp.server").addFilter(OwnFaults())
 
 
 def _renderer(format_: LogFormat, *, colors: bool) -> Processor:

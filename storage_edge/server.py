@@ -7,8 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
+from common.logs import OwnFaults
 from storage_edge.access_log import AccessLog
 from storage_edge.handlers import CONNECTIONS
 from storage_edge.settings import Settings
@@ -20,17 +20,8 @@ NEVER = 1e9
 BACKLOG = 1024
 
 
-class _OwnFaults(logging.Filter):
-    """Drops what aiohttp says about malformed requests, with their bytes, and about clients that went away."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is about a fault of the edge."""
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, ConnectionError | HttpProcessingError)
-
-
 _log = logging.getLogger("storage_edge.http")
-_log.addFilter(_OwnFaults())
+_log.addFilter(OwnFaults())
 
 
 @contextlib.asynccontextmanager

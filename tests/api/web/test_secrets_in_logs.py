@@ -1,5 +1,6 @@
 """No secret that a client sends reaches the log."""
 
+import asyncio
 import io
 import logging
 from collections.abc import Iterator
@@ -60,3 +61,20 @@ async def test_tokens_and_passwords_are_in_no_log_line(
     assert "ZeroDivisionError" in lines
     assert token not in lines
     assert strange not in lines
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api/v4/user HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: hunter2\x00\r\n\r\n",
+        b"GET /api/v4/user?private_token=hunter2 \xff HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_a_malformed_head_is_refused_and_not_logged(forge: Forge, log: io.BytesIO, head: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", forge.settings.port)
+    writer.write(head)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert b" 400 Bad Request\r\n" in answer
+    assert b"hunter2" not in log.getvalue()
+    assert b"Traceback" not in log.getvalue()
