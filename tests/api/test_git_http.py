@@ -55,6 +55,21 @@ async def test_strangers_and_tokens_that_only_read_are_refused_in_words(forge: F
     assert "needs the scope read_repository" in await git("ls-remote", neither, fails=True)
 
 
+async def test_guests_do_not_read_the_code_of_private_projects(forge: Forge, tmp_path: Path) -> None:
+    """Neither by git nor as files nor through the API; those of public projects like everybody."""
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    project = await forge.project(alice, members={Role.GUEST: bob})
+    path = project["path_with_namespace"]
+    await push_files(forge, tmp_path / "alice", project, alice, {"a": "1"})
+    listed = await Git(tmp_path).run("ls-remote", git_url(forge, path, bob))
+    assert "403" in listed.output
+    raw, tree = f"{forge.base}/{path}/-/raw/main/a", f"/projects/{project['id']}/repository/tree"
+    assert [(await bob.api.get(url)).status for url in (raw, tree)] == [404, 403]
+    await alice.api.put(f"/projects/{project['id']}", {"visibility": "public"})
+    assert await Git(tmp_path)("ls-remote", "--heads", git_url(forge, path, bob))
+    assert [(await bob.api.get(url)).status for url in (raw, tree)] == [200, 200]
+
+
 async def test_everybody_clones_public_projects(forge: Forge, tmp_path: Path) -> None:
     alice = await forge.user("alice")
     project = await forge.project(alice, visibility="public")

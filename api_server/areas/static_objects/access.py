@@ -66,6 +66,6 @@ async def _caller(request: web.Request) -> auth.Caller | None:
 async def readable_project(request: web.Request, path: StaticPath, reader: Reader) -> Project:
     """Raises 404 where the reader may not see the project's files."""
     project = await visible_project(request, path.project, user_id=reader.id, admin=reader.admin)
-    if project is None or not project.opens(project.repository_access_level):
+    if project is None or not project.reads_repository:
         raise web.HTTPNotFound(text="404 Not Found\n")
     return project

@@ -11,7 +11,8 @@ from api_server.web.auth import Anonymous, Caller
 async def readable_project(request: web.Request) -> tuple[Project, Caller | Anonymous]:
     """The project at the request's `path` and who may fetch from it.
 
-    What strangers cannot see asks for credentials (401), then is 404. Raises 403 for tokens that may not read.
+    What strangers cannot see asks for credentials (401), then is 404. Raises 403 for guests of a private project and
+    for tokens that may not read.
     """
     who = await git_caller(request)
     path = request.match_info["path"]
@@ -25,6 +26,8 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
             text="The project you were looking for could not be found or you don't have "
             "permission to view it.\n"
         )
+    if not project.reads_repository:
+        raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
     if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
     return project, who

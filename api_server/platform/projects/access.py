@@ -52,6 +52,13 @@ class Project:
         )
 
     @property
+    def reads_repository(self) -> bool:
+        """Whether the caller may read its files: wherever the repository is open to her, but as Guest of a private
+        project."""
+        is_guest_at_most = self.visibility == "private" and self.role < Role.REPORTER
+        return self.opens(self.repository_access_level) and not is_guest_at_most
+
+    @property
     def shows_repository_to_everybody(self) -> bool:
         """Whether strangers may read its files."""
         return self.visibility == "public" and self.repository_access_level == "enabled"

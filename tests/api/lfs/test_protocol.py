@@ -177,7 +177,7 @@ async def test_projects_do_not_see_each_others_objects(place: Place, forge: Forg
 #: Who, and the answers to: download batch, download, upload batch, upload, verify.
 ROLES = [
     ("stranger", 404, 404, 404, 404, 404),
-    ("guest", 200, 200, 403, 403, 403),
+    ("guest", 403, 403, 403, 403, 403),
     ("reporter", 200, 200, 403, 403, 403),
     ("developer", 200, 200, 200, 200, 200),
     ("maintainer", 200, 200, 200, 200, 200),
