@@ -18,7 +18,7 @@ from api_server.platform.pipelines.access import shows_pipelines
 from api_server.platform.pipelines.shown import pipeline_of_commit
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.repository import changes, entities
-from api_server.platform.repository.access import require_readable
+from api_server.platform.repository.access import opened, readable_repository
 from api_server.platform.repository.changes import Change, Encoding
 from api_server.state.listing import Listed
 from api_server.web import context
@@ -102,7 +102,7 @@ async def create_commit(request: web.Request) -> web.Response:
     values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in wanted.actions]
     sha = await changes.commit_files(request, found, Change(**values), actions)
-    repository = await changes.opened(request, found)
+    repository = await opened(request, found)
     return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats), status=201)
 
 
@@ -110,7 +110,7 @@ async def create_commit(request: web.Request) -> web.Response:
 async def list_commits(request: web.Request) -> web.Response:
     """Of a branch, tag or commit (by default of the default branch), newest first; not counted, as GitLab's are not."""
     wanted = await parse(request, ListCommits)
-    found, repository = await _opened(request, wanted.id)
+    found, repository = await readable_repository(request, wanted.id)
     page = offset_page(wanted)
     start = references.resolve(repository, wanted.ref_name or found.default_branch)
     if start is None and wanted.ref_name and not wanted.all:
@@ -139,7 +139,7 @@ async def list_commits(request: web.Request) -> web.Response:
 async def show_commit(request: web.Request) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
     wanted = await parse(request, OneCommit)
-    found, repository = await _opened(request, wanted.id)
+    found, repository = await readable_repository(request, wanted.id)
     resolved = references.resolve(repository, wanted.sha)
     if resolved is None:
         raise not_found("Commit")
@@ -150,7 +150,7 @@ async def show_commit(request: web.Request) -> web.Response:
 async def list_tree(request: web.Request) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name."""
     wanted = await parse(request, ListTree)
-    found, repository = await _opened(request, wanted.id)
+    found, repository = await readable_repository(request, wanted.id)
     resolved = references.resolve(repository, wanted.ref or found.default_branch)
     if resolved is None:
         raise not_found("Tree")
@@ -173,12 +173,6 @@ async def _listed(request: web.Request, wanted: Paginated, items: Sequence[Any])
     shown = orjson.dumps(items[page.offset : page.offset + page.size]).decode()
     more = page.offset + page.size < len(items)
     return await paginated(request, page, Listed(shown, more, None, len(items)))
-
-
-async def _opened(request: web.Request, reference: str) -> tuple[Project, Repository]:
-    found = await find_project(request, reference)
-    require_readable(found)
-    return found, await changes.opened(request, found)
 
 
 async def _detailed(

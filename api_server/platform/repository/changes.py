@@ -24,22 +24,13 @@ from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.platform import refs
 from api_server.platform.branches.protection import protection_of
-from api_server.platform.keys import repositories
 from api_server.platform.projects.access import Project
+from api_server.platform.repository.access import opened
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, not_found
 from api_server.web.routes import caller
 
 Encoding = Literal["text", "base64"]
-
-
-async def opened(request: web.Request, project: Project) -> Repository:
-    """The project's repository, made where it does not exist yet. Raises 403 where the caller may not read it."""
-    if not project.opens(project.repository_access_level):
-        raise forbidden()
-    found = repositories(request)
-    await found.ensure(project.id, project.default_branch)
-    return found.open(project.id)
 
 
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:

@@ -12,9 +12,9 @@ from api_server.git import commits, references
 from api_server.git.commits import commits_between, merge_base
 from api_server.git.diffs import FileDiff, differences
 from api_server.git.repositories import Repository
-from api_server.platform.projects.access import Project, find_project
-from api_server.platform.repository import changes, entities
-from api_server.platform.repository.access import require_readable
+from api_server.platform.projects.access import Project
+from api_server.platform.repository import entities
+from api_server.platform.repository.access import readable_repository
 from api_server.state.listing import Listed
 from api_server.web import context
 from api_server.web.access import project
@@ -48,9 +48,7 @@ class Compare:
 async def show_diff(request: web.Request) -> web.Response:
     """Of a commit against its first parent."""
     wanted = await parse(request, ShowDiff)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    _, repository = await readable_repository(request, wanted.id)
     sha = _commit_id(repository, wanted.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
     return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
@@ -60,9 +58,7 @@ async def show_diff(request: web.Request) -> web.Response:
 async def compare(request: web.Request) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     wanted = await parse(request, Compare)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    found, repository = await readable_repository(request, wanted.id)
     old, new = _commit_id(repository, wanted.from_), _commit_id(repository, wanted.to)
     base = old if wanted.straight else await merge_base(repository, old, new)
     files, _ = await asyncio.to_thread(differences, repository, base, new, limit=MOST_COMPARED)

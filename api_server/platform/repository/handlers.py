@@ -16,7 +16,7 @@ from api_server.git.repositories import Repository
 from api_server.platform.branches.protection import protection_of, protections_of
 from api_server.platform.projects.access import Project, find_project
 from api_server.platform.repository import changes, entities
-from api_server.platform.repository.access import require_readable
+from api_server.platform.repository.access import opened, readable_repository, require_readable
 from api_server.platform.repository.changes import Encoding, FileChange
 from api_server.state.listing import Listed
 from api_server.web import context
@@ -87,9 +87,7 @@ class WriteFile(ChangeFile):
 async def list_branches(request: web.Request) -> web.Response:
     """By name."""
     wanted = await parse(request, ListRefs)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    found, repository = await readable_repository(request, wanted.id)
     branches = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in branches if (wanted.search or "").lower() in branch.name.lower()]
     protected = await protections_of(
@@ -132,9 +130,7 @@ async def delete_branch(request: web.Request) -> web.Response:
 async def list_tags(request: web.Request) -> web.Response:
     """By name, backwards."""
     wanted = await parse(request, ListRefs)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    found, repository = await readable_repository(request, wanted.id)
     tags = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
     url = _url(request, found)
@@ -170,9 +166,7 @@ async def delete_tag(request: web.Request) -> web.Response:
 async def show_file(request: web.Request) -> web.Response:
     """The file with its bytes in base64."""
     wanted = await parse(request, OneFile)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    _, repository = await readable_repository(request, wanted.id)
     commit, entry = _file(repository, wanted)
     data = await asyncio.to_thread(files.read, repository, entry)
     return json_value(
@@ -194,9 +188,7 @@ async def show_file(request: web.Request) -> web.Response:
 @routes.get("/projects/{id}/repository/files/{path}/raw", access=project())
 async def show_raw_file(request: web.Request) -> web.Response:
     wanted = await parse(request, OneFile)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    repository = await changes.opened(request, found)
+    _, repository = await readable_repository(request, wanted.id)
     _, entry = _file(repository, wanted)
     data = await asyncio.to_thread(files.read, repository, entry)
     headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment"}
@@ -230,7 +222,7 @@ async def _changed(request: web.Request, wanted: ChangeFile, action: Any, status
 
 
 async def _branch(request: web.Request, found: Project, name: str) -> dict[str, Any]:
-    repository = await changes.opened(request, found)
+    repository = await opened(request, found)
     branch = references.branch(repository, name)
     if branch is None:
         raise not_found("Branch")
@@ -239,7 +231,7 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
 
 
 async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
-    repository = await changes.opened(request, found)
+    repository = await opened(request, found)
     tag = references.tag(repository, name)
     if tag is None:
         raise not_found("Tag")
