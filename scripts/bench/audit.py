@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import os
 import socket
 import statistics
 import tempfile
@@ -23,6 +24,7 @@ from api_server.state import audit_trail
 from api_server.state.database import connect
 from api_server.state.listing import Page
 from api_server.state.migrate import migrate
+from common import logs
 from scripts.bench.rows import Row, by_turns
 from scripts.local.embedded_postgres import temporary
 
@@ -136,8 +138,10 @@ def _verifying(many: str, few: str) -> Row:
 
 
 def _recording(url: str) -> Row:
-    migrate(url)
-    return asyncio.run(_record(url))
+    with Path(os.devnull).open("w") as nowhere:
+        logs.configure("console", stream=nowhere)  # written as ever, and read by nobody
+        migrate(url)
+        return asyncio.run(_record(url))
 
 
 async def _record(url: str) -> Row:

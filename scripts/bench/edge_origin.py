@@ -1,5 +1,6 @@
 """The origin of the edge's measurements: bodies of the sizes that their paths name, 1 % of them private."""
 
+import collections
 import sys
 
 import uvloop
@@ -7,12 +8,14 @@ from aiohttp import web
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "64MiB": 64 << 20, "50MB": 50_000_000}
 BODIES = {name: bytes(size) for name, size in SIZES.items()}
-REQUESTS = web.AppKey("requests", list[int])
+#: How often each size has been asked for.
+REQUESTS = web.AppKey("requests", collections.Counter[str])
 
 
 async def static_object(request: web.Request) -> web.Response:
     """`/<group>/<project>/-/raw/main/<anything>/<size>`; projects named `secret` are private."""
-    request.app[REQUESTS][0] += 1
+    size = request.path.rsplit("/", 1)[1]
+    request.app[REQUESTS][size] += 1
     private = "/secret/" in request.path
     headers = {
         "Cache-Control": "private, max-age=0" if private else "public, max-age=3600",
@@ -21,19 +24,19 @@ async def static_object(request: web.Request) -> web.Response:
     }
     if request.headers.get("If-None-Match") == '"1"':
         return web.Response(status=304, headers=headers)
-    return web.Response(body=BODIES[request.path.rsplit("/", 1)[1]], headers=headers)
+    return web.Response(body=BODIES[size], headers=headers)
 
 
 async def count(request: web.Request) -> web.Response:
-    """How many static objects have been asked for."""
-    return web.Response(text=str(request.app[REQUESTS][0]))
+    """How many objects of a size have been asked for."""
+    return web.Response(text=str(request.app[REQUESTS][request.match_info["size"]]))
 
 
 def main(port: int) -> None:
     """Serves until it is ended."""
     app = web.Application()
-    app[REQUESTS] = [0]
-    app.router.add_get("/count", count)
+    app[REQUESTS] = collections.Counter()
+    app.router.add_get("/count/{size}", count)
     app.router.add_get("/{path:.*}", static_object)
     web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None, loop=uvloop.new_event_loop())
 
