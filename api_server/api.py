@@ -18,6 +18,7 @@ from api_server.platform.agents.handlers import routes as agents
 from api_server.platform.branches.handlers import routes as branches
 from api_server.platform.emails.handlers import routes as emails
 from api_server.platform.groups.handlers import routes as groups
+from api_server.platform.member_roles.handlers import routes as member_roles
 from api_server.platform.members.handlers import routes as members
 from api_server.platform.members.overviews import routes as member_overviews
 from api_server.platform.merge_requests.contents import routes as merge_request_contents
@@ -44,6 +45,7 @@ ROUTES = [
     groups,
     projects,
     members,
+    member_roles,
     member_overviews,
     invitations,
     branches,

@@ -182,6 +182,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
         *_types("Project", "Job", job_erased=("pipeline_id",), job_artifacts_deleted=("artifacts",)),
         *_types("Project", "Ci::Pipeline", destroy_pipeline=("remove",)),
         *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=CHANGE),
+        *_types(_INSTANCE, "MemberRole", member_role_created=(), member_role_deleted=()),
         *_types(
             _INSTANCE,
             "AuditEvents",

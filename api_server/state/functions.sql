@@ -236,3 +236,13 @@ UNION ALL
 SELECT users.id, users.username, users.name FROM user_emails JOIN users ON users.id = user_emails.user_id
 WHERE lower(user_emails.email) = lower(address) AND user_emails.confirmed_at IS NOT NULL;
 END;
+
+-- A custom role as it is shown wherever it occurs; null where there is none.
+CREATE OR REPLACE FUNCTION member_role(role member_roles) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN (role).id IS NOT NULL THEN json_build_object(
+    'id', (role).id,
+    'group_id', NULL,
+    'name', (role).name,
+    'description', (role).description,
+    'base_access_level', (role).base_access_level
+) END;

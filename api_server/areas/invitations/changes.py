@@ -6,7 +6,8 @@ import os
 import attrs
 
 from api_server.areas.invitations import mails, queries
-from api_server.areas.invitations.recipients import NO_SUCH_ROLE, TAKEN, Recipients, sentence, text_of
+from api_server.areas.invitations.recipients import TAKEN, Recipients, sentence, text_of
+from api_server.platform.member_roles import rules as member_roles
 from api_server.platform.members import changes as members
 from api_server.platform.members import rules
 from api_server.platform.members.sources import Source
@@ -23,7 +24,7 @@ _SEED_BYTES = 20
 
 @attrs.frozen(kw_only=True)
 class Offer:
-    """What people are invited to. Every `member_role_id` is that of a custom role that does not exist here."""
+    """What people are invited to."""
 
     source: Source
     level: Role
@@ -61,10 +62,16 @@ async def invite(
 
 
 async def _add(transaction: Transaction, offer: Offer, user: Row, author: Author) -> str | None:
-    if offer.member_role_id is not None:
-        return NO_SUCH_ROLE
     try:
-        await members.add(transaction, offer.source, user, offer.level, author, expires_at=offer.expires_at)
+        await members.add(
+            transaction,
+            offer.source,
+            user,
+            offer.level,
+            author,
+            expires_at=offer.expires_at,
+            member_role_id=offer.member_role_id,
+        )
     except ApiError as refusal:
         return text_of(refusal)
     return None
@@ -74,8 +81,10 @@ async def _ask(
     transaction: Transaction, offer: Offer, email: str, author: Author, vault: Vault
 ) -> str | None:
     source = offer.source
-    if offer.member_role_id is not None:
-        return NO_SUCH_ROLE
+    try:
+        await member_roles.check(transaction, offer.member_role_id, offer.level)
+    except ApiError as refusal:
+        return text_of(refusal)
     if problems := rules.problems(source.kind, offer.level, expires_at=offer.expires_at, today=source.today):
         return sentence(problems)
     seed = os.urandom(_SEED_BYTES)
@@ -84,6 +93,7 @@ async def _ask(
         **source.place,
         email=email,
         access_level=offer.level,
+        member_role_id=offer.member_role_id,
         expires_at=offer.expires_at,
         created_by_id=author.id,
         token_seed=seed,
@@ -101,6 +111,7 @@ async def _ask(
         "Invitation created",
         add="user_access",
         expires_at=_day(offer.expires_at),
+        member_role_id=offer.member_role_id,
         **{"as": offer.level.title},
     )
     return None
@@ -162,6 +173,7 @@ async def accept(
             author,
             expires_at=invitation.expires_at,
             created_by_id=invitation.created_by_id,
+            member_role_id=invitation.member_role_id,
         )
     except ApiError:
         await _record_end(transaction, invitation, author, "Invitation accepted by a member")

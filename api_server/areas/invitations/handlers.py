@@ -7,6 +7,7 @@ from aiohttp import web
 
 from api_server.areas.invitations import changes, queries, recipients
 from api_server.areas.invitations.changes import Offer
+from api_server.platform.member_roles.handlers import CUSTOM_ROLES
 from api_server.platform.members.sources import Source, find_source
 from api_server.state.database import Row, Transaction
 from api_server.web import context, tiers
@@ -17,11 +18,8 @@ from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Unset, parse
 from api_server.web.routes import Routes
-from api_server.web.tiers import Feature
 
 routes = Routes()
-
-CUSTOM_ROLES = Feature("custom roles", "ultimate")
 
 
 @attrs.frozen(kw_only=True)

@@ -53,10 +53,10 @@ async def users_with(database: Executor, ids: list[int]) -> list[Row]:
 
 
 CREATE = """
-    INSERT INTO invitations (namespace_id, project_id, email, access_level, expires_at, created_by_id,
-        token_seed, token_digest)
-    VALUES (%(namespace_id)s, %(project_id)s, %(email)s, %(access_level)s, %(expires_at)s, %(created_by_id)s,
-        %(token_seed)s, %(token_digest)s)
+    INSERT INTO invitations (namespace_id, project_id, email, access_level, member_role_id, expires_at,
+        created_by_id, token_seed, token_digest)
+    VALUES (%(namespace_id)s, %(project_id)s, %(email)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
+        %(created_by_id)s, %(token_seed)s, %(token_digest)s)
     ON CONFLICT DO NOTHING
     RETURNING id
 """
@@ -113,7 +113,8 @@ async def find(database: Executor, invitation_id: int) -> Row | None:
 UPDATE = one(
     _ENTITIES["changed"],
     """
-    UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = now()
+    UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = now(),
+        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
     WHERE id = %(id)s RETURNING *
     """,
 )

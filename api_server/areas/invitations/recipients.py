@@ -10,7 +10,6 @@ from api_server.web.errors import ApiError, bad_parameters, bad_request
 MOST_RECIPIENTS = 100
 
 TAKEN = "Invite email has already been taken"
-NO_SUCH_ROLE = "Member role not found"
 MEMBER_ALREADY = "User already exists in source"
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 
+from api_server.platform.member_roles import rules as member_roles
 from api_server.platform.members import queries, rules
 from api_server.platform.members.sources import Source
 from api_server.state import audit_trail
@@ -21,11 +22,13 @@ async def add(
     *,
     expires_at: datetime.date | None = None,
     created_by_id: int | None = None,
+    member_role_id: int | None = None,
 ) -> int:
     """The id of the new membership of `user` (id, name). Raises 400, 403 and 409; the transaction stays usable."""
     if not rules.may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
+    await member_roles.check(transaction, member_role_id, level)
     await remove_expired(transaction, user_id=user.id, **source.place)
     member_id = await queries.add(
         transaction,
@@ -33,6 +36,7 @@ async def add(
         access_level=level,
         expires_at=expires_at,
         created_by_id=created_by_id or author.id,
+        member_role_id=member_role_id,
         **source.place,
     )
     if member_id is None:
@@ -47,6 +51,7 @@ async def add(
         message="Membership created",
         add="user_access",
         member_id=member_id,
+        member_role_id=member_role_id,
         expires_at=_day(expires_at),
         **{"as": level.title},
     )

@@ -26,7 +26,8 @@ SELECT page.id, page.position, json_build_object(
     'created_at', iso8601(greatest_membership.created_at),
     'created_by', user_basic(creators),
     'expires_at', greatest_membership.expires_at,
-    'membership_state', 'active'
+    'membership_state', 'active',
+    'member_role', member_role(roles)
 ) AS entity
 FROM page
 JOIN LATERAL (
@@ -40,3 +41,4 @@ JOIN LATERAL (
     LIMIT 1
 ) greatest_membership ON true
 LEFT JOIN users creators ON creators.id = greatest_membership.created_by_id
+LEFT JOIN member_roles roles ON roles.id = greatest_membership.member_role_id

@@ -117,8 +117,9 @@ async def find_inherited(database: Executor, user_id: int, namespace_ids: list[i
 
 
 ADD_MEMBER = """
-    INSERT INTO members (user_id, namespace_id, project_id, access_level, expires_at, created_by_id)
-    VALUES (%(user_id)s, %(namespace_id)s, %(project_id)s, %(access_level)s, %(expires_at)s, %(created_by_id)s)
+    INSERT INTO members (user_id, namespace_id, project_id, access_level, member_role_id, expires_at, created_by_id)
+    VALUES (%(user_id)s, %(namespace_id)s, %(project_id)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
+        %(created_by_id)s)
     ON CONFLICT DO NOTHING
     RETURNING id
 """
@@ -133,6 +134,7 @@ async def add(
     namespace_id: int | None = None,
     project_id: int | None = None,
     expires_at: datetime.date | None = None,
+    member_role_id: int | None = None,
 ) -> int | None:
     """The new membership's id; None where the user has one there already."""
     row = await transaction.row(
@@ -143,12 +145,16 @@ async def add(
         access_level=int(access_level),
         expires_at=expires_at,
         created_by_id=created_by_id,
+        member_role_id=member_role_id,
     )
     return row and int(row.id)
 
 
+#: A custom role goes with its level.
 UPDATE_MEMBER = """
-    UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s WHERE id = %(id)s
+    UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s,
+        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
+    WHERE id = %(id)s
 """
 
 

@@ -133,6 +133,9 @@ async def test_users_and_tokens(new_forge: Any) -> None:
         await walk.step(
             "DELETE /users/{id}/emails/{email_id}", "email_destroyed", id=user, email_id=email["id"]
         )
+        role = {"name": "Auditor", "base_access_level": 20}
+        made = await walk.step("POST /member_roles", "member_role_created", json=role)
+        await walk.step("DELETE /member_roles/{id}", "member_role_deleted", id=made["id"])
         await walk.step("POST /users/{id}/block", "user_blocked", id=user)
         await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
         created, revoked = "personal_access_token_created", "personal_access_token_revoked"

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from api_server.areas.invitations import recipients
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 from tests.support.invitations import (
     KINDS,
     invite,
@@ -98,15 +98,17 @@ async def test_custom_roles_are_of_the_ultimate_tier(new_forge: Any, tier: str) 
         assert (await invite(forge.root, source, email=address)).status == 201
 
 
-async def test_a_custom_role_that_does_not_exist_is_nobodys(forge: Forge) -> None:
-    """There is none here: nobody is let in with less than she was promised."""
+async def test_a_custom_role_that_does_not_exist_or_has_another_level_is_nobodys(forge: Forge) -> None:
     source, person, address = await source_of(forge, "groups"), await forge.user(), new_address()
-    answer = await invite(forge.root, source, email=address, user_id=person.id, member_role_id=7)
-    problem = "Member role not found"
-    assert (answer.status, answer.body) == (
-        201,
-        {"status": "error", "message": {address: problem, person.username: problem}},
-    )
+    values = {"name": new_name("Auditor"), "base_access_level": 20}
+    reporters = (await forge.root.post("/member_roles", values)).body["id"]
+    mismatch = "Member role the custom role's base access level does not match the current access level"
+    for role, problem in ((2**40, "Member role not found"), (reporters, mismatch)):
+        answer = await invite(forge.root, source, email=address, user_id=person.id, member_role_id=role)
+        assert (answer.status, answer.body) == (
+            201,
+            {"status": "error", "message": {address: problem, person.username: problem}},
+        )
     assert await invited_to(forge.root, source) == []
     assert person.id not in await members_of(forge.root, source)
 

@@ -1,0 +1,1 @@
+"""Custom roles: names of their own for the levels that members have."""
