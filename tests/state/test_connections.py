@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from api_server.state.database import Database, Statement, connect
+from api_server.state.unavailable import Unavailable
 
 SIZE = 2
 BACKEND = Statement("SELECT pg_backend_pid()")
@@ -38,7 +39,7 @@ async def test_who_waits_too_long_for_a_connection_is_told_and_leaves_the_place(
 ) -> None:
     monkeypatch.setattr(database._connections, "_patience", 0.05)
     async with database.transaction(), database.transaction():
-        with pytest.raises(TimeoutError):
+        with pytest.raises(Unavailable):
             await database.value("SELECT 1")
     assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5
 
