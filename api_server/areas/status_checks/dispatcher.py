@@ -24,6 +24,7 @@ from api_server.state.audit_trail import Entity
 from api_server.state.database import Database, Row, Transaction
 from api_server.state.secrets import Vault
 from api_server.web.context import Clock
+from common.ending import end
 
 log = structlog.get_logger(__name__)
 
@@ -191,9 +192,7 @@ class Dispatcher:
         if flying:
             await asyncio.wait(flying, timeout=GRACE)
         unfinished = {task: row for task, row in flying.items() if not task.done()}
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
+        await end(*unfinished)
         await self._record_landed(self._landed)
         self._landed = []
         if unfinished:
