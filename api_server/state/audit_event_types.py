@@ -1,4 +1,4 @@
-"""Every type of audit event: what it belongs to, what it is about, and which details it may carry.
+"""Every type of audit event: what it belongs to, what it is about, what it says, and which details it may carry.
 
 The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
 """
@@ -16,11 +16,12 @@ CHANGE = ("change", "from", "to")
 
 @attrs.frozen
 class EventType:
-    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about; `details` are its own
-    keys beside those that every event has."""
+    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about; its message has one of
+    the shapes `messages`, where `*` is what varies; `details` are its own keys beside those that every event has."""
 
     scopes: frozenset[EntityType]
     target: str
+    messages: tuple[str, ...]
     details: frozenset[str]
 
 
@@ -36,16 +37,24 @@ def declared(event_type: str, entity_type: str, details: frozenset[str]) -> Even
     return found
 
 
+_Says = tuple[tuple[str, ...], frozenset[str]]
+
+
+def _says(messages: str | tuple[str, ...], *details: str) -> _Says:
+    return (messages,) if isinstance(messages, str) else messages, frozenset(details)
+
+
 def _types(
-    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: tuple[str, ...]
+    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
 ) -> Iterator[tuple[str, EventType]]:
     where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
-    for name, details in names.items():
-        yield name, EventType(where, target, frozenset(details))
+    for name, (messages, details) in names.items():
+        yield name, EventType(where, target, messages, details)
 
 
 _INSTANCE: EntityType = "Service::Audit::InstanceScope"
 _SOURCES: tuple[EntityType, ...] = ("Group", "Project")
+_CHANGED = "Changed * from * to *"
 # An invitation is recorded as the membership that it will be, as GitLab does.
 _MEMBER = ("as", "member_id", "member_role_id", "invite_email")
 _BRANCH = (
@@ -68,126 +77,173 @@ EVENT_TYPES: dict[str, EventType] = dict(
         *_types(
             "User",
             "User",
-            user_created=(),
-            user_updated=(),
-            user_destroyed=(),
-            user_blocked=(),
-            user_unblocked=(),
-            user_email_address_updated=CHANGE,
-            user_password_updated=(),
-            user_admin_status_updated=CHANGE,
-            static_object_token_rotated=(),
-            personal_access_token_created=(),
-            personal_access_token_revoked=(),
-            authenticated_with_password=("with",),
+            user_created=_says("User * created"),
+            user_updated=_says("Changed *"),
+            user_destroyed=_says("User destroyed"),
+            user_blocked=_says("User blocked"),
+            user_unblocked=_says("User unblocked"),
+            user_email_address_updated=_says("Changed email address from * to *", *CHANGE),
+            user_password_updated=_says("Changed the password"),
+            user_admin_status_updated=_says("Changed admin status from * to *", *CHANGE),
+            static_object_token_rotated=_says("Static object token rotated"),
+            personal_access_token_created=_says("Created personal access token with id *"),
+            personal_access_token_revoked=_says("Revoked personal access token with id *"),
+            authenticated_with_password=_says("Signed in with STANDARD authentication", "with"),
         ),
-        *_types("User", "Email", email_created=(), email_confirmed=(), email_destroyed=()),
-        *_types(("User", _INSTANCE), "User", login_failed_with_standard_authentication=("failed_login",)),
+        *_types(
+            "User",
+            "Email",
+            email_created=_says("Added email address"),
+            email_confirmed=_says("Confirmed email address"),
+            email_destroyed=_says("Removed email address"),
+        ),
+        *_types(
+            ("User", _INSTANCE),
+            "User",
+            login_failed_with_standard_authentication=_says(
+                "Failed to login with STANDARD authentication", "failed_login"
+            ),
+        ),
         *_types(
             "Group",
             "Group",
-            group_created=("add",),
-            group_name_updated=CHANGE,
-            group_path_updated=CHANGE,
-            group_visibility_level_updated=CHANGE,
-            group_destroyed=("remove",),
+            group_created=_says("Added group", "add"),
+            group_name_updated=_says(_CHANGED, *CHANGE),
+            group_path_updated=_says(_CHANGED, *CHANGE),
+            group_visibility_level_updated=_says(_CHANGED, *CHANGE),
+            group_destroyed=_says("Removed group", "remove"),
         ),
         *_types(
             "Project",
             "Project",
-            project_created=("add",),
-            project_name_updated=CHANGE,
-            project_path_updated=CHANGE,
-            project_namespace_updated=CHANGE,
-            project_visibility_level_updated=CHANGE,
-            project_default_branch_updated=CHANGE,
-            project_archived=CHANGE,
-            project_unarchived=CHANGE,
-            project_feature_repository_access_level_updated=CHANGE,
-            project_feature_builds_access_level_updated=CHANGE,
-            project_only_allow_merge_if_all_status_checks_passed_updated=CHANGE,
-            project_only_allow_merge_if_pipeline_succeeds_updated=CHANGE,
-            project_destroyed=("remove",),
+            project_created=_says("Added project", "add"),
+            project_name_updated=_says(_CHANGED, *CHANGE),
+            project_path_updated=_says(_CHANGED, *CHANGE),
+            project_namespace_updated=_says(_CHANGED, *CHANGE),
+            project_visibility_level_updated=_says(_CHANGED, *CHANGE),
+            project_default_branch_updated=_says(_CHANGED, *CHANGE),
+            project_archived=_says(_CHANGED, *CHANGE),
+            project_unarchived=_says(_CHANGED, *CHANGE),
+            project_feature_repository_access_level_updated=_says(_CHANGED, *CHANGE),
+            project_feature_builds_access_level_updated=_says(_CHANGED, *CHANGE),
+            project_only_allow_merge_if_all_status_checks_passed_updated=_says(_CHANGED, *CHANGE),
+            project_only_allow_merge_if_pipeline_succeeds_updated=_says(_CHANGED, *CHANGE),
+            project_destroyed=_says("Removed project", "remove"),
         ),
         *_types(
             _SOURCES,
             "User",
-            member_created=("add", "expires_at", *_MEMBER),
-            member_updated=(*CHANGE, "expiry_from", "expiry_to", *_MEMBER),
-            member_destroyed=("remove", "reason", "system_event", *_MEMBER),
+            member_created=_says(("Membership created", "Invitation created"), "add", "expires_at", *_MEMBER),
+            member_updated=_says(
+                ("Membership updated", "Invitation updated"), *CHANGE, "expiry_from", "expiry_to", *_MEMBER
+            ),
+            member_destroyed=_says(
+                (
+                    "Membership destroyed",
+                    "Membership expired on *",
+                    "Invitation destroyed",
+                    "Invitation declined",
+                    "Invitation *",
+                ),
+                "remove",
+                "reason",
+                "system_event",
+                *_MEMBER,
+            ),
         ),
         *_types(
             "Project",
             "ProtectedBranch",
-            protected_branch_created=_BRANCH,
-            protected_branch_updated=CHANGE,
-            protected_branch_removed=_BRANCH,
+            protected_branch_created=_says("Added protected branch with *", *_BRANCH),
+            protected_branch_updated=_says(_CHANGED, *CHANGE),
+            protected_branch_removed=_says("Unprotected branch", *_BRANCH),
         ),
         *_types(
             "Project",
             "ExternalStatusCheck",
-            create_status_check=(),
-            external_status_check_name_updated=CHANGE,
-            external_status_check_url_updated=CHANGE,
-            external_status_check_secret_updated=("change",),
-            update_status_check=(),
-            delete_status_check=(),
-            status_check_delivery_redelivered=("delivery_id",),
-            external_status_check_paused=(),
+            create_status_check=_says("Added * status check with *"),
+            external_status_check_name_updated=_says("Changed name from * to *", *CHANGE),
+            external_status_check_url_updated=_says("Changed external url from * to *", *CHANGE),
+            external_status_check_secret_updated=_says("Changed shared secret of * status check", "change"),
+            update_status_check=_says(
+                (
+                    "Added * to * status check",
+                    "Added * and removed all other branches from status check",
+                    "Removed * from * status check",
+                    "Resumed * status check",
+                )
+            ),
+            delete_status_check=_says("Removed * status check"),
+            status_check_delivery_redelivered=_says("Redelivered to * status check", "delivery_id"),
+            external_status_check_paused=_says("Paused * status check: *"),
         ),
-        *_types("Project", "MergeRequest", status_check_response_update=_CHECK_ANSWER),
+        *_types(
+            "Project",
+            "MergeRequest",
+            status_check_response_update=_says("Updated response for status check * to *", *_CHECK_ANSWER),
+        ),
         *_types(
             "Project",
             "RemoteMirror",
-            remote_mirror_created=("add",),
-            remote_mirror_updated=CHANGE,
-            remote_mirror_deleted=("remove",),
-            remote_mirror_update_failed=("reason",),
+            remote_mirror_created=_says("Added push mirror", "add"),
+            remote_mirror_updated=_says("Changed * of push mirror*", *CHANGE),
+            remote_mirror_deleted=_says("Removed push mirror", "remove"),
+            remote_mirror_update_failed=_says("Push mirror failed", "reason"),
         ),
         *_types(
             ("Project", "Group", _INSTANCE),
             "Ci::Runner",
-            runner_registered=("runner_type",),
-            runner_updated=CHANGE,
-            runner_token_reset=(),
-            runner_unregistered=("runner_type",),
-            runner_assigned_to_project=("project_id",),
-            runner_unassigned_from_project=("project_id",),
+            runner_registered=_says("Added runner", "runner_type"),
+            runner_updated=_says("Changed the runner", *CHANGE),
+            runner_token_reset=_says("Replaced the runner's token"),
+            runner_unregistered=_says("Removed runner", "runner_type"),
+            runner_assigned_to_project=_says("Gave the runner a further project", "project_id"),
+            runner_unassigned_from_project=_says("Took a project from the runner", "project_id"),
         ),
         *_types(
             ("Project", "Group", _INSTANCE),
             "RunnerRegistrationToken",
-            runner_registration_token_reset=(),
+            runner_registration_token_reset=_says("Replaced the registration token of runners"),
         ),
         *_types(
             "Project",
             "Clusters::Agent",
-            cluster_agent_created=("add",),
-            cluster_agent_deleted=("remove",),
+            cluster_agent_created=_says("Created cluster agent '*' with id *", "add"),
+            cluster_agent_deleted=_says("Deleted cluster agent '*' with id *", "remove"),
         ),
         *_types(
             "Project",
             "Ci::Variable",
-            ci_variable_created=("add",),
-            ci_variable_updated=CHANGE,
-            ci_variable_deleted=("remove",),
+            ci_variable_created=_says("Added ci variable", "add"),
+            ci_variable_updated=_says("Changed *", *CHANGE),
+            ci_variable_deleted=_says("Removed ci variable", "remove"),
         ),
         *_types(
             "Group",
             "Ci::GroupVariable",
-            ci_group_variable_created=("add",),
-            ci_group_variable_updated=CHANGE,
-            ci_group_variable_deleted=("remove",),
+            ci_group_variable_created=_says("Added ci variable", "add"),
+            ci_group_variable_updated=_says("Changed *", *CHANGE),
+            ci_group_variable_deleted=_says("Removed ci variable", "remove"),
         ),
-        *_types("Project", "Job", job_erased=("pipeline_id",), job_artifacts_deleted=("artifacts",)),
-        *_types("Project", "Ci::Pipeline", destroy_pipeline=("remove",)),
-        *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=CHANGE),
-        *_types(_INSTANCE, "MemberRole", member_role_created=(), member_role_deleted=()),
+        *_types(
+            "Project",
+            "Job",
+            job_erased=_says("Erased the log and the artifacts of job *", "pipeline_id"),
+            job_artifacts_deleted=_says("Deleted the artifacts of job *", "artifacts"),
+        ),
+        *_types("Project", "Ci::Pipeline", destroy_pipeline=_says("Deleted pipeline", "remove")),
+        *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=_says("Changed *", *CHANGE)),
+        *_types(
+            _INSTANCE,
+            "MemberRole",
+            member_role_created=_says("Created custom role *"),
+            member_role_deleted=_says("Deleted custom role *"),
+        ),
         *_types(
             _INSTANCE,
             "AuditEvents",
-            audit_events_removed=("before", "events", "sha256"),
+            audit_events_removed=_says("Removed * exported audit events", "before", "events", "sha256"),
         ),
-        *_types(_INSTANCE, "Job", job_data_removed=("before", "jobs")),
+        *_types(_INSTANCE, "Job", job_data_removed=_says("Removed * jobs*", "before", "jobs")),
     ]
 )

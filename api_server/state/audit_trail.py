@@ -78,6 +78,14 @@ async def record(
     )
 
 
+def words(value: object) -> str:
+    """A value as messages name it: `true`, `a, b`, `nothing`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = ", ".join(value) if isinstance(value, list) else str(value)
+    return "nothing" if value is None else text or "nothing"
+
+
 def _texts(details: dict[str, str | int | None]) -> dict[str, str]:
     return {
         name: "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -209,7 +209,7 @@ async def _record_change(
         entity=project.entity,
         target_id=project.id,
         target_details=project.full_path,
-        message=f"Changed {name} from {old} to {new}",
+        message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
         change=name,
         **{"from": old, "to": new},
     )

@@ -98,8 +98,8 @@ async def _record(transaction: Transaction, author: Author, name: str, old: Any,
     told = {"change": name}
     message = f"Changed {name}"
     if name != SECRET:
-        told |= {"from": _words(old), "to": _words(new)}
-        message += f" from {_words(old)} to {_words(new)}"
+        told |= {"from": audit_trail.words(old), "to": audit_trail.words(new)}
+        message += f" from {audit_trail.words(old)} to {audit_trail.words(new)}"
     await audit_trail.record(
         transaction,
         "application_setting_updated",
@@ -110,9 +110,3 @@ async def _record(transaction: Transaction, author: Author, name: str, old: Any,
         message=message,
         **told,
     )
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ", ".join(value) if isinstance(value, list) else str(value or "nothing")

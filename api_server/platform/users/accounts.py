@@ -95,7 +95,7 @@ async def _record_changes(
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:
             change = {"change": event_type.replace("_", " "), "from": old, "to": new}
-            message = f"Changed {change['change']} from {change['from']} to {change['to']}"
+            message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
             await _record(transaction, f"user_{event_type}_updated", *who, message, **change)
     if values["password_hash"] is not None:
         await _record(transaction, "user_password_updated", *who, "Changed the password")

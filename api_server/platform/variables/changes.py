@@ -64,7 +64,7 @@ async def update(
     for name in _TOLD:
         old, new = getattr(before, name), getattr(values, name)
         if old != new:
-            message = f"Changed {name} from {old} to {new}"
+            message = f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}"
             await _record(
                 transaction, "updated", *target, message, **{"change": name, "from": old, "to": new}
             )

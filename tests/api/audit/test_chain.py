@@ -103,6 +103,7 @@ def test_every_type_says_what_it_belongs_to_and_is_about() -> None:
         assert name == name.lower()
         assert declared.scopes
         assert declared.target
+        assert all(declared.messages)
 
 
 async def test_details_are_texts_and_long_ones_are_cut(database: Database) -> None:

@@ -1,5 +1,6 @@
 """Every route that changes something writes its audit event, or is on a short list with the reason (decision D7)."""
 
+import fnmatch
 import re
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ class Walk:
             "SELECT event_type, details FROM audit_events WHERE id > %(before)s", before=before
         )
         recorded = {row.event_type for row in rows}
+        assert all(_has_declared_message(row) for row in rows), rows
         # Go clients decode details into structs of strings.
         assert all(isinstance(value, str) for row in rows for value in orjson.loads(row.details).values())
         assert recorded == set(expected), route
@@ -97,6 +99,11 @@ class Walk:
 
     async def _last(self) -> int:
         return int(await self.forge.database.value("SELECT coalesce(max(id), 0) FROM audit_events"))
+
+
+def _has_declared_message(row: Any) -> bool:
+    message = orjson.loads(row.details)["custom_message"]
+    return any(fnmatch.fnmatchcase(message, shape) for shape in EVENT_TYPES[row.event_type].messages)
 
 
 def test_every_route_that_changes_something_is_known() -> None:
