@@ -20,6 +20,13 @@ ONE_JOB = "build:\n  script: echo\n"
 MANUAL_JOB = "build:\n  script: echo\n  when: manual\n  allow_failure: false\n"
 
 
+#: Whether a push to the project has not been answered with its pipeline yet.
+PUSHES_UNDER_WAY = """
+    SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline'
+        AND args ->> 'project_id' = %(id)s::text AND status IN ('todo', 'doing'))
+"""
+
+
 def database(forge: Forge) -> Database:
     found: Database = forge.server.app[DATABASE]
     return found
@@ -52,7 +59,7 @@ class CiProject:
         branch: str = "topic",
         message: str = "Set [ci skip]",
     ) -> None:
-        """Writes a file to a branch that begins at the default branch, without a pipeline for the push."""
+        """Writes a file to a branch that begins at the default branch; its push's pipeline is skipped, and is there."""
         where = f"{self.url}/repository/files/{path.replace('/', '%2F').replace('.', '%2E')}"
         body = {"branch": branch, "content": text, "commit_message": message}
         if branch != "main":
@@ -64,6 +71,9 @@ class CiProject:
             known = await self.forge.root.get(f"{where}?ref=main")
         answer = await self.forge.root.request("PUT" if known.status == 200 else "POST", where, json=body)
         assert answer.status in (200, 201), answer
+        async with asyncio.timeout(20):
+            while self.forge.settings.work and await database(self.forge).value(PUSHES_UNDER_WAY, id=self.id):
+                await asyncio.sleep(0.005)
 
     async def pipeline(
         self, text: str = ONE_JOB, *, branch: str = "topic", by: Client | None = None, **values: Any
