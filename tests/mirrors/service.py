@@ -22,12 +22,25 @@ from tests.support.forge import Forge, Person
 Json = dict[str, Any]
 
 
+#: A target that nothing is sent to, and how answers show it.
+URL = "https://example:p%40ss@target.example.org/group/app.git"
+SHOWN = "https://*****:*****@target.example.org/group/app.git"
+
+
 def with_credentials(url: str, password: str = PASSWORD) -> str:
     return url.replace("://", f"://{USER}:{quote(password, safe='')}@")
 
 
 def database(forge: Forge) -> Database:
     return forge.server.app[DATABASE]
+
+
+async def queued(forge: Forge, mirror_id: int) -> list[Any]:
+    """The runs of a mirror that wait: scheduled_at, args."""
+    return await database(forge).rows(
+        "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
+        lock=f"remote_mirror:{mirror_id}",
+    )
 
 
 async def new_mirror(forge: Forge, owner: Person, project_id: int, url: str, **values: Any) -> Json:

@@ -5,17 +5,10 @@ from typing import Any
 import pytest
 
 from api_server.git.ssh_keys import make_key_pair
-from api_server.state.database import Database
-from api_server.web.context import DATABASE
+from tests.mirrors.service import SHOWN, URL, database
 from tests.support.forge import Forge
 
-URL = "https://example:p%40ss@target.example.org/group/app.git"
-SHOWN = "https://*****:*****@target.example.org/group/app.git"
 BLANK = "can't be blank"
-
-
-def database(forge: Forge) -> Database:
-    return forge.server.app[DATABASE]
 
 
 async def test_only_what_is_sent_changes(answering: Forge) -> None:

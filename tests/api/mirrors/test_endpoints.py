@@ -1,29 +1,12 @@
 """Endpoints 19-24: who may, what is answered and audited, and how lists are walked (decision D6)."""
 
 import asyncio
-from typing import Any
 
 import gitlab
 import pytest
 
-from api_server.state.database import Database
-from api_server.web.context import DATABASE
-from tests.mirrors.service import new_mirror
+from tests.mirrors.service import SHOWN, URL, database, new_mirror, queued
 from tests.support.forge import Forge, new_name
-
-URL = "https://example:p%40ss@target.example.org/group/app.git"
-SHOWN = "https://*****:*****@target.example.org/group/app.git"
-
-
-def database(forge: Forge) -> Database:
-    return forge.server.app[DATABASE]
-
-
-async def queued(forge: Forge, mirror_id: int) -> list[Any]:
-    return await database(forge).rows(
-        "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
-        lock=f"remote_mirror:{mirror_id}",
-    )
 
 
 async def test_a_new_mirror_is_disabled_and_shows_no_credentials(answering: Forge) -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.mirrors.service import SHOWN, URL
 from tests.support.forge import Forge
 
-URL = "https://example:p%40ss@target.example.org/group/app.git"
-SHOWN = "https://*****:*****@target.example.org/group/app.git"
 BLANK = "can't be blank"
 
 

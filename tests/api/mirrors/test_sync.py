@@ -1,26 +1,9 @@
 """`POST .../sync`: one run however often it is asked for, not before its time, and not of what is disabled."""
 
-from typing import Any
-
 import pytest
 
-from api_server.state.database import Database
-from api_server.web.context import DATABASE
-from tests.mirrors.service import new_mirror
+from tests.mirrors.service import URL, database, new_mirror, queued
 from tests.support.forge import Forge
-
-URL = "https://example:p%40ss@target.example.org/group/app.git"
-
-
-def database(forge: Forge) -> Database:
-    return forge.server.app[DATABASE]
-
-
-async def queued(forge: Forge, mirror_id: int) -> list[Any]:
-    return await database(forge).rows(
-        "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
-        lock=f"remote_mirror:{mirror_id}",
-    )
 
 
 async def test_sync_queues_one_run_however_often_it_is_asked_for(answering: Forge) -> None:
