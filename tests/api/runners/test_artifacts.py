@@ -40,16 +40,6 @@ ZIP = archive(out__a_b_txt=b"a\n" * 50_000, out__empty=b"")
 
 
 @pytest.fixture
-async def project(forge: Forge) -> CiProject:
-    return await ci_project(forge)
-
-
-@pytest.fixture
-async def runner(forge: Forge, project: CiProject) -> Runner:
-    return await a_runner(forge, project_id=project.id)
-
-
-@pytest.fixture
 async def job(project: CiProject, runner: Runner) -> RunningJob:
     await project.pipeline(CHAIN)
     return await runner.job()

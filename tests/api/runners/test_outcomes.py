@@ -5,25 +5,9 @@ import datetime
 import pytest
 
 from api_server.areas.jobs import upkeep
-from tests.support.ci import CiProject, ci_project, database
+from tests.support.ci import CiProject, database
 from tests.support.forge import Forge
-from tests.support.runner import Runner, RunningJob, a_runner, checksum
-
-
-@pytest.fixture
-async def project(forge: Forge) -> CiProject:
-    return await ci_project(forge)
-
-
-@pytest.fixture
-async def runner(forge: Forge, project: CiProject) -> Runner:
-    return await a_runner(forge, project_id=project.id)
-
-
-@pytest.fixture
-async def job(project: CiProject, runner: Runner) -> RunningJob:
-    await project.pipeline()
-    return await runner.job()
+from tests.support.runner import Runner, RunningJob, checksum
 
 
 async def shown(project: CiProject, job: RunningJob) -> dict:

@@ -11,11 +11,6 @@ from tests.support.forge import Forge
 from tests.support.runner import INFO, a_runner
 
 
-@pytest.fixture
-async def project(forge: Forge) -> CiProject:
-    return await ci_project(forge)
-
-
 async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -> None:
     wanted = {
         "runner_type": "project_type", "project_id": project.id, "description": "one", "tag_list": "b, a,,b",

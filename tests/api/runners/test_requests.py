@@ -13,11 +13,6 @@ from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
 
 
-@pytest.fixture
-async def project(forge: Forge) -> CiProject:
-    return await ci_project(forge)
-
-
 async def test_the_payload_is_what_runners_read(forge: Forge, project: CiProject) -> None:
     runner = await a_runner(forge, project_id=project.id, maximum_timeout=700)
     pipeline = await project.pipeline("build: {script: [make], tags: [], variables: {A: '1'}}")
