@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+
+from tests.support.ports import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SECONDS = 30
@@ -92,10 +93,10 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
 
 
 def free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        for probe in (first, second):
-            probe.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+    first = second = free_port()
+    while second == first:
+        second = free_port()
+    return first, second
 
 
 def gone(pids: list[int], seconds: float = 5.0) -> bool:

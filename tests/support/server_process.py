@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 import attrs
-from aiohttp.test_utils import unused_port
 
 from tests.support.forge import ROOT_TOKEN, Client
+from tests.support.ports import free_port
 
 
 @attrs.define
@@ -67,7 +67,7 @@ class ServerProcess:
 @contextlib.asynccontextmanager
 async def server_process(database_url: str, data_dir: Path, **settings: Any) -> AsyncIterator[ServerProcess]:
     """A running server with the administrator's token of the tests; `settings` by their names in the settings class."""
-    port = unused_port()
+    port = free_port()
     given = {
         "database_url": database_url,
         "data_dir": data_dir,

@@ -1,0 +1,20 @@
+"""Ports for processes that take a while before they listen."""
+
+import random
+import socket
+
+#: Below the ports that systems give to outgoing connections, one of which may take a free port at any time.
+_RANGE = range(10_000, 32_000)
+
+
+def free_port() -> int:
+    """One that nobody listens on, and that no outgoing connection will take."""
+    choice = random.SystemRandom()
+    while True:
+        port = choice.choice(_RANGE)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
