@@ -1,42 +1,43 @@
 """Everything below /api/v4: the routes of each resource, in the order in which their paths are tried."""
 
-from api_server.areas.audit.handlers import routes as audit
-from api_server.areas.invitations.handlers import routes as invitations
-from api_server.areas.jobs.allowed_agents import routes as allowed_agents
-from api_server.areas.jobs.artifacts.handlers import routes as artifacts
-from api_server.areas.jobs.artifacts.uploads import routes as artifact_uploads
-from api_server.areas.jobs.handlers import routes as jobs
-from api_server.areas.jobs.logs.answer import routes as logs
-from api_server.areas.jobs.logs.handlers import routes as log_appends
-from api_server.areas.jobs.outcome import routes as outcomes
-from api_server.areas.mirrors.handlers import routes as remote_mirrors
-from api_server.areas.static_objects.api import routes as archives
-from api_server.areas.status_checks.delivery_handlers import routes as status_check_deliveries
-from api_server.areas.status_checks.handlers import routes as status_checks
-from api_server.areas.status_checks.merge_request_handlers import routes as merge_request_checks
-from api_server.platform.agents.handlers import routes as agents
-from api_server.platform.branches.handlers import routes as branches
-from api_server.platform.emails.handlers import routes as emails
-from api_server.platform.groups.handlers import routes as groups
-from api_server.platform.member_roles.handlers import routes as member_roles
-from api_server.platform.members.handlers import routes as members
-from api_server.platform.members.overviews import routes as member_overviews
-from api_server.platform.merge_requests.contents import routes as merge_request_contents
-from api_server.platform.merge_requests.handlers import routes as merge_requests
-from api_server.platform.pipelines.handlers import routes as pipelines
-from api_server.platform.pipelines.lint import routes as ci_lint
-from api_server.platform.projects.handlers import routes as projects
-from api_server.platform.repository.browsing import routes as browsing
-from api_server.platform.repository.comparing import routes as comparing
-from api_server.platform.repository.handlers import routes as repository
-from api_server.platform.runners.handlers import routes as runners
-from api_server.platform.runners.registration import routes as runner_registration
-from api_server.platform.runners.requests import routes as job_requests
-from api_server.platform.settings.handlers import routes as settings_routes
-from api_server.platform.tokens.handlers import routes as tokens
-from api_server.platform.users.handlers import routes as users
-from api_server.platform.variables.handlers import routes as variables
-from api_server.platform.version import routes as version
+from api_server.accounts.emails.handlers import routes as emails
+from api_server.accounts.member_roles.handlers import routes as member_roles
+from api_server.accounts.settings.handlers import routes as settings_routes
+from api_server.accounts.tokens.handlers import routes as tokens
+from api_server.accounts.users.handlers import routes as users
+from api_server.accounts.version import routes as version
+from api_server.audit.handlers import routes as audit
+from api_server.ci.agents.handlers import routes as agents
+from api_server.ci.jobs.allowed_agents import routes as allowed_agents
+from api_server.ci.jobs.artifacts.handlers import routes as artifacts
+from api_server.ci.jobs.handlers import routes as jobs
+from api_server.ci.jobs.logs.answer import routes as logs
+from api_server.ci.pipelines.handlers import routes as pipelines
+from api_server.ci.pipelines.lint import routes as ci_lint
+from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
+from api_server.ci.runners.handlers import routes as runners
+from api_server.ci.runners.log_appends import routes as log_appends
+from api_server.ci.runners.outcome import routes as outcomes
+from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.runners.requests import routes as job_requests
+from api_server.ci.runners.runner_jobs import routes as runner_jobs
+from api_server.ci.variables.handlers import routes as variables
+from api_server.code.branches.handlers import routes as branches
+from api_server.code.repository.browsing import routes as browsing
+from api_server.code.repository.comparing import routes as comparing
+from api_server.code.repository.handlers import routes as repository
+from api_server.invitations.handlers import routes as invitations
+from api_server.merge_requests.contents import routes as merge_request_contents
+from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.mirrors.handlers import routes as remote_mirrors
+from api_server.namespaces.groups.handlers import routes as groups
+from api_server.namespaces.members.handlers import routes as members
+from api_server.namespaces.members.overviews import routes as member_overviews
+from api_server.namespaces.projects.handlers import routes as projects
+from api_server.static_objects.api import routes as archives
+from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
+from api_server.status_checks.handlers import routes as status_checks
+from api_server.status_checks.merge_request_handlers import routes as merge_request_checks
 
 ROUTES = [
     users,
@@ -70,6 +71,7 @@ ROUTES = [
     allowed_agents,
     runner_registration,
     runners,
+    runner_jobs,
     job_requests,
     log_appends,
     outcomes,

@@ -9,40 +9,42 @@ import aiohttp_cors
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from api_server.admin.site import add_pages
+from api_server.accounts.emails import confirmation
+from api_server.accounts.settings import values as instance_settings
+from api_server.accounts.settings.outbound_policy import outbound_policy
+from api_server.accounts.users import root
+from api_server.admin import site
 from api_server.api import ROUTES
-from api_server.areas.audit import tasks as audit_tasks
-from api_server.areas.invitations import tasks as invitation_tasks
-from api_server.areas.jobs import upkeep as job_upkeep
-from api_server.areas.jobs.handlers import JOBS_LIMIT
-from api_server.areas.mirrors import tasks as mirror_tasks
-from api_server.areas.static_objects import handlers as static_objects
-from api_server.areas.static_objects.archives import ARCHIVES, ArchiveStore
-from api_server.areas.static_objects.limits import LIMITS, Limits
-from api_server.areas.status_checks import tasks as status_check_tasks
-from api_server.git.repositories import Repositories
-from api_server.platform import edges, refs
-from api_server.platform.agents import tasks as agent_tasks
-from api_server.platform.emails import confirmation
-from api_server.platform.git_http import handlers as git_http
-from api_server.platform.keys import INTERNAL_SESSION, OBJECTS, QUEUE, REPOSITORIES
-from api_server.platform.lfs import handlers as lfs
-from api_server.platform.mail import delivery as mail
-from api_server.platform.members import tasks as member_tasks
-from api_server.platform.merge_requests.events import MERGE_REQUEST_LISTENERS
-from api_server.platform.merge_requests.pushes import follow_pushes
-from api_server.platform.outbound.outgoing import outgoing
-from api_server.platform.pipelines import tasks as pipeline_tasks
-from api_server.platform.projects.access import PROJECTS
-from api_server.platform.runners import setup as runners_setup
-from api_server.platform.settings import values as instance_settings
-from api_server.platform.users import root
+from api_server.audit import tasks as audit_tasks
+from api_server.ci.agents import tasks as agent_tasks
+from api_server.ci.jobs import upkeep as job_upkeep
+from api_server.ci.jobs.handlers import JOBS_LIMIT
+from api_server.ci.pipelines import tasks as pipeline_tasks
+from api_server.ci.runners import tasks as runner_tasks
+from api_server.code import refs
+from api_server.code.git_http import handlers as git_http
+from api_server.code.lfs import handlers as lfs
+from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.invitations import tasks as invitation_tasks
+from api_server.merge_requests import pushes
+from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.mirrors import tasks as mirror_tasks
+from api_server.namespaces.members import tasks as member_tasks
+from api_server.namespaces.projects.access import PROJECTS
+from api_server.outbound import edges
+from api_server.outbound.edges import INTERNAL_SESSION
+from api_server.outbound.mail import delivery as mail
+from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
 from api_server.state import database
-from api_server.state.objects import open_objects
-from api_server.state.queue import Queue
-from api_server.state.recent import Recent
+from api_server.state.lookup_cache import LookupCache
+from api_server.state.objects import OBJECTS, open_objects
+from api_server.state.queue import QUEUE, Queue
 from api_server.state.secrets import open_vault
+from api_server.static_objects import handlers as static_objects
+from api_server.static_objects.archives import ARCHIVES, ArchiveStore
+from api_server.static_objects.limits import LIMITS, Limits
+from api_server.status_checks import tasks as status_check_tasks
 from api_server.web.auth import TOKENS
 from api_server.web.client_address import behind_proxies, networks
 from api_server.web.conditional import entity_tags
@@ -78,6 +80,7 @@ def create_app(
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
     app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
+    app[OUTGOING_POLICY] = outbound_policy(app)
     app.cleanup_ctx.extend(
         [
             _database,
@@ -91,11 +94,11 @@ def create_app(
     )
     app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
     app.add_subapp("/api/v4", _api())
-    add_pages(app)
-    git_http.add_routes(app)
-    lfs.add_routes(app)
-    static_objects.add_routes(app)
-    runners_setup.set_up(app)
+    site.setup(app)
+    git_http.setup(app)
+    lfs.setup(app)
+    static_objects.setup(app)
+    runner_tasks.setup(app)
     _add_tasks(app)
     return app
 
@@ -134,17 +137,17 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add("remove_project_data", remove_project_data, attempts=5)
-    pipeline_tasks.add_tasks(app)
-    agent_tasks.add_tasks(app)
-    member_tasks.add_tasks(app)
-    audit_tasks.add_tasks(app)
-    mail.add_tasks(app)
-    confirmation.add_tasks(app)
-    invitation_tasks.add_tasks(app)
-    follow_pushes(app)
-    status_check_tasks.add_tasks(app)
-    mirror_tasks.add_tasks(app)
-    job_upkeep.add_tasks(app)
+    pipeline_tasks.setup(app)
+    agent_tasks.setup(app)
+    member_tasks.setup(app)
+    audit_tasks.setup(app)
+    mail.setup(app)
+    confirmation.setup(app)
+    invitation_tasks.setup(app)
+    pushes.setup(app)
+    status_check_tasks.setup(app)
+    mirror_tasks.setup(app)
+    job_upkeep.setup(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
@@ -156,9 +159,9 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected
-        app[TOKENS] = Recent(connected)
-        app[PROJECTS] = Recent(connected)
-        app[instance_settings.CURRENT] = Recent(connected)
+        app[TOKENS] = LookupCache(connected)
+        app[PROJECTS] = LookupCache(connected)
+        app[instance_settings.CURRENT] = LookupCache(connected)
         yield
 
 

@@ -4,8 +4,8 @@ import click
 import psycopg2
 import typed_settings
 
-from api_server.areas.audit.commands import audit
-from api_server.areas.jobs.commands import jobs
+from api_server.audit.commands import audit
+from api_server.ci.jobs.commands import jobs
 from api_server.settings import Settings
 from common import logs
 from common.settings import loaders, problem_with

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from common import logs
 from storage_edge.app import create_app
-from storage_edge.server import listening
+from storage_edge.client.server import listening
 from storage_edge.settings import Settings
 
 #: Makes the suite's paths those of raw files.

@@ -13,7 +13,7 @@ from aiohttp import web
 from common import logs
 from common.settings import command
 from storage_edge.app import create_app
-from storage_edge.server import listening
+from storage_edge.client.server import listening
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)

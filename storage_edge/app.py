@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from common import operations
-from storage_edge import handlers
-from storage_edge.answers import Sender
-from storage_edge.cache import Cache
-from storage_edge.connections import Connections
-from storage_edge.fetching import CacheOptions
-from storage_edge.memory_hits import RepeatedHits
+from storage_edge.cache.cache import Cache
+from storage_edge.cache.fetching import CacheOptions
+from storage_edge.cache.origin import Origin
+from storage_edge.client import handlers
+from storage_edge.client.answers import Sender
+from storage_edge.client.connections import Connections
+from storage_edge.client.memory_hits import RepeatedHits
 from storage_edge.metrics import Metrics
-from storage_edge.origin import Origin
 from storage_edge.request_rules import Rules
 from storage_edge.settings import Settings
-from storage_edge.store import Store
+from storage_edge.tiers.store import Store
 
 if TYPE_CHECKING:
-    from storage_edge.shared import SharedTier
+    from storage_edge.tiers.shared import SharedTier
 
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
@@ -107,7 +107,7 @@ def _store(settings: Settings, directory: Path) -> Store:
 def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     if not settings.shared_store_url:
         return None
-    from storage_edge.shared import SharedTier, open_store  # five megabytes that most edges do not need
+    from storage_edge.tiers.shared import SharedTier, open_store  # five megabytes that most edges do not need
 
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)
     return SharedTier(store, settings.shared_store_timeout, metrics.shared)

@@ -8,14 +8,14 @@ from typing import Any
 
 from aiohttp import web
 
+from api_server.accounts.emails import changes, confirmation, queries
 from api_server.admin import pages, sessions
 from api_server.admin.sessions import Visitor
-from api_server.platform.emails import changes, confirmation, queries
 from api_server.state.database import Executor, Row
 from api_server.web import context
 
 
-def add_routes(app: web.Application) -> None:
+def setup(app: web.Application) -> None:
     app.router.add_get(r"/-/emails/{id:\d{1,18}}/{token}", show)
     app.router.add_post(r"/-/emails/{id:\d{1,18}}/{token}", pages.form(confirm))
 

@@ -6,14 +6,14 @@ from aiohttp import web
 
 from api_server.admin import pages, sessions
 from api_server.admin.sessions import Visitor
-from api_server.areas.invitations import changes, queries
+from api_server.invitations import changes, queries
 from api_server.state.database import Executor, Row
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.access import Role
 
 
-def add_routes(app: web.Application) -> None:
+def setup(app: web.Application) -> None:
     app.router.add_get("/-/invites/{token}", show)
     app.router.add_post("/-/invites/{token}/accept", pages.form(accept))
     app.router.add_post("/-/invites/{token}/decline", pages.form(decline))

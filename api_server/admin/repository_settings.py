@@ -5,10 +5,10 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.accounts.settings import changes, values
+from api_server.accounts.settings.values import InstanceSettings
 from api_server.admin import pages, sessions
 from api_server.admin.sessions import Visitor
-from api_server.platform.settings import changes, values
-from api_server.platform.settings.values import InstanceSettings
 from api_server.web import context
 from api_server.web.errors import ApiError
 
@@ -19,7 +19,7 @@ _TOKEN = "static_objects_external_storage_auth_token"
 _LABELS = {_URL: "External storage URL", _TOKEN: "External storage authentication token"}
 
 
-def add_routes(app: web.Application) -> None:
+def setup(app: web.Application) -> None:
     app.router.add_get(PATH, show)
     app.router.add_post(PATH, pages.form(save))
 

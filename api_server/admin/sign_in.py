@@ -35,7 +35,7 @@ FIND_ACCOUNT = """
 """
 
 
-def add_routes(app: web.Application) -> None:
+def setup(app: web.Application) -> None:
     app[BY_ADDRESS] = RateLimiter(ATTEMPTS_BY_ADDRESS)
     app[BY_LOGIN] = RateLimiter(ATTEMPTS_BY_LOGIN)
     app[UNKNOWN] = RateLimiter(RECORDED_UNKNOWN)

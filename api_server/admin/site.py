@@ -3,16 +3,16 @@
 from aiohttp import web
 
 from api_server.admin import emails, invites, pages, repository_settings, sessions, sign_in
-from api_server.platform.keys import QUEUE
+from api_server.state.queue import QUEUE
 from api_server.web.context import CLOCK, DATABASE
 
 
-def add_pages(app: web.Application) -> None:
+def setup(app: web.Application) -> None:
     pages.setup(app)
-    sign_in.add_routes(app)
-    invites.add_routes(app)
-    emails.add_routes(app)
-    repository_settings.add_routes(app)
+    sign_in.setup(app)
+    invites.setup(app)
+    emails.setup(app)
+    repository_settings.setup(app)
 
     async def delete_expired_sessions() -> None:
         async with app[DATABASE].transaction() as transaction:

@@ -11,7 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from api_server.git.secret_files import secret_folder, write_secret
-from api_server.git.ssh_access import SshLogin, SshServer, known_hosts_name, learnt_host_keys, write_ssh_files
+from api_server.git.ssh_access import (
+    SshLogin,
+    SshServer,
+    known_hosts_name,
+    learnt_host_keys,
+    write_ssh_files,
+)
 
 #: Of the schemes whose programs take one address; curl takes them all.
 DEFAULT_PORTS = {"ssh": 22, "git": 9418}

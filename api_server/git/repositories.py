@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import pygit2
+from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 
 from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
@@ -111,3 +112,10 @@ def _bytes_below(folder: Path) -> int:
             except FileNotFoundError:
                 continue  # git replaced it meanwhile
     return total
+
+
+REPOSITORIES = web.AppKey("repositories", Repositories)
+
+
+def repositories(request: web.Request) -> Repositories:
+    return request.config_dict[REPOSITORIES]

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
+from aiohttp import web
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
@@ -81,6 +82,9 @@ class Objects:
         """Removes everything whose key begins with `prefix` and a slash."""
         async for listed in obstore.list(self._backend, prefix=prefix):
             await self.delete(meta["path"] for meta in listed)
+
+
+OBJECTS = web.AppKey("objects", Objects)
 
 
 class _Object(io.RawIOBase):

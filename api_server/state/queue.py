@@ -10,6 +10,7 @@ import aiopg
 import orjson
 import psycopg2
 import structlog
+from aiohttp import web
 from procrastinate import App, RetryStrategy
 from procrastinate.connector import LISTEN_TIMEOUT, Notify
 from procrastinate.contrib.aiopg import AiopgConnector
@@ -168,6 +169,9 @@ class Queue:
                 except UniqueViolation:  # the same work waits already, under the same queueing lock
                     await manager.finish_job(job, status=Status.FAILED, delete_job=True)
             await asyncio.sleep(STALLED_SECONDS)
+
+
+QUEUE = web.AppKey("queue", Queue)
 
 
 async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -7,11 +7,11 @@ import attrs
 from aiohttp import web
 
 from api_server.state.database import Row, Statement
-from api_server.state.recent import Recent
+from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
-from api_server.web.sent import merged
+from api_server.web.request_data import merged
 
 READ_SCOPES = ("api", "read_api")
 WRITE_SCOPES = ("api",)
@@ -45,7 +45,7 @@ class Anonymous:
 ANONYMOUS = Anonymous()
 
 
-TOKENS: web.AppKey[Recent[Row]] = web.AppKey("tokens", Recent)
+TOKENS: web.AppKey[LookupCache[Row]] = web.AppKey("tokens", LookupCache)
 
 FIND_PERSONAL_ACCESS_TOKEN = Statement("""
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,

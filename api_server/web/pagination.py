@@ -12,7 +12,7 @@ from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, bad_parameters
-from api_server.web.sent import merged
+from api_server.web.request_data import merged
 
 MAX_PER_PAGE = 100
 #: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.

@@ -19,7 +19,7 @@ import cattrs
 from aiohttp import web
 
 from api_server.web.errors import ApiError, bad_parameters
-from api_server.web.sent import in_url, merged
+from api_server.web.request_data import in_url, merged
 
 ParametersT = TypeVar("ParametersT")
 ItemT = TypeVar("ItemT")

@@ -18,7 +18,7 @@ import psycopg2
 from aiohttp import web
 
 from api_server.app import create_app
-from api_server.areas.audit import chain, queries
+from api_server.audit import chain, queries
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.database import connect

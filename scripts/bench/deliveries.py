@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import structlog
 
-from api_server.areas.status_checks.dispatcher import CONNECTIONS_OF_ONE
-from api_server.areas.status_checks.tasks import DISPATCHER
 from api_server.state.migrate import migrate
+from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
+from api_server.status_checks.tasks import DISPATCHER
 from scripts.bench.rows import Row
 from scripts.local.embedded_postgres import temporary
 from tests.support.forge import Forge, Person, running_forge

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from aiohttp.resolver import ThreadedResolver
 
-from api_server.areas.mirrors.plan import all_branches
-from api_server.areas.mirrors.transport import Selection, Target, run_mirror
-from api_server.platform.outbound.policy import Policy
+from api_server.mirrors.plan import all_branches
+from api_server.mirrors.transport import Selection, Target, run_mirror
+from api_server.outbound.policy import Policy
 from scripts.bench.rows import Row
-from tests.mirrors.repositories import BareRepository
-from tests.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
+from tests.api_server.mirrors.repositories import BareRepository
+from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
 
 REFS = 5000
 ROUNDS = 9

@@ -12,7 +12,7 @@ import pytest
 from aiohttp.test_utils import unused_port
 
 from storage_edge import app as edge_app
-from storage_edge.server import listening
+from storage_edge.client.server import listening
 from storage_edge.settings import Settings as EdgeSettings
 from tests.support.forge import Answer, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url, push_files

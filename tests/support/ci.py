@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from api_server.platform.pipelines import changes, queries
-from api_server.platform.pipelines.states import Event
+from api_server.ci.pipelines import queries, transitions
+from api_server.ci.pipelines.states import Event
 from api_server.state.database import Database, Row
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from api_server.web.access import Role
@@ -130,7 +130,7 @@ async def ci_project(forge: Forge, **values: Any) -> CiProject:
 async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Row | None:
     """The event happens to the job, with all that follows."""
     async with database(forge).transaction() as transaction:
-        return await changes.advance(transaction, job_id, event, **values)
+        return await transitions.advance(transaction, job_id, event, **values)
 
 
 async def run(
@@ -139,7 +139,7 @@ async def run(
     """Hands a pending build out, as to a runner, and gives the job's token."""
     token = new_token(JOB_TOKEN)
     async with database(forge).transaction() as transaction:
-        row = await changes.start(
+        row = await transitions.start(
             transaction,
             job_id,
             runner_id=runner_id or await a_runner(forge),
@@ -149,7 +149,7 @@ async def run(
         )
     assert row is not None
     async with database(forge).transaction() as transaction:
-        await changes.refresh(transaction, row.pipeline_id)
+        await transitions.refresh(transaction, row.pipeline_id)
     return token
 
 

@@ -1,0 +1,1 @@
+"""Who uses the service: users, their addresses and tokens, custom roles, and the instance's settings."""

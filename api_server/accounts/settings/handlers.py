@@ -1,0 +1,58 @@
+"""`/application/settings` (decision D1, and the settings of static objects)."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.settings import changes, queries, values
+from api_server.state.database import Executor
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR
+from api_server.web.answers import json_value
+from api_server.web.authorship import author
+from api_server.web.params import UNSET, CommaList, Unset, parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class UpdateSettings:
+    """GitLab's other keys are accepted and have no effect."""
+
+    static_objects_external_storage_url: str | Unset | None = UNSET
+    static_objects_external_storage_auth_token: str | Unset | None = UNSET
+    allow_local_requests_from_web_hooks_and_services: bool | Unset = UNSET
+    allow_local_requests_from_system_hooks: bool | Unset = UNSET
+    deny_all_requests_except_allowed: bool | Unset = UNSET
+    outbound_local_requests_whitelist: CommaList[str] | Unset = UNSET
+    default_projects_limit: int | Unset = UNSET
+
+
+@routes.get("/application/settings", access=ADMINISTRATOR)
+async def show_settings(request: web.Request) -> web.Response:
+    """The storage's token is shown, as administrators have to give it to the storage as well."""
+    return json_value(await _shown(request, context.database(request)))
+
+
+@routes.put("/application/settings", access=ADMINISTRATOR)
+async def update_settings(request: web.Request) -> web.Response:
+    """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
+    wanted = _sent(await parse(request, UpdateSettings))
+    unset = values.defaults(context.settings(request))
+    async with context.database(request).transaction() as transaction:
+        await changes.update(transaction, context.vault(request), unset, wanted, author(request))
+        shown = await _shown(request, transaction)
+    return json_value(shown)
+
+
+def _sent(wanted: UpdateSettings) -> dict[str, Any]:
+    sent = attrs.asdict(wanted, filter=lambda _, value: value is not UNSET)
+    return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
+
+
+async def _shown(request: web.Request, database: Executor) -> dict[str, Any]:
+    times = await queries.read_settings(database)
+    shown = await values.read(database, context.vault(request), values.defaults(context.settings(request)))
+    return {"id": 1, "created_at": times.created_at, "updated_at": times.updated_at} | attrs.asdict(shown)

@@ -1,0 +1,80 @@
+"""What making, revoking and rotating a personal access token means, each in the caller's transaction."""
+
+import datetime
+
+import attrs
+
+from api_server.accounts.tokens import queries
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Row, Transaction
+from api_server.web.errors import bad_request
+
+#: How long a rotated token lives when nothing else is wanted.
+ROTATED_FOR = datetime.timedelta(days=7)
+
+
+@attrs.frozen(kw_only=True)
+class NewToken:
+    """A token to be, of the user with `user_id`."""
+
+    user_id: int
+    name: str
+    scopes: list[str]
+    description: str | None = None
+    expires_at: datetime.date | None = None
+
+
+async def create(
+    transaction: Transaction, new: NewToken, user_name: str, author: Author, today: datetime.date
+) -> str:
+    """The entity with the token's text, which is stored nowhere."""
+    token = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
+    created = await queries.create_token(
+        transaction, **attrs.asdict(new), token=token, digest=secrets.digest(token), today=today
+    )
+    await _record(transaction, "created", author, new.user_id, user_name, created.id)
+    return str(created.entity)
+
+
+async def revoke(transaction: Transaction, token: Row, author: Author) -> None:
+    """`token` is a row of `queries.find_token`; revoking twice changes nothing."""
+    if await queries.revoke_token(transaction, token.id):
+        await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
+
+
+async def rotate(
+    transaction: Transaction,
+    token: Row,
+    expires_at: datetime.date | None,
+    author: Author,
+    today: datetime.date,
+) -> str:
+    """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
+    if token.expires_at is not None and token.expires_at <= today:
+        raise bad_request("Token is expired")
+    if not await queries.revoke_token(transaction, token.id):
+        raise bad_request("Token already revoked")
+    await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
+    successor = NewToken(
+        user_id=token.user_id,
+        name=token.name,
+        scopes=token.scopes,
+        description=token.description,
+        expires_at=expires_at or today + ROTATED_FOR,
+    )
+    return await create(transaction, successor, token.user_name, author, today)
+
+
+async def _record(
+    transaction: Transaction, verb: str, author: Author, user_id: int, user_name: str, token_id: int
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"personal_access_token_{verb}",
+        author=author,
+        entity=Entity(type="User", id=author.id, path=author.username),
+        target_id=user_id,
+        target_details=user_name,
+        message=f"{verb.capitalize()} personal access token with id {token_id}",
+    )

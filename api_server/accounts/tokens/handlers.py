@@ -1,0 +1,158 @@
+"""`/personal_access_tokens` (supporting resource)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.tokens import changes, queries
+from api_server.accounts.users import queries as users
+from api_server.state.database import Row
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
+from api_server.web.answers import json_text, no_content
+from api_server.web.auth import ALL_SCOPES, Scope
+from api_server.web.authorship import author
+from api_server.web.errors import bad_parameters, forbidden, not_found, record_not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import CommaList, parse
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class CreateToken:
+    user_id: int
+    name: str = attrs.field(metadata={"present": True})
+    scopes: CommaList[Scope]
+    description: str | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListTokens(Paginated):
+    user_id: int | None = None
+    revoked: bool | None = None
+    state: Literal["active", "inactive"] | None = None
+    search: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TokenId:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class RotateOwnToken:
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RotateToken(RotateOwnToken):
+    id: int
+
+
+@routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
+async def create_token(request: web.Request) -> web.Response:
+    """A token for any user; its text is in this answer only."""
+    wanted = await parse(request, CreateToken)
+    if not wanted.scopes:
+        raise bad_parameters("scopes is empty")
+    async with context.database(request).transaction() as transaction:
+        user = await users.find_user(transaction, wanted.user_id)
+        if user is None:
+            raise not_found("User")
+        new = changes.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
+        made = await changes.create(transaction, new, user.name, author(request), _today(request))
+    return json_text(made, status=201)
+
+
+@routes.get("/personal_access_tokens", access=SIGNED_IN)
+async def list_tokens(request: web.Request) -> web.Response:
+    """The caller's tokens; an administrator sees everybody's."""
+    wanted = await parse(request, ListTokens)
+    page = wanted_page(wanted, queries.LISTING)
+    who = caller(request)
+    if not who.admin and wanted.user_id not in (None, who.user_id):
+        raise forbidden()
+    listed = await queries.list_tokens(
+        context.database(request),
+        page,
+        today=_today(request),
+        user_id=wanted.user_id if who.admin else who.user_id,
+        revoked=wanted.revoked,
+        active=None if wanted.state is None else wanted.state == "active",
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES)
+async def show_own_token(request: web.Request) -> web.Response:
+    """The token that the request is made with, whatever its scopes."""
+    return await _shown(request, await _own(request))
+
+
+@routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
+async def show_token(request: web.Request) -> web.Response:
+    wanted = await parse(request, TokenId)
+    return await _shown(request, await _found(request, wanted.id))
+
+
+@routes.delete("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES)
+async def revoke_own_token(request: web.Request) -> web.Response:
+    return await _revoked(request, await _own(request))
+
+
+@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN)
+async def revoke_token(request: web.Request) -> web.Response:
+    """From then on the token opens nothing."""
+    wanted = await parse(request, TokenId)
+    return await _revoked(request, await _found(request, wanted.id))
+
+
+@routes.post("/personal_access_tokens/self/rotate", access=SIGNED_IN)
+async def rotate_own_token(request: web.Request) -> web.Response:
+    wanted = await parse(request, RotateOwnToken)
+    return await _rotated(request, await _own(request), wanted.expires_at)
+
+
+@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN)
+async def rotate_token(request: web.Request) -> web.Response:
+    """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
+    wanted = await parse(request, RotateToken)
+    return await _rotated(request, await _found(request, wanted.id), wanted.expires_at)
+
+
+async def _own(request: web.Request) -> Row:
+    return await _found(request, caller(request).token_id or 0)
+
+
+async def _found(request: web.Request, token_id: int) -> Row:
+    who = caller(request)
+    token = await queries.find_token(context.database(request), token_id)
+    if token is None or not (who.admin or token.user_id == who.user_id):
+        raise record_not_found()
+    return token
+
+
+async def _shown(request: web.Request, token: Row) -> web.Response:
+    return json_text(await queries.show_token(context.database(request), token.id, _today(request)) or "null")
+
+
+async def _revoked(request: web.Request, token: Row) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await changes.revoke(transaction, token, author(request))
+    return no_content()
+
+
+async def _rotated(request: web.Request, token: Row, expires_at: datetime.date | None) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        made = await changes.rotate(transaction, token, expires_at, author(request), _today(request))
+    return json_text(made)
+
+
+def _today(request: web.Request) -> datetime.date:
+    return context.now(request).date()

@@ -1,0 +1,189 @@
+"""What making, changing and removing an account means, each in the caller's transaction."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from api_server.accounts import addresses
+from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
+from api_server.accounts.users import queries
+from api_server.namespaces import paths
+from api_server.outbound import edges
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.queue import enqueue
+from api_server.state.secrets import Vault
+from api_server.web.errors import ApiError, conflict, invalid, not_found
+
+_EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
+_WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
+_TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
+
+
+@attrs.frozen(kw_only=True)
+class NewUser:
+    """An account to be."""
+
+    username: str
+    name: str
+    email: str
+    confirmed: bool = False
+    admin: bool = False
+    external: bool = False
+    can_create_group: bool = True
+    projects_limit: int = 100_000
+    password_hash: str | None = None
+    bio: str | None = None
+    location: str | None = None
+    public_email: str | None = None
+    website_url: str | None = None
+    organization: str | None = None
+
+
+async def create(transaction: Transaction, vault: Vault, user: NewUser, author: Author) -> int:
+    """The id of the new account, which has a namespace of its own. Raises 400 and 409 as GitLab words them."""
+    if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
+        raise invalid(problems)
+    if await addresses.users_of(transaction, user.email):
+        raise conflict(_TAKEN["users_email"])
+    seed, token = _static_object_token(vault)
+    try:
+        user_id = await queries.create_user(
+            transaction,
+            **attrs.asdict(user),
+            static_object_seed=seed,
+            static_object_digest=secrets.digest(token),
+        )
+        await paths.create_user_namespace(transaction, user_id, user.username, user.name)
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    await _record(
+        transaction, "user_created", author, user_id, user.username, f"User {user.username} created"
+    )
+    return user_id
+
+
+async def update(transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
+    """Changes what is not None. Raises 404, 400, 409."""
+    before = await _found(transaction, user_id)
+    if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
+        raise invalid(problems)
+    if values["email"] is not None:
+        if await addresses.users_of(transaction, values["email"]) - {user_id}:
+            raise conflict(_TAKEN["users_email"])
+        await addresses.remove_as_secondary(transaction, user_id, values["email"])
+    try:
+        await queries.update_user(transaction, user_id, **values)
+        if values["username"] and values["username"] != before.username:
+            await paths.rename_user_namespace(transaction, user_id, values["username"])
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    await _record_changes(transaction, author, before, values)
+
+
+async def _record_changes(
+    transaction: Transaction, author: Author, before: Row, values: Mapping[str, Any]
+) -> None:
+    """What opens or closes an account has an event of its own, everything else is told by one."""
+    who = (author, before.id, before.username)
+    for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
+        old, new = getattr(before, name), values[name]
+        if new is not None and new != old:
+            change = {"change": event_type.replace("_", " "), "from": old, "to": new}
+            message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
+            await _record(transaction, f"user_{event_type}_updated", *who, message, **change)
+    if values["password_hash"] is not None:
+        await _record(transaction, "user_password_updated", *who, "Changed the password")
+    others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
+    if others:
+        await _record(transaction, "user_updated", *who, f"Changed {', '.join(others)}")
+
+
+async def delete(transaction: Transaction, user_id: int, author: Author) -> None:
+    """Removes the account; the repositories of its projects are removed by a task."""
+    user = await _found(transaction, user_id)
+    for project in await queries.personal_projects(transaction, user_id):
+        await enqueue(transaction, "remove_project_data", project_id=project.id)
+        await edges.changed(transaction, edges.project_key(project.id))
+    await queries.delete_user(transaction, user_id)
+    await _record(transaction, "user_destroyed", author, user_id, user.username, "User destroyed")
+
+
+async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
+    """Whether that was a change. Raises 404."""
+    user = await _found(transaction, user_id)
+    changed = await queries.set_state(transaction, user_id, state)
+    if changed:
+        verb = "blocked" if state == "blocked" else "unblocked"
+        await _record(transaction, f"user_{verb}", author, user_id, user.username, f"User {verb}")
+    return changed
+
+
+async def new_static_object_token(
+    transaction: Transaction, vault: Vault, user_id: int, author: Author
+) -> str:
+    """The user's new static-object token; the old one is no longer valid."""
+    user = await _found(transaction, user_id)
+    seed, token = _static_object_token(vault)
+    await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
+    await _record(
+        transaction,
+        "static_object_token_rotated",
+        author,
+        user_id,
+        user.username,
+        "Static object token rotated",
+    )
+    return token
+
+
+def _static_object_token(vault: Vault) -> tuple[bytes, str]:
+    seed = os.urandom(20)
+    return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
+
+
+async def _found(transaction: Transaction, user_id: int) -> Row:
+    user = await queries.find_user(transaction, user_id)
+    if user is None:
+        raise not_found("User")
+    return user
+
+
+def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:
+    problems = {}
+    if email is not None and not (_EMAIL.fullmatch(email) and len(email) <= 254):
+        problems["email"] = ["is invalid"]
+    if username is not None and (problem := paths.problem_with(username)):
+        problems["username"] = [problem]
+    if projects_limit is not None and not 0 <= projects_limit <= MAX_PROJECTS_LIMIT:
+        problems["projects_limit"] = ["is not included in the list"]
+    return problems
+
+
+def _conflict(taken: Conflict) -> ApiError:
+    return conflict(_TAKEN.get(taken.constraint, "Username has already been taken"))
+
+
+async def _record(
+    transaction: Transaction,
+    event_type: str,
+    author: Author,
+    user_id: int,
+    username: str,
+    message: str,
+    **details: Any,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=Entity(type="User", id=user_id, path=username),
+        target_id=user_id,
+        target_details=username,
+        message=message,
+        **details,
+    )

@@ -1,0 +1,197 @@
+"""`/user` and `/users` (supporting resources)."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.settings.values import current
+from api_server.accounts.users import accounts, queries
+from api_server.state import secrets
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
+from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.authorship import author
+from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListUsers(Paginated):
+    username: str | None = None
+    search: str | None = None
+    active: bool = False
+    blocked: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class UserId:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """What can be said of a user when it is made and later."""
+
+    password: str | None = None
+    admin: bool | None = None
+    external: bool | None = None
+    can_create_group: bool | None = None
+    projects_limit: int | None = None
+    bio: str | None = None
+    location: str | None = None
+    public_email: str | None = None
+    website_url: str | None = None
+    organization: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CreateUser(Profile):
+    email: str = attrs.field(metadata={"present": True})
+    username: str = attrs.field(metadata={"present": True})
+    name: str = attrs.field(metadata={"present": True})
+    reset_password: bool = False
+    force_random_password: bool = False
+    skip_confirmation: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class UpdateUser(Profile):
+    id: int
+    email: str | None = None
+    username: str | None = None
+    name: str | None = None
+
+
+@routes.get("/user", access=SIGNED_IN, scopes=("api", "read_api", "read_user"))
+async def show_current_user(request: web.Request) -> web.Response:
+    """The caller, with private fields."""
+    return json_text(
+        await queries.show_user(context.database(request), caller(request).user_id, with_private_fields=True)
+        or ""
+    )
+
+
+@routes.get("/users", access=SIGNED_IN)
+async def list_users(request: web.Request) -> web.Response:
+    """All users; private fields for administrators only."""
+    wanted = await parse(request, ListUsers)
+    page = wanted_page(wanted, queries.LISTING)
+    listed = await queries.list_users(
+        context.database(request),
+        page,
+        with_private_fields=caller(request).admin,
+        username=wanted.username,
+        search=wanted.search,
+        active=wanted.active,
+        blocked=wanted.blocked,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/users/{id}", access=SIGNED_IN)
+async def show_user(request: web.Request) -> web.Response:
+    wanted = await parse(request, UserId)
+    shown = await queries.show_user(
+        context.database(request), wanted.id, with_private_fields=caller(request).admin
+    )
+    if shown is None:
+        raise not_found("User")
+    return json_text(shown)
+
+
+@routes.post("/users", access=ADMINISTRATOR)
+async def create_user(request: web.Request) -> web.Response:
+    """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
+    without `projects_limit` it may have as many projects as the instance's settings say."""
+    wanted = await parse(request, CreateUser)
+    if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
+        raise bad_parameters(
+            "password, reset_password, force_random_password are missing, at least one parameter must be provided"
+        )
+    profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
+    profile |= {name: value for name, value in _profile(wanted).items() if value is not None}
+    async with context.database(request).transaction() as transaction:
+        user_id = await accounts.create(
+            transaction,
+            context.vault(request),
+            accounts.NewUser(
+                username=wanted.username,
+                name=wanted.name,
+                email=wanted.email,
+                confirmed=wanted.skip_confirmation,
+                **profile,
+            ),
+            author(request),
+        )
+        shown = await queries.show_user(transaction, user_id, with_private_fields=True)
+    return json_text(shown or "", status=201)
+
+
+@routes.put("/users/{id}", access=ADMINISTRATOR)
+async def update_user(request: web.Request) -> web.Response:
+    wanted = await parse(request, UpdateUser)
+    async with context.database(request).transaction() as transaction:
+        await accounts.update(
+            transaction,
+            wanted.id,
+            author(request),
+            username=wanted.username,
+            name=wanted.name,
+            email=wanted.email,
+            **_profile(wanted),
+        )
+        shown = await queries.show_user(transaction, wanted.id, with_private_fields=True)
+    return json_text(shown or "")
+
+
+@routes.delete("/users/{id}", access=ADMINISTRATOR)
+async def delete_user(request: web.Request) -> web.Response:
+    """Removes the account with its own namespace and the projects in it."""
+    wanted = await parse(request, UserId)
+    if wanted.id == caller(request).user_id:
+        raise forbidden("You cannot delete yourself")
+    async with context.database(request).transaction() as transaction:
+        await accounts.delete(transaction, wanted.id, author(request))
+    return no_content()
+
+
+@routes.post("/users/{id}/block", access=ADMINISTRATOR)
+async def block_user(request: web.Request) -> web.Response:
+    """A blocked user's tokens work nowhere."""
+    wanted = await parse(request, UserId)
+    if wanted.id == caller(request).user_id:
+        raise forbidden("You cannot block yourself")
+    async with context.database(request).transaction() as transaction:
+        changed = await accounts.set_state(transaction, wanted.id, "blocked", author(request))
+    return json_value(changed, status=201)
+
+
+@routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
+async def unblock_user(request: web.Request) -> web.Response:
+    wanted = await parse(request, UserId)
+    async with context.database(request).transaction() as transaction:
+        changed = await accounts.set_state(transaction, wanted.id, "active", author(request))
+    return json_value(changed, status=201)
+
+
+@routes.post("/user/static_object_token/rotate", access=SIGNED_IN)
+async def rotate_static_object_token(request: web.Request) -> web.Response:
+    """Gives the caller a new static-object token, shown once; links with the old one stop at once (decision D9)."""
+    async with context.database(request).transaction() as transaction:
+        token = await accounts.new_static_object_token(
+            transaction, context.vault(request), caller(request).user_id, author(request)
+        )
+    return json_value({"token": token}, status=201)
+
+
+def _profile(wanted: Profile) -> dict[str, Any]:
+    values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
+    password = values.pop("password")
+    if password is not None and len(password) < 8:
+        raise invalid({"password": ["is too short (minimum is 8 characters)"]})
+    return values | {"password_hash": secrets.hash_password(password) if password else None}

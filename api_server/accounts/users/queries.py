@@ -1,0 +1,154 @@
+"""Statements about users."""
+
+from typing import Any
+
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_ENTITIES = read_sql("api_server.accounts.users")
+_ORDERS = {
+    "name": "name",
+    "username": "username",
+    "created_at": "id",  # ids are given in that order, and have an index
+    "updated_at": "updated_at",
+}
+_MATCHING = """
+    SELECT users.* FROM users
+    WHERE (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
+        AND (NOT %(active)s OR users.state = 'active')
+        AND (NOT %(blocked)s OR users.state = 'blocked')
+        AND (%(search)s::text IS NULL OR strpos(lower(users.name), lower(%(search)s)) > 0
+            OR lower(users.username) = lower(%(search)s) OR lower(users.email) = lower(%(search)s))
+"""
+_LISTS = {
+    False: Listing(_ENTITIES["user"], _MATCHING, _ORDERS),
+    True: Listing(_ENTITIES["user_with_private_fields"], _MATCHING, _ORDERS),
+}
+LISTING = _LISTS[False]
+
+
+async def list_users(
+    database: Executor,
+    page: Page,
+    *,
+    with_private_fields: bool,
+    username: str | None,
+    search: str | None,
+    active: bool,
+    blocked: bool,
+) -> Listed:
+    return await _LISTS[with_private_fields].read(
+        database, page, username=username, search=search, active=active, blocked=blocked
+    )
+
+
+_SHOW = {
+    private: Statement(one(_ENTITIES[name], "SELECT users.* FROM users WHERE users.id = %(id)s"))
+    for private, name in ((False, "user"), (True, "user_with_private_fields"))
+}
+
+
+async def show_user(database: Executor, user_id: int, *, with_private_fields: bool) -> str | None:
+    row = await database.row(_SHOW[with_private_fields], id=user_id)
+    return row and row.entity
+
+
+FIND_USER = """
+    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users
+    WHERE users.id = %(id)s
+"""
+
+
+async def find_user(database: Executor, user_id: int) -> Row | None:
+    """id, username, name, email, state, admin."""
+    return await database.row(FIND_USER, id=user_id)
+
+
+FIND_BY_USERNAME = """
+    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users
+    WHERE lower(users.username) = lower(%(username)s)
+"""
+
+
+async def find_user_by_username(database: Executor, username: str) -> Row | None:
+    return await database.row(FIND_BY_USERNAME, username=username)
+
+
+CREATE_USER = """
+    INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
+        static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization)
+    VALUES (%(username)s, %(name)s, %(email)s, %(admin)s, %(external)s, %(can_create_group)s, %(projects_limit)s,
+        %(password_hash)s, %(static_object_seed)s, %(static_object_digest)s,
+        CASE WHEN %(confirmed)s THEN now() END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
+        %(organization)s)
+    RETURNING id
+"""
+
+
+async def create_user(transaction: Transaction, **values: Any) -> int:
+    """The new id. Raises Conflict on `users_username` or `users_email`."""
+    return int(await transaction.value(CREATE_USER, **values))
+
+
+UPDATE_USER = """
+    UPDATE users SET
+        username = coalesce(%(username)s, username),
+        name = coalesce(%(name)s, name),
+        email = coalesce(%(email)s, email),
+        admin = coalesce(%(admin)s, admin),
+        external = coalesce(%(external)s, external),
+        can_create_group = coalesce(%(can_create_group)s, can_create_group),
+        projects_limit = coalesce(%(projects_limit)s, projects_limit),
+        password_hash = coalesce(%(password_hash)s, password_hash),
+        bio = coalesce(%(bio)s, bio),
+        location = coalesce(%(location)s, location),
+        public_email = coalesce(%(public_email)s, public_email),
+        website_url = coalesce(%(website_url)s, website_url),
+        organization = coalesce(%(organization)s, organization),
+        updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def update_user(transaction: Transaction, user_id: int, **values: Any) -> None:
+    """Changes what is not None. Raises Conflict as `create_user`."""
+    await transaction.row(UPDATE_USER, id=user_id, **values)
+
+
+SET_STATE = """
+    UPDATE users SET state = %(state)s, updated_at = now() WHERE id = %(id)s AND state <> %(state)s RETURNING id
+"""
+
+
+async def set_state(transaction: Transaction, user_id: int, state: str) -> bool:
+    """Whether that was a change."""
+    return await transaction.row(SET_STATE, id=user_id, state=state) is not None
+
+
+DELETE_USER = """
+    DELETE FROM users WHERE id = %(id)s
+"""
+
+
+async def delete_user(transaction: Transaction, user_id: int) -> None:
+    await transaction.row(DELETE_USER, id=user_id)
+
+
+PROJECTS_OF_USER = """
+    SELECT projects.id, projects.full_path FROM projects
+    JOIN namespaces ON namespaces.id = projects.namespace_id WHERE namespaces.owner_id = %(user_id)s
+"""
+
+
+async def personal_projects(database: Executor, user_id: int) -> list[Row]:
+    """id and full_path of the projects in the user's own namespace."""
+    return await database.rows(PROJECTS_OF_USER, user_id=user_id)
+
+
+SET_STATIC_OBJECT_TOKEN = """
+    UPDATE users SET static_object_seed = %(seed)s, static_object_digest = %(digest)s WHERE id = %(id)s
+"""
+
+
+async def set_static_object_token(transaction: Transaction, user_id: int, seed: bytes, digest: bytes) -> None:
+    await transaction.row(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)

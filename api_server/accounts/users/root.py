@@ -1,0 +1,53 @@
+"""The first account: the administrator `root`, and the token that the operator has preset for it."""
+
+from api_server.accounts.users import accounts, queries
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import SYSTEM, Entity
+from api_server.state.database import Database
+from api_server.state.secrets import Vault
+from api_server.web.auth import ALL_SCOPES
+
+#: One starting process at a time.
+LOCK = """
+    SELECT pg_advisory_xact_lock(4242)
+"""
+
+REPLACE_PRESET_TOKEN = """
+    WITH ended AS (
+        UPDATE personal_access_tokens SET revoked = true
+        WHERE user_id = %(user_id)s AND name = 'preset' AND digest <> %(digest)s
+    )
+    INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes)
+    VALUES (%(user_id)s, 'preset', 'Set by the operator', %(digest)s, %(scopes)s)
+    ON CONFLICT (digest) DO UPDATE SET revoked = false WHERE personal_access_tokens.revoked
+    RETURNING id
+"""
+
+
+async def ensure_administrator(database: Database, vault: Vault, token: str) -> None:
+    """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
+    async with database.transaction() as transaction:
+        await transaction.row(LOCK)
+        user = await queries.find_user_by_username(transaction, "root")
+        if user is None:
+            new = accounts.NewUser(
+                username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
+            )
+            user_id = await accounts.create(transaction, vault, new, SYSTEM)
+        else:
+            user_id = user.id
+        if not token:
+            return
+        changed = await transaction.value(
+            REPLACE_PRESET_TOKEN, user_id=user_id, digest=secrets.digest(token), scopes=list(ALL_SCOPES)
+        )
+        if changed is not None:
+            await audit_trail.record(
+                transaction,
+                "personal_access_token_created",
+                author=SYSTEM,
+                entity=Entity(type="User", id=user_id, path="root"),
+                target_id=user_id,
+                target_details="root",
+                message=f"Created personal access token with id {changed}",
+            )

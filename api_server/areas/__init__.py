@@ -1,1 +1,0 @@
-"""The six areas of the service."""

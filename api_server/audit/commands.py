@@ -1,0 +1,144 @@
+"""What operators do with the audit trail: verify, export, remove old months."""
+
+import asyncio
+import datetime
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from api_server.audit import chain, exports
+from api_server.settings import Settings
+from api_server.state import database
+from api_server.state.database import Database
+
+ResultT = TypeVar("ResultT")
+#: Reads the server's settings; called when a command runs, so that --help needs none.
+LoadSettings = Callable[[], Settings]
+
+#: Seconds; a month of events may take a while to count or to lock.
+_STATEMENT_TIMEOUT = 3600
+_DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+
+
+@click.group()
+def audit() -> None:
+    """The audit trail: verify its chain, export events, remove old months."""
+
+
+@audit.command()
+@click.option("--expect", metavar="HEAD", help="A head reported earlier, which the chain must still contain.")
+@click.pass_obj
+def verify(load: LoadSettings, expect: str | None) -> None:
+    """Checks every event against the chain of hashes.
+
+    Prints the head of the chain; keep it outside of the database and give it as --expect the next time, so that not
+    even a forged chain goes unseen. Ends with status 1 and names the first broken row where there is one.
+    """
+    try:
+        expected = chain.Head.parse(expect) if expect else None
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--expect") from None
+    with _progress("events") as progress:
+        verdict = _with_database(load, lambda db: chain.verify(db, expected, progress))
+    if verdict.problem:
+        raise _broken(verdict.problem)
+    removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
+    click.echo(f"sound: {verdict.head.position} events{removed}; head {verdict.head}")
+
+
+@audit.command()
+@click.option("--since", type=_DAY, default="1970-01-01", help="First moment (UTC), 2026-01-01 for instance.")
+@click.option("--until", type=_DAY, help="First moment that is not exported; default is now.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; default is standard output.",
+)
+@click.pass_obj
+def export(
+    load: LoadSettings,
+    since: datetime.datetime,
+    until: datetime.datetime | None,
+    output: Path | None,
+) -> None:
+    """Writes events as NDJSON, oldest first: one JSON object a line, whose SHA-256 is its digest in the chain."""
+    start = since.replace(tzinfo=datetime.UTC)
+    end = until.replace(tzinfo=datetime.UTC) if until else datetime.datetime.now(datetime.UTC)
+
+    async def run(db: Database) -> exports.Exported:
+        with _progress("events", await exports.count(db, start, end)) as progress:
+            async with db.transaction() as transaction:
+                if output:
+                    return await exports.export_to_file(transaction, start, end, output, progress)
+                return await exports.export(transaction, start, end, sys.stdout.buffer, progress)
+
+    exported = _with_database(load, run)
+    click.echo(f"{exported.events} events, SHA-256 {exported.sha256}", err=True)
+
+
+@audit.command()
+@click.option("--before", type=_DAY, required=True, help="Whole months before this day (UTC) are removed.")
+@click.option(
+    "--export-to",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    required=True,
+    help="Folder that gets a file for each month before it is removed.",
+)
+@click.confirmation_option(prompt="Remove these months from the database?")
+@click.pass_obj
+def remove(load: LoadSettings, before: datetime.datetime, export_to: Path) -> None:
+    """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
+    moment = before.replace(tzinfo=datetime.UTC)
+    if moment > datetime.datetime.now(datetime.UTC):
+        raise click.BadParameter("lies in the future", param_hint="--before")
+
+    async def run(db: Database) -> None:
+        if (problem := (await chain.verify(db)).problem) is not None:
+            raise exports.BrokenTrail(problem)
+        found = await exports.old_partitions(db, moment)
+        for partition in found:
+            with _progress(partition.name) as progress:
+                exported = await exports.remove_partition(db, partition, export_to, progress)
+            click.echo(f"{partition.name}: {exported.events} events, SHA-256 {exported.sha256}")
+        if not found:
+            click.echo("There is no whole month before that day.")
+
+    _with_database(load, run)
+
+
+def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
+    settings = load()
+
+    async def run() -> ResultT:
+        async with _connected(settings) as db:
+            return await work(db)
+
+    try:
+        return asyncio.run(run())
+    except exports.BrokenTrail as problem:
+        raise _broken(str(problem)) from None
+
+
+def _broken(problem: str) -> click.ClickException:
+    return click.ClickException(f"the audit trail is broken: {problem}")
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[Database]:
+    async with database.connect(
+        settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
+    ) as db:
+        yield db
+
+
+@contextmanager
+def _progress(label: str, length: int | None = None) -> Iterator[exports.Progress]:
+    """A bar on standard error, where that is a terminal."""
+    with click.progressbar(
+        length=length or 0, label=label, file=sys.stderr, show_pos=True, hidden=not sys.stderr.isatty()
+    ) as bar:
+        yield bar.update

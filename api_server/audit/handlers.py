@@ -1,0 +1,146 @@
+"""Reading audit events: endpoints 25-30 (decision D7)."""
+
+import datetime
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.audit import queries
+from api_server.namespaces.groups.access import find_group
+from api_server.namespaces.projects.access import find_project
+from api_server.state.audit_event_types import EntityType
+from api_server.state.audit_trail import Entity
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, Role, group, project
+from api_server.web.answers import json_text
+from api_server.web.errors import bad_parameters, record_not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes, caller
+from api_server.web.tiers import Feature
+
+routes = Routes()
+
+AUDIT_EVENTS = Feature("audit events", "premium")
+INSTANCE_AUDIT_EVENTS = Feature("instance audit events", "premium", ("self_managed", "dedicated"))
+
+
+def _direction(sort: str | None) -> str | None:
+    """`created_asc` and `created_desc` are other names of `asc` and `desc`."""
+    return sort and sort.removeprefix("created_")
+
+
+@attrs.frozen(kw_only=True)
+class ListEvents(Paginated):
+    """Times are inclusive. The filters by type, author and target are beyond GitLab."""
+
+    created_after: datetime.datetime | None = None
+    created_before: datetime.datetime | None = None
+    event_type: str | None = None
+    author_id: int | None = None
+    target_type: str | None = None
+    target_id: int | None = None
+    sort: str | None = attrs.field(default=None, converter=_direction)
+
+
+@attrs.frozen(kw_only=True)
+class ListInstanceEvents(ListEvents):
+    entity_type: EntityType | None = None
+    entity_id: int | None = None
+    author_username: str | None = None
+    entity_username: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListEventsOf(ListEvents):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class EventId:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class EventIdOf:
+    id: str
+    audit_event_id: int
+
+
+@routes.get("/audit_events", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
+async def list_instance_events(request: web.Request) -> web.Response:
+    """Endpoint 25."""
+    wanted = await parse(request, ListInstanceEvents)
+    if wanted.entity_id is not None and wanted.entity_type is None:
+        raise bad_parameters("entity_type is missing")
+    return await _listed(request, wanted, {})
+
+
+@routes.get("/audit_events/{id}", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
+async def show_instance_event(request: web.Request) -> web.Response:
+    """Endpoint 26: an event of whatever entity."""
+    wanted = await parse(request, EventId)
+    return _shown(await queries.show_event(context.database(request), wanted.id))
+
+
+@routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), feature=AUDIT_EVENTS)
+async def list_group_events(request: web.Request) -> web.Response:
+    """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
+    wanted = await parse(request, ListEventsOf)
+    found = await find_group(request, wanted.id)
+    return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.OWNER))
+
+
+@routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), feature=AUDIT_EVENTS)
+async def show_group_event(request: web.Request) -> web.Response:
+    """Endpoint 28."""
+    wanted = await parse(request, EventIdOf)
+    found = await find_group(request, wanted.id)
+    return await _shown_of(request, wanted.audit_event_id, found.entity)
+
+
+@routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), feature=AUDIT_EVENTS)
+async def list_project_events(request: web.Request) -> web.Response:
+    """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
+    wanted = await parse(request, ListEventsOf)
+    found = await find_project(request, wanted.id)
+    return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.MAINTAINER))
+
+
+@routes.get(
+    "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), feature=AUDIT_EVENTS
+)
+async def show_project_event(request: web.Request) -> web.Response:
+    """Endpoint 30."""
+    wanted = await parse(request, EventIdOf)
+    found = await find_project(request, wanted.id)
+    return await _shown_of(request, wanted.audit_event_id, found.entity)
+
+
+def _of(request: web.Request, entity: Entity, *, sees_all: bool) -> dict[str, Any]:
+    return {
+        "entity_type": entity.type,
+        "entity_id": entity.id,
+        "own_author_id": None if sees_all else caller(request).user_id,
+    }
+
+
+async def _listed(request: web.Request, wanted: ListEvents, scope: dict[str, Any]) -> web.Response:
+    page = wanted_page(wanted, queries.listing())
+    filters = attrs.asdict(wanted, filter=lambda field, _: field.name not in _NO_FILTERS)
+    listed = await queries.list_events(context.database(request), page, filters | scope)
+    return await paginated(request, page, listed)
+
+
+_NO_FILTERS = {field.name for field in attrs.fields(Paginated)} | {"id"}
+
+
+async def _shown_of(request: web.Request, event_id: int, entity: Entity) -> web.Response:
+    return _shown(await queries.show_event_of(context.database(request), event_id, entity.type, entity.id))
+
+
+def _shown(entity: str | None) -> web.Response:
+    if entity is None:
+        raise record_not_found()
+    return json_text(entity)

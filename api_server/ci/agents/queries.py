@@ -1,0 +1,135 @@
+"""Statements about agents and whom they are granted to."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from api_server.state.database import Executor, Row, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+AGENT = read_sql("api_server.ci.agents")["agent"]
+
+LISTING = Listing(
+    AGENT, "SELECT cluster_agents.* FROM cluster_agents WHERE cluster_agents.project_id = %(project_id)s"
+)
+
+
+async def list_agents(database: Executor, page: Page, project_id: int) -> Listed:
+    return await LISTING.read(database, page, project_id=project_id)
+
+
+SHOW_AGENT = one(
+    AGENT,
+    "SELECT cluster_agents.* FROM cluster_agents"
+    " WHERE cluster_agents.project_id = %(project_id)s AND cluster_agents.id = %(id)s",
+)
+
+
+async def show_agent(database: Executor, project_id: int, agent_id: int) -> str | None:
+    row = await database.row(SHOW_AGENT, project_id=project_id, id=agent_id)
+    return None if row is None else str(row.entity)
+
+
+CREATE_AGENT = one(
+    AGENT,
+    """
+    INSERT INTO cluster_agents (project_id, name, created_by_id)
+    VALUES (%(project_id)s, %(name)s, %(created_by_id)s) RETURNING *
+    """,
+)
+
+
+async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> Row:
+    """id and entity. Raises Conflict on `cluster_agents_name`."""
+    return await transaction.row(CREATE_AGENT, project_id=project_id, name=name, created_by_id=created_by_id)
+
+
+DELETE_AGENT = """
+    DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(id)s RETURNING id, name
+"""
+
+
+async def delete_agent(transaction: Transaction, project_id: int, agent_id: int) -> Row | None:
+    return await transaction.row(DELETE_AGENT, project_id=project_id, id=agent_id)
+
+
+LOCK_AGENTS = """
+    SELECT cluster_agents.id, cluster_agents.name FROM cluster_agents
+    WHERE cluster_agents.project_id = %(project_id)s ORDER BY cluster_agents.id FOR UPDATE
+"""
+
+
+async def lock_agents(transaction: Transaction, project_id: int) -> list[Row]:
+    """id and name of a project's agents, whose grants nobody else changes until the transaction ends."""
+    return await transaction.rows(LOCK_AGENTS, project_id=project_id)
+
+
+#: Only what lies below the same top-level namespace as the agent's own project can be granted to.
+REPLACE_GRANTS = """
+    WITH old AS (DELETE FROM cluster_agent_grants WHERE agent_id = %(agent_id)s),
+    home AS (
+        SELECT namespaces.lineage[1] AS root
+        FROM cluster_agents JOIN projects ON projects.id = cluster_agents.project_id
+        JOIN namespaces ON namespaces.id = projects.namespace_id
+        WHERE cluster_agents.id = %(agent_id)s
+    )
+    INSERT INTO cluster_agent_grants (agent_id, project_id, namespace_id, configuration)
+    SELECT %(agent_id)s, projects.id, granted.id, wanted.configuration
+    FROM jsonb_to_recordset(%(grants)s::jsonb) AS wanted (kind text, path text, configuration jsonb)
+    CROSS JOIN home
+    JOIN routes ON routes.path = lower(wanted.path)
+    LEFT JOIN projects ON projects.id = routes.project_id AND wanted.kind = 'projects'
+    LEFT JOIN namespaces granted ON granted.id = routes.namespace_id AND wanted.kind = 'groups'
+    JOIN namespaces around ON around.id = coalesce(granted.id, projects.namespace_id)
+    WHERE around.lineage[1] = home.root
+"""
+
+
+async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequence[dict[str, Any]]) -> None:
+    """`grants` have kind (projects, groups), path and configuration; those that lead nowhere are left out."""
+    await transaction.row(REPLACE_GRANTS, agent_id=agent_id, grants=orjson.dumps(list(grants)).decode())
+
+
+#: Of an agent that is granted in several ways, one counts: to the project itself, then to the closest group, then
+#: that it is the project's own.
+ALLOWED_AGENTS = """
+    WITH here AS (
+        SELECT projects.id, namespaces.lineage
+        FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id WHERE projects.id = %(project_id)s
+    ), granted AS (
+        SELECT DISTINCT ON (agent_id) agent_id, configuration FROM (
+            SELECT grants.agent_id, grants.configuration, 1000 AS closeness
+            FROM cluster_agent_grants grants JOIN here ON here.id = grants.project_id
+            UNION ALL
+            SELECT grants.agent_id, grants.configuration, array_position(here.lineage, grants.namespace_id)
+            FROM cluster_agent_grants grants JOIN here ON grants.namespace_id = ANY (here.lineage)
+            UNION ALL
+            SELECT cluster_agents.id, '{}', 0 FROM cluster_agents JOIN here ON here.id = cluster_agents.project_id
+        ) ways
+        WHERE (configuration -> 'environments' IS NULL OR EXISTS (
+                SELECT FROM jsonb_array_elements_text(configuration -> 'environments') AS pattern
+                WHERE wildcard_matches(pattern, %(environment)s::text)))
+            AND (NOT coalesce((configuration ->> 'protected_branches_only')::boolean, false) OR %(protected)s)
+        ORDER BY agent_id, closeness DESC
+    )
+    SELECT coalesce(json_agg(json_build_object(
+        'id', cluster_agents.id,
+        'config_project', config_project(projects, namespaces),
+        'configuration', granted.configuration
+    ) ORDER BY cluster_agents.id), '[]')::text AS agents
+    FROM granted JOIN cluster_agents ON cluster_agents.id = granted.agent_id
+    JOIN projects ON projects.id = cluster_agents.project_id
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+"""
+
+
+async def allowed_agents(
+    database: Executor, project_id: int, *, environment: str | None, protected: bool
+) -> str:
+    """A JSON array of the agents that a project's job in this environment, on a protected ref or not, may use."""
+    return str(
+        await database.value(
+            ALLOWED_AGENTS, project_id=project_id, environment=environment, protected=protected
+        )
+    )

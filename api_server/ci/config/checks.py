@@ -1,0 +1,165 @@
+"""The vocabulary in which `keywords.py` says what a value may look like: small checks, combined as data.
+
+A check takes the place (`jobs:test:image`) and the value, and yields one sentence for each thing wrong.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from api_server.ci.config import durations, expressions, patterns
+
+Check = Callable[[str, Any], Iterator[str]]
+
+MAX_LIST_NESTING = 10
+_NAMES = {str: "a string", dict: "a hash", list: "an array", bool: "a boolean value", int: "an integer"}
+
+
+def of_type(*types: type) -> Check:
+    """Exactly one of the types: `True` is no integer."""
+    wanted = "should be " + " or ".join(_NAMES[one] for one in types)
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        if type(value) not in types:
+            yield f"{at} config {wanted}"
+
+    return check
+
+
+text = of_type(str)
+boolean = of_type(bool)
+scalar = of_type(str, int)
+
+
+def by_type(checks: Mapping[type, Check]) -> Check:
+    """The check of the value's own type."""
+    mismatch = of_type(*checks)
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        return checks.get(type(value), mismatch)(at, value)
+
+    return check
+
+
+def mapping(keys: Mapping[str, Check], required: Collection[str] = ()) -> Check:
+    """A hash of these keys only; a key whose value is null counts as not given."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield f"{at} config should be a hash"
+            return
+        if unknown := [key for key in value if key not in keys]:
+            yield f"{at} config contains unknown keys: {', '.join(unknown)}"
+        if missing := [key for key in required if value.get(key) is None]:
+            yield f"{at} config missing required keys: {', '.join(missing)}"
+        for key, inner in value.items():
+            if key in keys and inner is not None:
+                yield from keys[key](f"{at}:{key}", inner)
+
+    return check
+
+
+def each(item: Check, *, at_most: int | None = None) -> Check:
+    """A list whose items all satisfy `item`."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        if not isinstance(value, list):
+            yield f"{at} config should be an array"
+        elif at_most is not None and len(value) > at_most:
+            yield f"{at} config should have at most {at_most} items"
+        else:
+            for inner in value:
+                yield from item(at, inner)
+
+    return check
+
+
+def each_value(item: Check) -> Check:
+    """A hash whose values all satisfy `item`, whatever the keys."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield f"{at} config should be a hash"
+        else:
+            for key, inner in value.items():
+                yield from item(f"{at}:{key}", inner)
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    def check(at: str, value: Any) -> Iterator[str]:
+        if type(value) is not str or value not in choices:
+            yield f"{at} should be one of: {', '.join(choices)}"
+
+    return check
+
+
+def integer(low: int, high: int) -> Check:
+    def check(at: str, value: Any) -> Iterator[str]:
+        if type(value) is not int or not low <= value <= high:
+            yield f"{at} config should be an integer between {low} and {high}"
+
+    return check
+
+
+def duration(*, at_most: int | None = None, never: bool = False) -> Check:
+    """A duration of at least a second, or one that may also be `never`."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        try:
+            seconds = durations.parse(value) if type(value) in {str, int} else -1
+        except ValueError:
+            seconds = -1
+        if seconds < 0 or (seconds == durations.NEVER and not never):
+            yield f"{at} config should be a duration"
+        elif at_most is not None and seconds > at_most:
+            yield f"{at} config should not exceed the limit of {durations.spell(at_most)}"
+
+    return check
+
+
+def regex(at: str, value: Any) -> Iterator[str]:
+    try:
+        patterns.parse_delimited(value if isinstance(value, str) else "")
+    except ValueError:
+        yield f"{at} config must be a regular expression"
+
+
+def condition(at: str, value: Any) -> Iterator[str]:
+    """An expression as `rules:if` has them."""
+    try:
+        expressions.parse(value if isinstance(value, str) else "")
+    except ValueError:
+        yield f"{at} invalid expression syntax"
+
+
+def glob(at: str, value: Any) -> Iterator[str]:
+    try:
+        patterns.compile_glob(value if isinstance(value, str) else "{")
+    except ValueError:
+        yield f"{at} config should be an array of path patterns"
+
+
+def script(at: str, value: Any) -> Iterator[str]:
+    """Commands: a string, or strings in lists, nested as anchors and references leave them, or none."""
+    lines = flatten(value)
+    if lines is None or not all(isinstance(line, str) for line in lines):
+        yield (
+            f"{at} config should be a string or "
+            f"a nested array of strings up to {MAX_LIST_NESTING} levels deep"
+        )
+
+
+def flatten(value: Any, levels: int = MAX_LIST_NESTING + 1) -> list[Any] | None:
+    """A single value or nested lists as one list; None when the lists nest too deep."""
+    if not isinstance(value, list):
+        return [value]
+    if not levels:
+        return None
+    found: list[Any] = []
+    for item in value:
+        inner = flatten(item, levels - 1)
+        if inner is None:
+            return None
+        found += inner
+    return found

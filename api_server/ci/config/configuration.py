@@ -1,0 +1,126 @@
+"""A configuration read and checked on its own, before any pipeline: text in, stages and job hashes out."""
+
+from typing import Any
+
+from attrs import frozen
+
+from api_server.ci.config import dependencies, keywords
+from api_server.ci.config.checks import mapping
+from api_server.ci.config.context import Context
+from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.includes import Reader
+from api_server.ci.config.inheritance import (
+    apply_defaults,
+    defaults_of,
+    resolve_extends,
+    resolve_references,
+)
+
+DEFAULT_STAGES = ("build", "test", "deploy")
+MAX_NAME = 255
+
+
+@frozen(kw_only=True)
+class Configuration:
+    #: Everything, with includes, references and `extends` carried out (the merged YAML of CI lint).
+    merged: dict[str, Any]
+    stages: tuple[str, ...]
+    #: Visible jobs in the order of the file, defaults applied, `stage` always set.
+    jobs: dict[str, dict[str, Any]]
+    #: Included files in the order in which they were read.
+    includes: tuple[str, ...]
+
+
+def read(text: str, context: Context) -> Configuration:
+    """The checked configuration.
+
+    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable.
+    """
+    if not text.strip():
+        raise ConfigError("Please provide content of .gitlab-ci.yml")
+    budget = Budget()
+    reader = Reader(context, budget)
+    merged = resolve_extends(resolve_references(reader.read(text), budget), budget)
+    _spend(merged, budget)
+    named = {name: entry for name, entry in merged.items() if name not in keywords.GLOBAL}
+    visible = {name: entry for name, entry in named.items() if not name.startswith(".")}
+    errors = _errors_of_globals(merged)
+    for name, entry in visible.items():
+        errors += _errors_of_job(name, entry)
+    if not visible and not errors:
+        errors = ["jobs config should contain at least one visible job"]
+    if errors:
+        raise ConfigError(*errors)
+    stages = _stages(merged.get("stages"))
+    defaults = defaults_of(merged)
+    jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
+    if errors := _errors_of_stages(jobs, stages) or dependencies.errors_of(jobs, stages):
+        raise ConfigError(*errors)
+    return Configuration(merged=merged, stages=stages, jobs=jobs, includes=tuple(reader.paths))
+
+
+def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in job.items() if value is not None}
+    return {"stage": "test", **apply_defaults(given, defaults)}
+
+
+def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) -> list[str]:
+    return [
+        f"{name} job: chosen stage {job['stage']} does not exist; available stages are {', '.join(stages)}"
+        for name, job in jobs.items()
+        if job["stage"] not in stages
+    ]
+
+
+def _spend(value: Any, budget: Budget) -> None:
+    """Pay for the configuration as it is now, everything that is shared counted wherever it is used."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        budget.spend()
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _stages(value: Any) -> tuple[str, ...]:
+    named = [stage for stage in (value or DEFAULT_STAGES) if stage not in {".pre", ".post"}]
+    return tuple(dict.fromkeys([".pre", *named, ".post"]))
+
+
+def _errors_of_globals(merged: dict[str, Any]) -> list[str]:
+    errors: list[str] = []
+    for name, check in keywords.GLOBAL.items():
+        if merged.get(name) is not None:
+            errors += check(name, merged[name])
+    return errors
+
+
+def _errors_of_job(name: str, job: Any) -> list[str]:
+    at = f"jobs:{name}"
+    if len(name) > MAX_NAME or not name.strip():
+        return [f"{at[:80]} name should be between 1 and {MAX_NAME} characters long"]
+    if not isinstance(job, dict) or not ("script" in job or "trigger" in job):
+        return [f"jobs {name} config should implement a script: or a trigger: keyword"]
+    table = keywords.BRIDGE if "trigger" in job else keywords.BUILD
+    return [*mapping(table)(at, job), *(f"{at} {error}" for error in _contradictions(job))]
+
+
+def _contradictions(job: dict[str, Any]) -> list[str]:
+    """What no single keyword's check can see."""
+    errors = []
+    has_rules = job.get("rules") is not None
+    mixed = [key for key in ("only", "except", "start_in") if has_rules and job.get(key) is not None]
+    if mixed:
+        errors.append(f"config key may not be used with `rules`: {', '.join(mixed)}")
+    if has_rules and job.get("when") == "delayed":
+        errors.append("when: delayed should be given in `rules`, where there are some")
+    if not has_rules and (job.get("when") == "delayed") != (job.get("start_in") is not None):
+        errors.append("start_in should be given with when: delayed, and only there")
+    if "trigger" not in job and job.get("script") in (None, [], ""):
+        errors.append("script can't be blank")
+    trigger = job.get("trigger")
+    if isinstance(trigger, dict) and bool(trigger.get("project")) == bool(trigger.get("include")):
+        errors.append("trigger config should contain either a project: or an include:")
+    return errors

@@ -1,0 +1,68 @@
+"""What a configuration is planned against: the pipeline's variables and the repository it belongs to."""
+
+from collections.abc import Callable, Collection
+
+from attrs import evolve, field, frozen
+
+from api_server.ci.config.patterns import PathSet
+from api_server.ci.config.variables import Variable, expand_all, overlay, values
+
+
+def _no_file(_: str) -> str | None:
+    return None
+
+
+def _no_paths() -> Collection[str]:
+    return ()
+
+
+@frozen(kw_only=True)
+class Repository:
+    """The commit the pipeline is for. Paths are relative to its root, without a leading slash."""
+
+    #: Text of the file at a path; None when there is none.
+    read: Callable[[str], str | None] = _no_file
+    #: All paths of the commit; asked at most once per plan, and only for wildcards and `exists`.
+    paths: Callable[[], Collection[str]] = _no_paths
+    #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds.
+    changed: Collection[str] | None = None
+
+
+@frozen(kw_only=True)
+class Context:
+    """The pipeline to plan for.
+
+    `predefined` are the `CI_*` variables of `predefined.pipeline_variables`: weaker than the file's own, and
+    the source of everything that rules ask about the pipeline (ref, tag, source, default branch). `given` are
+    the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
+    """
+
+    predefined: tuple[Variable, ...] = ()
+    given: tuple[Variable, ...] = ()
+    repository: Repository = field(factory=Repository)
+    _path_sets: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
+
+    @property
+    def public(self) -> "Context":
+        """As this one but without masked variables: for names and messages, which more people read than logs."""
+        if not any(variable.masked for variable in self.given):
+            return self
+        return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
+
+    def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
+        """Values of all variables, expanded in each other; `layers` are those of the file, weakest first."""
+        return values(expand_all(overlay(self.predefined, *layers, self.given)))
+
+    def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
+        return {**self.known(variables), "CI_JOB_NAME": name, "CI_JOB_STAGE": stage}
+
+    def paths(self) -> PathSet:
+        if "all" not in self._path_sets:
+            self._path_sets["all"] = PathSet(frozenset(self.repository.paths()))
+        return self._path_sets["all"] or PathSet(frozenset())
+
+    def changed(self) -> PathSet | None:
+        if "changed" not in self._path_sets:
+            changed = self.repository.changed
+            self._path_sets["changed"] = None if changed is None else PathSet(frozenset(changed))
+        return self._path_sets["changed"]

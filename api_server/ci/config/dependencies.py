@@ -1,0 +1,125 @@
+"""`needs` and `dependencies`: which other jobs a job waits for, and whose artifacts it downloads."""
+
+import graphlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.jobs import needs_of
+from api_server.ci.config.parallel import instances
+from api_server.ci.config.plan import Need, PlannedJob
+
+#: Jobs that one job may wait for, each instance of a parallel job counted.
+MAX_NEEDS = 50
+
+Hashes = Mapping[str, Mapping[str, Any]]
+
+
+def errors_of(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
+    """What is wrong with them in the file itself, whichever jobs a pipeline then has."""
+    stage_of = {}
+    for name, job in jobs.items():
+        for instance in (name, *(one.name for one in instances(name, job.get("parallel")))):
+            stage_of[instance] = stages.index(job["stage"])
+    errors: list[str] = []
+    for name, job in jobs.items():
+        errors += _errors_of_job(name, job, stage_of)
+    if not errors:
+        check_acyclic(
+            {name: [need.job for need in needs_of(job.get("needs")) or ()] for name, job in jobs.items()}
+        )
+    return errors
+
+
+def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int]) -> list[str]:
+    errors = []
+    needs = needs_of(job.get("needs"))
+    named = [need.job for need in needs or ()]
+    if doubled := sorted({one for one in named if named.count(one) > 1}):
+        errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
+    for need in needs or ():
+        errors += _errors_of_target(
+            name, "need", need.job, stage_of, last=stage_of[name], optional=need.optional
+        )
+    for target in job.get("dependencies") or ():
+        errors += _errors_of_target(
+            name, "dependency", target, stage_of, last=stage_of[name] - (needs is None)
+        )
+        if needs is not None and target not in named:
+            errors.append(f"jobs:{name} dependencies the {target} should be part of needs")
+    return errors
+
+
+def _errors_of_target(
+    name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
+) -> list[str]:
+    """What is wrong with a job's pointing at another, which must not come after the stage `last`."""
+    if target not in stage_of:
+        return [] if optional else [f"{name} job: undefined {what}: {target}"]
+    if stage_of[target] > last:
+        stages = "current or prior" if last == stage_of[name] else "prior"
+        return [f"{name} job: {what} {target} is not defined in {stages} stages"]
+    return []
+
+
+def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
+    """ConfigError that names a circle, when jobs wait for each other."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise ConfigError(f"The pipeline has circular dependencies: {circle}") from None
+
+
+def resolve(
+    families: Mapping[str, list[PlannedJob]], dependencies: Mapping[str, Iterable[str] | None]
+) -> list[PlannedJob]:
+    """The jobs of all families with `needs` and `dependencies` as names of jobs that the pipeline has.
+
+    `families` has, for each job of the file, those the pipeline has of it; `dependencies` its keyword's
+    value.
+    """
+    present = {job.name: [job] for family in families.values() for job in family}
+    targets = {**present, **families}
+    jobs: list[PlannedJob] = []
+    errors: list[str] = []
+    for name, family in families.items():
+        for job in family:
+            needs = None if job.needs is None else _present_needs(job, targets, errors)
+            downloads = _downloads(needs, dependencies.get(name), targets)
+            jobs.append(evolve(job, needs=needs, dependencies=downloads))
+    if errors:
+        raise ConfigError(*dict.fromkeys(errors))
+    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in jobs})
+    return jobs
+
+
+def _present_needs(
+    job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
+) -> tuple[Need, ...]:
+    found: dict[str, Need] = {}
+    for need in job.needs or ():
+        family = targets.get(need.job, [])
+        if not family and not need.optional:
+            errors.append(
+                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline"
+            )
+        for other in family:
+            if other.stage_index > job.stage_index:
+                errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
+            found[other.name] = evolve(need, job=other.name)
+            if len(found) > MAX_NEEDS:
+                raise ConfigError(f"{job.name} job: one job can only need {MAX_NEEDS} others")
+    return tuple(found.values())
+
+
+def _downloads(
+    needs: tuple[Need, ...] | None, named: Iterable[str] | None, targets: Mapping[str, list[PlannedJob]]
+) -> tuple[str, ...] | None:
+    """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
+    wanted = None if named is None else [job.name for name in named for job in targets.get(name, ())]
+    if needs is None:
+        return None if wanted is None else tuple(wanted)
+    return tuple(need.job for need in needs if need.artifacts and (wanted is None or need.job in wanted))

@@ -1,0 +1,198 @@
+"""One job's hash, already checked against `keywords`, as values of the plan."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from api_server.ci.config import durations
+from api_server.ci.config.checks import flatten
+from api_server.ci.config.context import Context
+from api_server.ci.config.patterns import parse_delimited
+from api_server.ci.config.plan import (
+    Artifacts,
+    Cache,
+    Environment,
+    Image,
+    Need,
+    PlannedJob,
+    Retry,
+    Service,
+    Trigger,
+)
+from api_server.ci.config.variables import Variable, expand
+
+Hash = Mapping[str, Any]
+Known = Mapping[str, str]
+
+
+def variables_of(value: Hash | None) -> tuple[Variable, ...]:
+    """A `variables` hash; those with `expand: false` are raw."""
+    found = []
+    for key, inner in (value or {}).items():
+        definition = inner if isinstance(inner, dict) else {"value": inner}
+        text = definition.get("value")
+        raw = definition.get("expand") is False
+        found.append(Variable(key, "" if text is None else str(text), raw=raw))
+    return tuple(found)
+
+
+def _given(value: Hash) -> dict[str, Any]:
+    """What is really given: a key with null counts as absent."""
+    return {key: inner for key, inner in value.items() if inner is not None}
+
+
+def needs_of(value: Any) -> tuple[Need, ...] | None:
+    if value is None:
+        return None
+    items = value if isinstance(value, list) else [value]
+    return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
+
+
+def build(
+    name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
+) -> PlannedJob:
+    """The job, but for what its rules and the other jobs decide (stage index, when, needs, dependencies).
+
+    `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
+    """
+    planned = PlannedJob(
+        name=name,
+        stage=job["stage"],
+        stage_index=0,
+        kind="bridge" if "trigger" in job else "build",
+        variables=variables,
+        tags=tuple(dict.fromkeys(expand(tag, known) for tag in job.get("tags") or ())),
+        allow_failure=_allow_failure(job),
+        allow_failure_exit_codes=_exit_codes(job.get("allow_failure")),
+        resource_group=expand(job["resource_group"], known) if job.get("resource_group") else None,
+        interruptible=bool(job.get("interruptible")),
+        environment=_environment(job.get("environment"), known),
+        trigger=_trigger(job.get("trigger"), known),
+    )
+    return planned if planned.kind == "bridge" else _with_execution(planned, job, context)
+
+
+def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> PlannedJob:
+    """What a runner needs to know beside."""
+    caches = job.get("cache") or ()
+    return evolve(
+        planned,
+        script=_texts(job.get("script")),
+        before_script=_texts(job.get("before_script")),
+        after_script=_texts(job.get("after_script")),
+        retry=_retry(job.get("retry")),
+        timeout=durations.parse(job["timeout"]) if job.get("timeout") is not None else None,
+        coverage=_coverage(job.get("coverage")),
+        artifacts=_artifacts(job.get("artifacts")),
+        cache=tuple(
+            _cache(one, context) for one in (caches if isinstance(caches, list) else [caches]) if one
+        ),
+        image=Image(**_image(job["image"])) if job.get("image") else None,
+        services=tuple(_service(one) for one in job.get("services") or ()),
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(flatten(value) or ()) if value is not None else ()
+
+
+def _allow_failure(job: Hash) -> bool:
+    """A manual job may fail (and so blocks nothing) unless the file says otherwise."""
+    value = job.get("allow_failure")
+    return value if isinstance(value, bool) else value is None and job.get("when") == "manual"
+
+
+def _exit_codes(value: Any) -> tuple[int, ...]:
+    codes = value["exit_codes"] if isinstance(value, dict) else ()
+    return (codes,) if isinstance(codes, int) else tuple(codes)
+
+
+def _retry(value: Any) -> Retry:
+    if not isinstance(value, dict):
+        return Retry(max=value or 0)
+    return Retry(max=value.get("max") or 0, when=_texts(value.get("when")) or Retry().when)
+
+
+def _coverage(value: str | None) -> str | None:
+    return parse_delimited(value).pattern if value is not None else None
+
+
+def _artifacts(value: Hash | None) -> Artifacts | None:
+    if not value:
+        return None
+    given = _given(value)
+    reports = dict(given.get("reports") or {})
+    if covered := reports.pop("coverage_report", None):
+        reports[covered["coverage_format"]] = covered["path"]
+    expire_in = given.get("expire_in")
+    return Artifacts(
+        **{key: given[key] for key in ("name", "untracked", "when", "public") if key in given},
+        paths=_texts(given.get("paths")),
+        exclude=_texts(given.get("exclude")),
+        expire_in=durations.parse(expire_in) if expire_in is not None else None,
+        reports={kind: _texts(paths) for kind, paths in reports.items() if paths is not None},
+    )
+
+
+def _cache(value: Hash, context: Context) -> Cache:
+    given = _given(value)
+    for name in ("paths", "fallback_keys"):
+        given[name] = _texts(given.get(name))
+    key = given.pop("key", "default")
+    return Cache(**given, key=_files_key(key, context) if isinstance(key, dict) else str(key))
+
+
+def _files_key(key: Hash, context: Context) -> str:
+    """A key that changes exactly when one of the files does; `default` as long as none exists."""
+    texts = [context.repository.read(path.lstrip("/")) for path in key["files"]]
+    digest = hashlib.sha256("\0".join(text or "" for text in texts).encode()).hexdigest()[:40]
+    if all(text is None for text in texts):
+        digest = "default"
+    return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
+
+
+def _image(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": value}
+    given = _given(value)
+    for key in ("entrypoint", "pull_policy", "command"):
+        if key in given:
+            given[key] = _texts(given[key])
+    return given
+
+
+def _service(value: Any) -> Service:
+    given = _image(value)
+    return Service(**{**given, "variables": variables_of(given.get("variables"))})
+
+
+def _environment(value: Any, known: Known) -> Environment | None:
+    if value is None:
+        return None
+    given: Hash = {"name": value} if isinstance(value, str) else value
+    return Environment(
+        name=expand(given["name"], known),
+        url=given.get("url"),
+        action=given.get("action") or "start",
+        tier=given.get("deployment_tier"),
+    )
+
+
+def _trigger(value: Any, known: Known) -> Trigger | None:
+    if value is None:
+        return None
+    given: Hash = {"project": value} if isinstance(value, str) else value
+    include = given.get("include") or []
+    files = include if isinstance(include, list) else [include]
+    paths = (file if isinstance(file, str) else file["local"] for file in files)
+    forward = given.get("forward") or {}
+    return Trigger(
+        project=expand(given["project"], known) if given.get("project") else None,
+        branch=expand(given["branch"], known) if given.get("branch") else None,
+        include=tuple(expand(path, known).lstrip("/") for path in paths),
+        depend=given.get("strategy") == "depend",
+        forward_yaml_variables=forward.get("yaml_variables") is not False,
+        forward_pipeline_variables=bool(forward.get("pipeline_variables")),
+    )

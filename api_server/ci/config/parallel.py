@@ -1,0 +1,57 @@
+"""`parallel`: the several jobs that one job of the file stands for."""
+
+import itertools
+from typing import Any
+
+from attrs import frozen
+
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.keywords import MAX_PARALLEL
+from api_server.ci.config.variables import Variable
+
+
+@frozen(kw_only=True)
+class Instance:
+    """One of them; `index` counts from 1 and is None for a job without `parallel`."""
+
+    name: str
+    variables: tuple[Variable, ...] = ()
+    index: int | None = None
+    total: int = 1
+
+
+def instances(name: str, parallel: Any) -> list[Instance]:
+    """`test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix."""
+    if parallel is None:
+        return [Instance(name=name)]
+    if isinstance(parallel, int):
+        return [
+            Instance(name=f"{name} {index}/{parallel}", index=index, total=parallel)
+            for index in range(1, parallel + 1)
+        ]
+    rows = _rows(name, parallel["matrix"])
+    found = [
+        Instance(
+            name=f"{name}: [{', '.join(row.values())}]",
+            variables=tuple(Variable(key, value) for key, value in row.items()),
+            index=index,
+            total=len(rows),
+        )
+        for index, row in enumerate(rows, start=1)
+    ]
+    if len({instance.name for instance in found}) < len(found):
+        raise ConfigError(f"jobs:{name}:parallel config matrix gives the same job twice")
+    return found
+
+
+def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for block in matrix:
+        axes = [[str(one) for one in (axis if isinstance(axis, list) else [axis])] for axis in block.values()]
+        combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
+        rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
+        if len(rows) > MAX_PARALLEL:
+            raise ConfigError(
+                f"jobs:{name}:parallel config generates too many jobs (maximum is {MAX_PARALLEL})"
+            )
+    return rows

@@ -1,0 +1,146 @@
+"""From a configuration to the plan of one pipeline: workflow rules, each job's rules, variables, order."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from api_server.ci.config import dependencies, durations, rules
+from api_server.ci.config.checks import flatten
+from api_server.ci.config.configuration import Configuration, read
+from api_server.ci.config.context import Context
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.inheritance import inherits
+from api_server.ci.config.jobs import build, needs_of, variables_of
+from api_server.ci.config.parallel import Instance, instances
+from api_server.ci.config.plan import Plan, PlannedJob
+from api_server.ci.config.variables import Variable, expand, overlay
+
+MAX_JOBS = 1000
+#: Variables of all jobs together, each job's own counted.
+MAX_VARIABLES = 50_000
+MAX_NAME = 255
+NO_JOBS = "No stages / jobs for this pipeline."
+FILTERED = "Pipeline filtered out by workflow rules."
+
+
+def plan_pipeline(text: str, context: Context) -> Plan:
+    """The jobs that the configuration `text` gives a pipeline in `context`; ConfigError when it is refused.
+
+    Pure but for the callbacks of `context.repository`. Takes milliseconds for usual files, and for the
+    largest accepted ones so long that a server should call it outside its event loop.
+    """
+    return plan(read(text, context), context)
+
+
+def plan(configuration: Configuration, context: Context) -> Plan:
+    """As `plan_pipeline`, for a configuration that has been read."""
+    variables = variables_of(configuration.merged.get("variables"))
+    workflow = configuration.merged.get("workflow") or {}
+    if workflow.get("rules") is not None:
+        rule = rules.first_match(_flat(workflow["rules"]), context.known(variables), context)
+        if rule is None or rule.get("when") == "never":
+            return Plan(stages=configuration.stages, reason=FILTERED)
+        variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
+    planner = _Planner(configuration, context, variables, default_refs=workflow.get("rules") is None)
+    families = planner.families()
+    jobs = dependencies.resolve(
+        families, {name: job.get("dependencies") for name, job in configuration.jobs.items()}
+    )
+    if all(job.stage in {".pre", ".post"} for job in jobs):
+        return Plan(stages=configuration.stages, reason=NO_JOBS)
+    name = workflow.get("name")
+    return Plan(
+        stages=configuration.stages,
+        jobs=tuple(sorted(jobs, key=lambda job: job.stage_index)),
+        name=expand(name, context.public.known(variables)).strip()[:MAX_NAME] or None if name else None,
+    )
+
+
+def child_configuration(paths: tuple[str, ...]) -> str:
+    """The configuration of the child pipeline that `Trigger.include` asks for."""
+    return json.dumps({"include": [{"local": path} for path in paths]})
+
+
+def _flat(value: Any) -> list[Mapping[str, Any]]:
+    return flatten(value) or []
+
+
+class _Planner:
+    def __init__(
+        self,
+        configuration: Configuration,
+        context: Context,
+        variables: tuple[Variable, ...],
+        *,
+        default_refs: bool,
+    ) -> None:
+        self._configuration = configuration
+        self._context = context
+        self._public = context.public
+        self._variables = variables
+        self._variables_left = MAX_VARIABLES
+        #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
+        self._default_refs = default_refs
+
+    def families(self) -> dict[str, list[PlannedJob]]:
+        """For each job of the file those that this pipeline has of it: none, one, or more by `parallel`."""
+        found: dict[str, list[PlannedJob]] = {}
+        count = 0
+        for name, job in self._configuration.jobs.items():
+            planned = (self._planned(job, one) for one in instances(name, job.get("parallel")))
+            found[name] = [one for one in planned if one is not None]
+            count += len(found[name])
+            if count > MAX_JOBS:
+                raise ConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
+        return found
+
+    def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
+        """The job when its rules want it in this pipeline."""
+        inherited = inherits(dict(job), "variables", [variable.key for variable in self._variables])
+        variables = tuple(
+            overlay(
+                (variable for variable in self._variables if variable.key in inherited),
+                variables_of(job.get("variables")),
+                instance.variables,
+            )
+        )
+        self._variables_left -= len(variables)
+        if self._variables_left < 0:
+            raise ConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
+        known = self._context.known_in_job(instance.name, job["stage"], variables)
+        rule = self._rule(job, known)
+        if rule is None:
+            return None
+        if rule.get("variables"):
+            variables = tuple(overlay(variables, variables_of(rule["variables"])))
+        if rule.get("variables") or self._public is not self._context:
+            known = self._public.known_in_job(instance.name, job["stage"], variables)
+        planned = build(instance.name, job, variables, known, self._context)
+        return evolve(
+            planned,
+            stage_index=self._configuration.stages.index(job["stage"]),
+            node_index=instance.index,
+            node_total=instance.total,
+            needs=needs_of(rule.get("needs", job.get("needs"))),
+            when=rule["when"],
+            start_in=durations.parse(rule["start_in"]) if rule["when"] == "delayed" else None,
+            allow_failure=rule.get("allow_failure", planned.allow_failure),
+            interruptible=rule.get("interruptible", planned.interruptible),
+        )
+
+    def _rule(self, job: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any] | None:
+        """The rule by which the job is in the pipeline, `when` always set; None when it is not."""
+        rule: dict[str, Any] = {"when": job.get("when", "on_success"), "start_in": job.get("start_in")}
+        if "rules" in job:
+            match = rules.first_match(_flat(job["rules"]), known, self._context)
+            if match is None:
+                return None
+            rule |= {key: value for key, value in match.items() if value is not None}
+        elif self._by_refs(job) and not rules.wanted_by_refs(job, known, self._context):
+            return None
+        return None if rule["when"] == "never" else rule
+
+    def _by_refs(self, job: Mapping[str, Any]) -> bool:
+        return self._default_refs or "only" in job or "except" in job

@@ -1,0 +1,161 @@
+"""The plan of a pipeline: frozen values that say which jobs it has and how each runs, and their JSON form."""
+
+from typing import Any, Literal
+
+import cattrs
+from attrs import field, frozen
+
+from api_server.ci.config.variables import Variable
+
+Texts = tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class Need:
+    """A job that has to end before; `optional` needs may be missing from the pipeline."""
+
+    job: str
+    artifacts: bool = True
+    optional: bool = False
+
+
+@frozen(kw_only=True)
+class Retry:
+    """How often (0 to 2), and after which failure reasons, a failed job is started again by itself."""
+
+    max: int = 0
+    when: Texts = ("always",)
+
+
+@frozen(kw_only=True)
+class Artifacts:
+    """What is uploaded after the script; `expire_in` is seconds, 0 never, None the instance's default."""
+
+    name: str | None = None
+    paths: Texts = ()
+    exclude: Texts = ()
+    untracked: bool = False
+    when: str = "on_success"
+    expire_in: int | None = None
+    public: bool = True
+    #: Kind of report (a key of `keywords.REPORTS`) to its paths.
+    reports: dict[str, Texts] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class Cache:
+    key: str = "default"
+    paths: Texts = ()
+    untracked: bool = False
+    #: One cache for protected and other refs alike.
+    unprotect: bool = False
+    when: str = "on_success"
+    policy: str = "pull-push"
+    fallback_keys: Texts = ()
+
+
+@frozen(kw_only=True)
+class Image:
+    name: str
+    entrypoint: Texts | None = None
+    pull_policy: Texts = ()
+    docker: dict[str, str] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class Service(Image):
+    alias: str | None = None
+    command: Texts | None = None
+    variables: tuple[Variable, ...] = ()
+
+
+@frozen(kw_only=True)
+class Environment:
+    """`name` is final; `url` may still hold variables that only the running job knows."""
+
+    name: str
+    url: str | None = None
+    action: str = "start"
+    tier: str | None = None
+
+
+@frozen(kw_only=True)
+class Trigger:
+    """The pipeline that a bridge starts: another project's, or a child from files of this one (`include`)."""
+
+    project: str | None = None
+    branch: str | None = None
+    include: Texts = ()
+    #: The bridge waits for the other pipeline and takes over its status (`strategy: depend`).
+    depend: bool = False
+    forward_yaml_variables: bool = True
+    forward_pipeline_variables: bool = False
+
+
+@frozen(kw_only=True)
+class PlannedJob:
+    """One job with everything the file says about it, all inheritance and rules carried out."""
+
+    name: str
+    stage: str
+    #: Index into `Plan.stages`.
+    stage_index: int
+    kind: Literal["build", "bridge"]
+    script: Texts = ()
+    before_script: Texts = ()
+    after_script: Texts = ()
+    #: The file's variables for this job, weakest first and merged; values not yet expanded.
+    variables: tuple[Variable, ...] = ()
+    #: None: the job waits for all earlier stages. Empty: it waits for nothing.
+    needs: tuple[Need, ...] | None = None
+    #: Jobs whose artifacts it downloads. None: those of all earlier stages.
+    dependencies: Texts | None = None
+    tags: Texts = ()
+    when: Literal["on_success", "on_failure", "always", "manual", "delayed"] = "on_success"
+    #: Seconds; set exactly when `when` is `delayed`.
+    start_in: int | None = None
+    allow_failure: bool = False
+    #: Exit codes that count as allowed failures although `allow_failure` is false.
+    allow_failure_exit_codes: tuple[int, ...] = ()
+    retry: Retry = Retry()
+    #: Seconds; None: the project's.
+    timeout: int | None = None
+    #: RE2 expression without its slashes (flags, if any, as a leading `(?i)`).
+    coverage: str | None = None
+    artifacts: Artifacts | None = None
+    cache: tuple[Cache, ...] = ()
+    image: Image | None = None
+    services: tuple[Service, ...] = ()
+    environment: Environment | None = None
+    resource_group: str | None = None
+    interruptible: bool = False
+    trigger: Trigger | None = None
+    #: `parallel`: the job is number `node_index` of `node_total` (from 1).
+    node_index: int | None = None
+    node_total: int = 1
+
+
+@frozen(kw_only=True)
+class Plan:
+    """What to create. Without jobs, `reason` says in GitLab's words why there is no pipeline."""
+
+    stages: Texts = ()
+    #: In the order of their stages, and within a stage in the order of the file.
+    jobs: tuple[PlannedJob, ...] = ()
+    #: `workflow:name`, expanded.
+    name: str | None = None
+    reason: str | None = None
+
+
+_converter = cattrs.Converter(omit_if_default=True)
+
+
+def to_json(job: PlannedJob) -> dict[str, Any]:
+    """The job as plain values for a jsonb column; what is at its default is left out."""
+    plain: dict[str, Any] = _converter.unstructure(job)
+    return plain
+
+
+def from_json(data: dict[str, Any]) -> PlannedJob:
+    """The job that `to_json` gave; keys that a later version wrote are passed over."""
+    return _converter.structure(data, PlannedJob)

@@ -1,0 +1,230 @@
+"""The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are.
+
+Absent on purpose: `CI_REGISTRY*`, `CI_DEPENDENCY_PROXY*`, `CI_PAGES*`, since there is nothing behind them.
+What only a runner knows (`CI_PROJECT_DIR`, `CI_BUILDS_DIR`, `CI_JOB_STATUS`, ...) is set by the runner.
+"""
+
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from api_server.ci.config.descriptions import (
+    Commit,
+    Job,
+    MergeRequest,
+    Pipeline,
+    Project,
+    Server,
+    User,
+)
+from api_server.ci.config.names import environment_slug, slug, tier
+from api_server.ci.config.plan import PlannedJob
+from api_server.ci.config.variables import Variable, expand, values
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def pipeline_variables(
+    server: Server,
+    project: Project,
+    pipeline: Pipeline,
+    commit: Commit,
+    user: User | None = None,
+    merge_request: MergeRequest | None = None,
+) -> tuple[Variable, ...]:
+    """All that is known before the pipeline is created: what `Context.predefined` is made of."""
+    found = {
+        **_of_server(server),
+        **_of_project(server, project),
+        **_of_pipeline(pipeline),
+        **_of_commit(pipeline, commit),
+        **(_of_user(user) if user else {}),
+    }
+    if merge_request is not None:
+        del found["CI_COMMIT_BRANCH"]
+        found |= _of_merge_request(server, project, merge_request)
+    return _public(found)
+
+
+def job_variables(
+    server: Server, project: Project, job: Job, planned: PlannedJob, known: tuple[Variable, ...]
+) -> tuple[Variable, ...]:
+    """What comes on top for one job. `known` are the pipeline's, which the environment's URL may refer to."""
+    base = f"{server.url}/{project.full_path}/-"
+    found = {
+        "CI_PIPELINE_ID": str(job.pipeline_id),
+        "CI_PIPELINE_URL": f"{base}/pipelines/{job.pipeline_id}",
+        "CI_JOB_ID": str(job.id),
+        "CI_JOB_URL": f"{base}/jobs/{job.id}",
+        "CI_JOB_NAME": planned.name,
+        "CI_JOB_NAME_SLUG": slug(planned.name),
+        "CI_JOB_STAGE": planned.stage,
+        "CI_JOB_STARTED_AT": _iso(job.started_at),
+        "CI_JOB_TIMEOUT": str(job.timeout),
+        "CI_NODE_TOTAL": str(planned.node_total),
+        **({"CI_NODE_INDEX": str(planned.node_index)} if planned.node_index is not None else {}),
+        **({"CI_JOB_MANUAL": "true"} if job.manual else {}),
+        **({"CI_JOB_IMAGE": planned.image.name} if planned.image is not None else {}),
+        **_of_runner(job),
+    }
+    found |= _of_environment(planned, {**values(known), **values(planned.variables), **found})
+    return (*_public(found), *_secret(server, project, job))
+
+
+def _public(found: dict[str, str]) -> tuple[Variable, ...]:
+    """Predefined values are data, never templates: a dollar sign in a commit message stays one."""
+    return tuple(Variable(key, value, raw="$" in value) for key, value in found.items())
+
+
+def _secret(server: Server, project: Project, job: Job) -> tuple[Variable, ...]:
+    scheme, _, rest = server.url.partition("://")
+    return (
+        Variable("CI_JOB_TOKEN", job.token, public=False, masked=True),
+        Variable(
+            "CI_REPOSITORY_URL",
+            f"{scheme}://gitlab-ci-token:{job.token}@{rest}/{project.full_path}.git",
+            public=False,
+        ),
+    )
+
+
+def _of_server(server: Server) -> dict[str, str]:
+    url = urlsplit(server.url)
+    port = url.port or _PORTS.get(url.scheme, 0)
+    major, minor, patch = (*server.version.split("-")[0].split("."), "0", "0")[:3]
+    return {
+        "CI": "true",
+        "GITLAB_CI": "true",
+        "GITLAB_FEATURES": "",
+        "CI_SERVER": "yes",
+        "CI_SERVER_URL": server.url,
+        "CI_SERVER_HOST": url.hostname or "",
+        "CI_SERVER_FQDN": url.netloc,
+        "CI_SERVER_PORT": str(port),
+        "CI_SERVER_PROTOCOL": url.scheme,
+        "CI_SERVER_NAME": server.name,
+        "CI_SERVER_VERSION": server.version,
+        "CI_SERVER_VERSION_MAJOR": major,
+        "CI_SERVER_VERSION_MINOR": minor,
+        "CI_SERVER_VERSION_PATCH": patch,
+        "CI_SERVER_REVISION": server.revision,
+        "CI_API_V4_URL": f"{server.url}/api/v4",
+    }
+
+
+def _of_project(server: Server, project: Project) -> dict[str, str]:
+    namespace, _, path = project.full_path.rpartition("/")
+    return {
+        "CI_PROJECT_ID": str(project.id),
+        "CI_PROJECT_NAME": path,
+        "CI_PROJECT_TITLE": project.title,
+        "CI_PROJECT_DESCRIPTION": project.description,
+        "CI_PROJECT_PATH": project.full_path,
+        "CI_PROJECT_PATH_SLUG": slug(project.full_path),
+        "CI_PROJECT_NAMESPACE": namespace,
+        "CI_PROJECT_NAMESPACE_ID": str(project.namespace_id),
+        "CI_PROJECT_NAMESPACE_SLUG": slug(namespace),
+        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
+        "CI_PROJECT_URL": f"{server.url}/{project.full_path}",
+        "CI_PROJECT_VISIBILITY": project.visibility,
+        "CI_PROJECT_REPOSITORY_LANGUAGES": "",
+        "CI_DEFAULT_BRANCH": project.default_branch,
+        "CI_CONFIG_PATH": project.config_path,
+    }
+
+
+def _of_pipeline(pipeline: Pipeline) -> dict[str, str]:
+    return {
+        "CI_PIPELINE_IID": str(pipeline.iid),
+        "CI_PIPELINE_SOURCE": pipeline.source,
+        "CI_PIPELINE_CREATED_AT": _iso(pipeline.created_at),
+        **({"CI_PIPELINE_TRIGGERED": "true"} if pipeline.source == "trigger" else {}),
+        **({"CI_PIPELINE_NAME": pipeline.name} if pipeline.name else {}),
+    }
+
+
+def _of_commit(pipeline: Pipeline, commit: Commit) -> dict[str, str]:
+    title, _, description = commit.message.partition("\n")
+    kind = "CI_COMMIT_TAG" if pipeline.tag else "CI_COMMIT_BRANCH"
+    return {
+        "CI_COMMIT_SHA": commit.sha,
+        "CI_COMMIT_SHORT_SHA": commit.sha[:8],
+        "CI_COMMIT_BEFORE_SHA": pipeline.before_sha,
+        "CI_COMMIT_REF_NAME": pipeline.ref,
+        "CI_COMMIT_REF_SLUG": slug(pipeline.ref),
+        "CI_COMMIT_REF_PROTECTED": _bool(pipeline.protected),
+        kind: pipeline.ref,
+        **({"CI_COMMIT_TAG_MESSAGE": pipeline.tag_message} if pipeline.tag else {}),
+        "CI_COMMIT_MESSAGE": commit.message,
+        "CI_COMMIT_TITLE": title,
+        "CI_COMMIT_DESCRIPTION": description.lstrip("\n"),
+        "CI_COMMIT_TIMESTAMP": commit.timestamp.isoformat(timespec="seconds"),
+        "CI_COMMIT_AUTHOR": f"{commit.author} <{commit.author_email}>",
+    }
+
+
+def _of_user(user: User) -> dict[str, str]:
+    return {
+        "GITLAB_USER_ID": str(user.id),
+        "GITLAB_USER_EMAIL": user.email,
+        "GITLAB_USER_LOGIN": user.username,
+        "GITLAB_USER_NAME": user.name,
+    }
+
+
+def _of_merge_request(server: Server, project: Project, request: MergeRequest) -> dict[str, str]:
+    prefix = "CI_MERGE_REQUEST_"
+    found = {
+        "ID": str(request.id),
+        "IID": str(request.iid),
+        "REF_PATH": f"refs/merge-requests/{request.iid}/head",
+        "EVENT_TYPE": "detached",
+        "TITLE": request.title,
+        "DESCRIPTION": request.description,
+        "DRAFT": _bool(request.draft),
+        "LABELS": ",".join(request.labels),
+        "PROJECT_ID": str(project.id),
+        "PROJECT_PATH": project.full_path,
+        "PROJECT_URL": f"{server.url}/{project.full_path}",
+        "SOURCE_BRANCH_NAME": request.source_branch,
+        "SOURCE_BRANCH_SHA": request.source_sha,
+        "SOURCE_PROJECT_ID": str(request.source_project_id),
+        "SOURCE_PROJECT_PATH": request.source_project_path,
+        "SOURCE_PROJECT_URL": f"{server.url}/{request.source_project_path}",
+        "TARGET_BRANCH_NAME": request.target_branch,
+        "TARGET_BRANCH_SHA": request.target_sha,
+        "DIFF_BASE_SHA": request.diff_base_sha,
+    }
+    return {prefix + key: value for key, value in found.items()}
+
+
+def _of_runner(job: Job) -> dict[str, str]:
+    if job.runner_id is None:
+        return {}
+    return {
+        "CI_RUNNER_ID": str(job.runner_id),
+        "CI_RUNNER_DESCRIPTION": job.runner_description,
+        "CI_RUNNER_TAGS": "[" + ", ".join(f'"{tag}"' for tag in job.runner_tags) + "]",
+    }
+
+
+def _of_environment(planned: PlannedJob, known: dict[str, str]) -> dict[str, str]:
+    environment = planned.environment
+    if environment is None:
+        return {}
+    found = {
+        "CI_ENVIRONMENT_NAME": environment.name,
+        "CI_ENVIRONMENT_SLUG": environment_slug(environment.name),
+        "CI_ENVIRONMENT_ACTION": environment.action,
+        "CI_ENVIRONMENT_TIER": environment.tier or tier(environment.name),
+    }
+    if environment.url is not None:
+        found["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **found})
+    return found
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

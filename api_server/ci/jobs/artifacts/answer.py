@@ -1,0 +1,78 @@
+"""An artifact, or one file of an archive, as an answer."""
+
+import asyncio
+import hashlib
+import mimetypes
+import zipfile
+from typing import IO
+from urllib.parse import quote
+
+from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
+
+from api_server.state.database import Row
+from api_server.state.objects import OBJECTS, Objects
+from api_server.web.conditional import matches
+from api_server.web.errors import not_found
+from api_server.web.stored_objects import SAFETY, send_stored
+
+_TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
+_CHUNK = 256 * 1024
+
+
+async def send_artifact(request: web.Request, artifact: Row) -> web.StreamResponse:
+    """The whole file, or the part of it that `Range` asks for."""
+    headers = {
+        "Content-Type": _TYPES[artifact.file_format],
+        "Content-Disposition": _attachment(artifact.filename),
+    }
+    digest = bytes(artifact.sha256).hex()
+    try:
+        return await send_stored(
+            request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
+        )
+    except FileNotFoundError:  # deleted since the row was read
+        raise not_found("Artifacts") from None
+
+
+async def send_member(request: web.Request, artifact: Row, path: str) -> web.StreamResponse:
+    """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`."""
+    member = await asyncio.to_thread(_open_member, request.config_dict[OBJECTS], artifact.object_key, path)
+    if member is None:
+        raise not_found("File")
+    file, size = member
+    tag = ETag(hashlib.sha256(bytes(artifact.sha256) + path.encode()).hexdigest())
+    try:
+        if matches(request, tag):
+            return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
+        name = path.rpartition("/")[2]
+        headers = SAFETY | {
+            hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",
+            hdrs.CONTENT_DISPOSITION: _attachment(name),
+            hdrs.CONTENT_LENGTH: str(size),
+            hdrs.ETAG: f'"{tag.value}"',
+        }
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        if request.method != "HEAD":
+            while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                await response.write(chunk)
+        await response.write_eof()
+        return response
+    finally:
+        await asyncio.to_thread(file.close)
+
+
+def _open_member(objects: Objects, key: str, path: str) -> tuple[IO[bytes], int] | None:
+    """The file at `path` in the archive, and its size; blocks."""
+    try:
+        archive = zipfile.ZipFile(objects.open(key))
+        found = archive.getinfo(path)
+        return None if found.is_dir() else (archive.open(found), found.file_size)
+    except (KeyError, zipfile.BadZipFile, FileNotFoundError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _attachment(name: str) -> str:
+    plain = name.encode("ascii", "replace").decode().replace('"', "_").replace("\\", "_")
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"

@@ -1,0 +1,170 @@
+"""Endpoints 1 to 4, 6 and 8 to 11: jobs and bridges are listed, read, canceled, retried, erased and played."""
+
+from aiohttp import web
+
+from api_server.ci.jobs import queries
+from api_server.ci.jobs.access import check_may_erase, find_changeable_job, find_job
+from api_server.ci.jobs.parameters import (
+    CancelJob,
+    ListPipelineJobs,
+    ListProjectJobs,
+    OneJob,
+    PlayJob,
+    wanted_jobs,
+)
+from api_server.ci.pipelines import actions
+from api_server.ci.pipelines.access import (
+    archived_before,
+    check_not_archived,
+    find_pipeline,
+    find_readable_project,
+)
+from api_server.state import audit_trail
+from api_server.web import context
+from api_server.web.access import JOB, Role, project
+from api_server.web.answers import json_text
+from api_server.web.authorship import author
+from api_server.web.errors import bad_request, forbidden, too_many_requests
+from api_server.web.pagination import paginated
+from api_server.web.params import parse
+from api_server.web.rate_limit import RateLimiter
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+#: Of endpoint 1, by user.
+JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
+
+
+@routes.get("/projects/{id}/jobs", access=project())
+async def list_project_jobs(request: web.Request) -> web.Response:
+    """Endpoint 1."""
+    wanted = await parse(request, ListProjectJobs)
+    found = await find_readable_project(request, wanted.id)
+    if wait := request.config_dict[JOBS_LIMIT].retry_after(caller(request).user_id):
+        raise too_many_requests(wait)
+    page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
+    listed = await queries.list_project_jobs(
+        context.database(request), page, found.id, wanted.scope, archived_before(request)
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project())
+async def list_pipeline_jobs(request: web.Request) -> web.Response:
+    """Endpoint 2."""
+    wanted = await parse(request, ListPipelineJobs)
+    found = await find_readable_project(request, wanted.id)
+    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE)
+    listed = await queries.list_pipeline_jobs(
+        context.database(request),
+        page,
+        pipeline.id,
+        wanted.scope,
+        archived_before(request),
+        include_retried=wanted.include_retried,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project())
+async def list_bridges(request: web.Request) -> web.Response:
+    """Endpoint 3."""
+    wanted = await parse(request, ListPipelineJobs)
+    found = await find_readable_project(request, wanted.id)
+    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
+    listed = await queries.list_bridges(
+        context.database(request), page, pipeline.id, wanted.scope, include_retried=wanted.include_retried
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/job", access=JOB)
+async def show_own_job(request: web.Request) -> web.Response:
+    """Endpoint 4."""
+    return json_text(await _shown(request, caller(request).job_id or 0))
+
+
+@routes.get("/projects/{id}/jobs/{job_id}", access=project())
+async def show_job(request: web.Request) -> web.Response:
+    """Endpoint 6."""
+    wanted = await parse(request, OneJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_job(request, found, wanted.job_id)
+    return json_text(await _shown(request, job.id))
+
+
+@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER))
+async def cancel_job(request: web.Request) -> web.Response:
+    """Endpoint 8."""
+    wanted = await parse(request, CancelJob)
+    found = await find_readable_project(request, wanted.id)
+    if wanted.force and found.role < Role.MAINTAINER:
+        raise forbidden()
+    job = await find_changeable_job(request, found, wanted.job_id)
+    async with context.database(request).transaction() as transaction:
+        await actions.cancel(transaction, job.id, force=wanted.force)
+    return json_text(await _shown(request, job.id), status=201)
+
+
+@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER))
+async def retry_job(request: web.Request) -> web.Response:
+    """Endpoint 9. Answers the new job."""
+    wanted = await parse(request, OneJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_changeable_job(request, found, wanted.job_id, or_bridge=True)
+    check_not_archived(request, job.created_at)
+    async with context.database(request).transaction() as transaction:
+        again = await actions.retry(transaction, job.id, caller(request).user_id)
+    if again is None:
+        raise forbidden("Job is not retryable")
+    return json_text(await _shown(request, again.id), status=201)
+
+
+@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER))
+async def erase_job(request: web.Request) -> web.Response:
+    """Endpoint 10."""
+    wanted = await parse(request, OneJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_changeable_job(request, found, wanted.job_id)
+    check_may_erase(request, found, job)
+    check_not_archived(request, job.created_at)
+    async with context.database(request).transaction() as transaction:
+        if not await actions.erase(transaction, job.id, caller(request).user_id):
+            raise forbidden("Job is not erasable!")
+        await audit_trail.record(
+            transaction,
+            "job_erased",
+            author=author(request),
+            entity=found.entity,
+            target_id=job.id,
+            target_details=job.name,
+            message=f"Erased the log and the artifacts of job {job.id}",
+            pipeline_id=job.pipeline_id,
+        )
+    entity = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
+    return json_text(entity, status=201)
+
+
+@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER))
+async def play_job(request: web.Request) -> web.Response:
+    """Endpoint 11. Answers a bridge as one."""
+    wanted = await parse(request, PlayJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_changeable_job(request, found, wanted.job_id, or_bridge=True)
+    check_not_archived(request, job.created_at)
+    vault = context.vault(request)
+    variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
+    async with context.database(request).transaction() as transaction:
+        played = await actions.play(transaction, job.id, caller(request).user_id, variables)
+    if played is None:
+        raise bad_request("Unplayable Job")
+    if job.kind == "bridge":
+        return json_text(await queries.show_bridge(context.database(request), played))
+    return json_text(await _shown(request, played))
+
+
+async def _shown(request: web.Request, job_id: int) -> str:
+    return await queries.show_job(context.database(request), job_id, archived_before(request))

@@ -1,0 +1,63 @@
+"""A job's log as an answer, or the part of it that was asked for (endpoint 7, decision D4)."""
+
+from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
+
+from api_server.ci.jobs.access import find_job
+from api_server.ci.jobs.logs import queries
+from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.jobs.parameters import OneJob
+from api_server.ci.pipelines.access import find_readable_project
+from api_server.web import context
+from api_server.web.access import Role, project
+from api_server.web.conditional import matches
+from api_server.web.errors import ApiError, forbidden
+from api_server.web.params import parse
+from api_server.web.ranges import wanted_part
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project())
+async def show_log(request: web.Request) -> web.StreamResponse:
+    """Endpoint 7. The log of a job with debug tracing may show secrets: it is for those who could run the job."""
+    wanted = await parse(request, OneJob)
+    found = await find_readable_project(request, wanted.id)
+    job = await find_job(request, found, wanted.job_id)
+    if job.debug_trace and found.role < Role.DEVELOPER:
+        raise forbidden()
+    return await send_log(request, job.id)
+
+
+async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
+    """200, or 206 for `Range`, a piece at a time. Raises 404 without a log, and 416 with the size so far in
+    `Content-Range` where the range begins behind it: who follows a running job asks again from there."""
+    log = await queries.find_log(context.database(request), job_id)
+    if log is None:
+        raise ApiError(404, {"message": "404 Not Found"})
+    if not log.closed:
+        await queries.note_watched(context.database(request), job_id)
+    size = log.size - log.held_size
+    etag = ETag(f"{job_id}-{size}-{log.checksum:08x}")
+    if matches(request, etag):
+        return web.Response(status=304, headers={hdrs.ETAG: f'"{etag.value}"'})
+    part = wanted_part(request, size, f'"{etag.value}"')
+    headers = part.headers | {
+        hdrs.ETAG: f'"{etag.value}"',
+        hdrs.CONTENT_TYPE: "text/plain; charset=utf-8",
+        hdrs.CONTENT_DISPOSITION: f'infile; filename="{job_id}.log"',
+        hdrs.CACHE_CONTROL: "private, no-cache",
+        "X-Content-Type-Options": "nosniff",
+    }
+    response = web.StreamResponse(status=part.status, headers=headers)
+    await response.prepare(request)
+    left = part.end - part.start if request.method != "HEAD" else 0
+    if left:
+        async for piece in logs_of(request.config_dict).read(job_id, part.start, part.end):
+            await response.write(piece)
+            left -= len(piece)
+    if left:  # erased meanwhile: the client must not take this for the whole
+        raise ConnectionResetError
+    await response.write_eof()
+    return response

@@ -1,0 +1,100 @@
+"""Adding to a log and reading it, wherever its bytes are."""
+
+import contextlib
+import zlib
+from collections.abc import AsyncIterator
+
+import attrs
+import orjson
+
+from api_server.ci.jobs.logs import queries
+from api_server.ci.jobs.logs.masking import mask
+from api_server.state.database import Database, Row
+from api_server.state.objects import OBJECTS, Objects
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT, App
+
+#: Bytes that are stored as one piece at most; a statement that stores it takes some times as much memory.
+CHUNK = 2**18
+#: Small pieces are read together, up to about so many bytes.
+_WINDOW = 2**18
+
+
+@attrs.frozen
+class End:
+    """What an append has to know of the log before it: its size, its CRC-32, and what is held back of it."""
+
+    size: int
+    checksum: int
+    held: bytes
+
+
+@attrs.frozen
+class Logs:
+    """The logs of all jobs."""
+
+    database: Database
+    objects: Objects
+    vault: Vault
+
+    def end(self, log: Row) -> End:
+        """Of a row that has size, checksum and held (encrypted)."""
+        return End(log.size, log.checksum, self.held(log))
+
+    def masked_values(self, job: Row) -> tuple[bytes, ...]:
+        """The variables that the job's log must not show, of a row that has masked_values (encrypted)."""
+        if job.masked_values is None:
+            return ()
+        return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(job.masked_values)))
+
+    async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
+        """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
+        does not run."""
+        stored, held = mask(end.held + text, secrets)
+        after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
+        async with self.database.transaction() as transaction:
+            added = await queries.append(
+                transaction,
+                job_id,
+                size=end.size,
+                received=len(text),
+                start=end.size - len(end.held),
+                text=stored,
+                checksum=after.checksum,
+                held=self.vault.encrypt(held.decode("latin-1")) if held else None,
+                held_size=len(held),
+            )
+        return after if added else None
+
+    async def size(self, job_id: int) -> int:
+        """Bytes received; 0 without a log."""
+        log = await queries.find_log(self.database, job_id)
+        return 0 if log is None else int(log.size)
+
+    async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
+        """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
+        position = start
+        while position < end:
+            chunks = await queries.read_chunks(self.database, job_id, position, _WINDOW)
+            if not chunks:
+                break
+            for chunk in chunks:
+                piece = bytes(chunk.bytes)[position - chunk.start : end - chunk.start]
+                position += len(piece)
+                yield piece
+        if position < end:  # they were moved, before this began or meanwhile
+            log = await queries.find_log(self.database, job_id)
+            if log is not None and log.object_key is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    async for piece in self.objects.read(log.object_key, position, end):
+                        yield piece
+
+    def held(self, log: Row) -> bytes:
+        """The end of a log that may be the beginning of a secret, as it came."""
+        if log.held is None:
+            return b""
+        return self.vault.decrypt(log.held).encode("latin-1")
+
+
+def logs_of(app: App) -> Logs:
+    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])

@@ -1,0 +1,193 @@
+"""Statements of endpoints 1 to 11."""
+
+import datetime
+from collections.abc import Sequence
+
+from api_server.state.database import Executor, Row, Statement
+from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
+
+ENTITIES = read_sql("api_server.ci.jobs")
+JOB = ENTITIES["job"]
+BRIDGE = ENTITIES["bridge"]
+ERASED_JOB = f"""
+    SELECT job.id, job.position, (left(job.entity::text, -1) || ',"download_url":null}}')::json AS entity
+    FROM ({JOB}) job
+"""
+
+#: What entities read of a job: all but the plan, which is large.
+_COLUMNS = """
+    jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.failure_reason, jobs.name, jobs.stage,
+    jobs.allow_failure, jobs.tag_list, jobs.user_id, jobs.runner_id, jobs.runner_manager_id, jobs.coverage,
+    jobs.created_at, jobs.queued_at, jobs.started_at, jobs.finished_at, jobs.erased_at, jobs.artifacts_expire_at
+"""
+
+#: Newest first only, and no further than to the page's end; by -id, as the indices are.
+_TO_THE_PAGES_END = """
+    AND -jobs.id > -coalesce(%(page_after)s::bigint, 9223372036854775807)
+    ORDER BY -jobs.id
+    LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
+"""
+_OF_PROJECT = "jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
+JOBS_OF_PROJECT = Listing(
+    JOB,
+    f"(SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} {_TO_THE_PAGES_END})",
+    counted=f"SELECT FROM jobs WHERE {_OF_PROJECT} ORDER BY -jobs.id",
+    planned_once=True,
+)
+#: One run through the index for each status.
+JOBS_OF_PROJECT_IN_SCOPE = Listing(
+    JOB,
+    f"""
+    SELECT jobs.* FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.status = wanted.status {_TO_THE_PAGES_END}
+    ) jobs
+    """,
+    counted=f"""
+    SELECT FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
+        SELECT FROM jobs WHERE {_OF_PROJECT} AND jobs.status = wanted.status
+        ORDER BY -jobs.id LIMIT {MOST_COUNTED + 1}
+    ) jobs
+    """,
+    planned_once=True,
+)
+
+
+async def list_project_jobs(
+    database: Executor,
+    page: Page,
+    project_id: int,
+    scope: Sequence[str] | None,
+    archived_before: datetime.datetime | None,
+) -> Listed:
+    """Builds of a project, newest first."""
+    if scope is None:
+        return await JOBS_OF_PROJECT.read(
+            database, page, project_id=project_id, archived_before=archived_before
+        )
+    return await JOBS_OF_PROJECT_IN_SCOPE.read(
+        database, page, project_id=project_id, scope=list(scope), archived_before=archived_before
+    )
+
+
+_OF_PIPELINE = f"""
+    SELECT {_COLUMNS} FROM jobs
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = %(kind)s AND (%(include_retried)s OR NOT jobs.retried)
+        AND (%(scope)s::text[] IS NULL OR jobs.status = ANY (%(scope)s::text[]))
+"""
+JOBS_OF_PIPELINE = Listing(JOB, _OF_PIPELINE, planned_once=True)
+BRIDGES_OF_PIPELINE = Listing(BRIDGE, _OF_PIPELINE, planned_once=True)
+
+
+async def list_pipeline_jobs(
+    database: Executor,
+    page: Page,
+    pipeline_id: int,
+    scope: Sequence[str] | None,
+    archived_before: datetime.datetime | None,
+    *,
+    include_retried: bool,
+) -> Listed:
+    """Builds of a pipeline, newest first."""
+    return await JOBS_OF_PIPELINE.read(
+        database,
+        page,
+        pipeline_id=pipeline_id,
+        kind="build",
+        scope=None if scope is None else list(scope),
+        include_retried=include_retried,
+        archived_before=archived_before,
+    )
+
+
+async def list_bridges(
+    database: Executor, page: Page, pipeline_id: int, scope: Sequence[str] | None, *, include_retried: bool
+) -> Listed:
+    """Trigger jobs of a pipeline, newest first."""
+    return await BRIDGES_OF_PIPELINE.read(
+        database,
+        page,
+        pipeline_id=pipeline_id,
+        kind="bridge",
+        scope=None if scope is None else list(scope),
+        include_retried=include_retried,
+    )
+
+
+#: Of a project runner the jobs of those of its projects where the viewer is at least Reporter, of a group runner those
+#: of the projects below its group.
+_OF_RUNNER = f"""
+    SELECT {_COLUMNS} FROM jobs
+    WHERE jobs.runner_id = %(runner_id)s::bigint
+        AND (%(status)s::text IS NULL OR jobs.status = %(status)s)
+        AND (%(system_id)s::text IS NULL OR jobs.runner_manager_id = (
+            SELECT runner_managers.id FROM runner_managers
+            WHERE runner_managers.runner_id = %(runner_id)s AND runner_managers.system_id = %(system_id)s))
+        AND (%(sees_all)s OR jobs.project_id IN (
+            SELECT projects.id FROM runner_projects
+            JOIN projects ON projects.id = runner_projects.project_id
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE runner_projects.runner_id = %(runner_id)s
+                AND project_role(projects, namespaces, %(viewer_id)s::bigint) >= 20
+            UNION ALL
+            SELECT projects.id FROM runners
+            JOIN namespaces ON namespaces.lineage @> ARRAY[runners.namespace_id]
+            JOIN projects ON projects.namespace_id = namespaces.id
+            WHERE runners.id = %(runner_id)s))
+"""
+JOBS_OF_RUNNER = Listing(ENTITIES["runner_job"], _OF_RUNNER)
+
+
+async def list_runner_jobs(
+    database: Executor,
+    page: Page,
+    runner_id: int,
+    *,
+    viewer_id: int,
+    sees_all: bool,
+    status: str | None,
+    system_id: str | None,
+) -> Listed:
+    """What a runner has run and runs, as far as the viewer, who looks after the runner, may see it."""
+    return await JOBS_OF_RUNNER.read(
+        database,
+        page,
+        runner_id=runner_id,
+        viewer_id=viewer_id,
+        sees_all=sees_all,
+        status=status,
+        system_id=system_id,
+    )
+
+
+_ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s"
+SHOW_JOB = one(JOB, _ONE)
+SHOW_ERASED_JOB = one(ERASED_JOB, _ONE)
+SHOW_BRIDGE = one(BRIDGE, _ONE)
+
+
+async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
+    row = await database.row(SHOW_JOB, id=job_id, archived_before=archived_before)
+    return str(row and row.entity)
+
+
+async def show_erased_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
+    row = await database.row(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
+    return str(row and row.entity)
+
+
+async def show_bridge(database: Executor, job_id: int) -> str:
+    row = await database.row(SHOW_BRIDGE, id=job_id)
+    return str(row and row.entity)
+
+
+FIND_JOB = Statement("""
+    SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
+        jobs.protected, pipelines.ref, pipelines.tag
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s
+""")
+
+
+async def find_job(database: Executor, project_id: int, job_id: int) -> Row | None:
+    """id, pipeline_id, kind, name, user_id, created_at, debug_trace, protected; its pipeline's ref and tag."""
+    return await database.row(FIND_JOB, project_id=project_id, id=job_id)

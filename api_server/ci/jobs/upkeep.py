@@ -1,0 +1,90 @@
+"""Background work of jobs: logs become objects, artifacts expire, jobs whose runner is gone fail."""
+
+import datetime
+
+import structlog
+from aiohttp import web
+
+from api_server.ci.jobs.artifacts import queries as artifacts
+from api_server.ci.jobs.logs import queries as logs
+from api_server.ci.jobs.logs.sealing import seal
+from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.pipelines import task_names, transitions
+from api_server.ci.pipelines.data import delete_objects
+from api_server.state.database import Database, Executor, Row
+from api_server.state.objects import OBJECTS
+from api_server.state.queue import QUEUE
+from api_server.web.context import DATABASE, SETTINGS
+
+log = structlog.get_logger(__name__)
+
+_EXPIRED_AT_A_TIME = 200
+#: Runners end jobs at their time-out themselves; after this many seconds more it is done for them.
+TIMEOUT_GRACE = 60
+
+
+def setup(app: web.Application) -> None:
+    queue = app[QUEUE]
+
+    async def seal_log(job_id: int) -> None:
+        await seal(logs_of(app), job_id)
+
+    async def seal_forgotten_logs() -> None:
+        for job_id in await logs.unsealed(app[DATABASE]):
+            await seal(logs_of(app), job_id)
+
+    async def delete_bytes(keys: list[str]) -> None:
+        await app[OBJECTS].delete(keys)
+
+    async def expire() -> None:
+        await expire_artifacts(app[DATABASE])
+
+    async def fail_lost() -> None:
+        await fail_lost_jobs(app[DATABASE], app[SETTINGS].runner_timeout)
+
+    queue.add(task_names.SEAL_LOG, seal_log, attempts=8)
+    queue.add(task_names.DELETE_OBJECTS, delete_bytes, attempts=10)
+    queue.add_periodic("seal_forgotten_logs", "*/10 * * * *", seal_forgotten_logs)
+    queue.add_periodic("expire_artifacts", "*/5 * * * *", expire)
+    queue.add_periodic("fail_lost_jobs", "* * * * *", fail_lost)
+
+
+async def expire_artifacts(database: Database) -> int:
+    """Removes all artifacts whose time is over; how many."""
+    total = 0
+    while True:
+        async with database.transaction() as transaction:
+            keys = await artifacts.delete_expired(transaction, _EXPIRED_AT_A_TIME)
+            await delete_objects(transaction, keys)
+        total += len(keys)
+        if len(keys) < _EXPIRED_AT_A_TIME:
+            return total
+
+
+LOST_JOBS = """
+    SELECT jobs.id, CASE WHEN jobs.contacted_at < now() - %(silence)s THEN 'stuck_or_timeout_failure'
+        ELSE 'job_execution_timeout' END AS reason
+    FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
+    WHERE jobs.status IN ('running', 'canceling') AND (
+        jobs.contacted_at < now() - %(silence)s
+        OR jobs.started_at < now()
+            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s)
+    ORDER BY jobs.id
+"""
+
+
+async def lost_jobs(database: Executor, runner_timeout: int) -> list[Row]:
+    """id and failure reason of jobs whose runner is silent, or that run for longer than they may."""
+    return await database.rows(
+        LOST_JOBS,
+        silence=datetime.timedelta(seconds=runner_timeout),
+        grace=datetime.timedelta(seconds=TIMEOUT_GRACE),
+    )
+
+
+async def fail_lost_jobs(database: Database, runner_timeout: int) -> None:
+    for job in await lost_jobs(database, runner_timeout):
+        async with database.transaction() as transaction:
+            moved = await transitions.advance(transaction, job.id, "drop", failure_reason=job.reason)
+        if moved is not None:
+            log.info("a job's runner is gone", job_id=job.id, reason=job.reason)

@@ -1,0 +1,221 @@
+"""Making a pipeline: read the commit, plan its jobs, write all of it down at once."""
+
+import asyncio
+import datetime
+import re
+from typing import Literal
+
+import attrs
+import orjson
+
+from api_server.ci.config import descriptions
+from api_server.ci.config.context import Context
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.pipeline import plan_pipeline
+from api_server.ci.config.plan import Plan
+from api_server.ci.config.predefined import pipeline_variables
+from api_server.ci.config.variables import Variable
+from api_server.ci.pipelines import lookups, source, transitions, writing
+from api_server.ci.pipelines.source import Source
+from api_server.ci.variables import queries as variables
+from api_server.code.branches.protection import protection_of
+from api_server.git import references
+from api_server.git.errors import RepositoryError
+from api_server.git.names import NO_COMMIT
+from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.state.database import Conflict, Database, Row
+from api_server.state.secrets import Vault
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App, Clock
+
+PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
+
+#: What `CI_SERVER_VERSION` says: the dialect that scripts may rely on.
+DIALECT = "17.11.0"
+_SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """A pipeline that somebody asks for. `ref` is a short name; `origin` makes it once however often it is asked."""
+
+    project_id: int
+    ref: str
+    sha: str
+    source: PipelineSource
+    user_id: int | None
+    tag: bool = False
+    before_sha: str = NO_COMMIT
+    #: Stronger than the file's own variables.
+    variables: tuple[Variable, ...] = ()
+    origin: str | None = None
+    #: A skipped pipeline will do.
+    skip: bool = False
+    #: The bridge that starts it.
+    source_job_id: int | None = None
+    #: In the place of the file, for child pipelines.
+    configuration: str | None = None
+
+
+class NotMade(Exception):
+    """There is no pipeline; `errors` are sentences for who asked. `rejected` where the configuration is at fault."""
+
+    def __init__(self, *errors: str, rejected: bool = False) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+        self.rejected = rejected
+
+
+@attrs.frozen
+class Maker:
+    """Makes pipelines, with what that takes of the application."""
+
+    database: Database
+    repositories: Repositories
+    vault: Vault
+    clock: Clock
+    base_url: str
+
+    async def make(self, wanted: Wanted, *, keeps_rejected: bool = False) -> int:
+        """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
+
+        With `keeps_rejected` a configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that
+        who pushed it finds out.
+        """
+        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
+        if subject is None:
+            raise NotMade("Project not found")
+        read = await self._read(wanted, subject)
+        if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
+            return await self._write(wanted, read, plan=None)
+        try:
+            context = await self._context(wanted, subject, read, trusted=True)
+            plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
+        except ConfigError as refused:
+            if keeps_rejected:
+                return await self._write(wanted, read, plan=None, errors=refused.errors)
+            raise NotMade(*refused.errors, rejected=True) from None
+        if not plan.jobs:
+            raise NotMade(plan.reason or "No stages / jobs for this pipeline.", rejected=True)
+        return await self._write(wanted, read, plan)
+
+    async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
+        """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
+        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
+        if subject is None:
+            raise NotMade("Project not found")
+        read = await self._read(wanted, subject)
+        return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
+
+    async def _read(self, wanted: Wanted, subject: Row) -> Source:
+        try:
+            read = await asyncio.to_thread(
+                source.read,
+                self.repositories,
+                wanted.project_id,
+                wanted.sha,
+                wanted.before_sha,
+                tag=wanted.ref if wanted.tag else None,
+                path=subject.ci_config_path or source.DEFAULT_PATH,
+            )
+        except RepositoryError:
+            raise NotMade("Commit not found") from None
+        if wanted.configuration is not None:
+            return attrs.evolve(read, text=wanted.configuration)
+        if read.text is None:
+            raise NotMade("Missing CI config file")
+        return read
+
+    async def _context(self, wanted: Wanted, subject: Row, read: Source, *, trusted: bool) -> Context:
+        """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
+        one that somebody tries out could spell them out."""
+        protected = await self._is_protected(wanted)
+        return Context(
+            predefined=pipeline_variables(
+                descriptions.Server(url=self.base_url, version=DIALECT),
+                described_project(subject),
+                descriptions.Pipeline(
+                    iid=subject.next_iid,
+                    ref=wanted.ref,
+                    source=wanted.source,
+                    created_at=self.clock().astimezone(datetime.UTC),
+                    tag=wanted.tag,
+                    tag_message=read.tag_message,
+                    protected=protected,
+                    before_sha=wanted.before_sha,
+                ),
+                read.description,
+                described_user(subject),
+            ),
+            given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
+            repository=read.for_planning,
+        )
+
+    async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
+        """Those of the project and its groups, weakest first."""
+        stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+        return [
+            Variable(one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw)
+            for one in stored
+        ]
+
+    async def _is_protected(self, wanted: Wanted) -> bool:
+        return (
+            not wanted.tag and (await protection_of(self.database, wanted.project_id, wanted.ref)).protected
+        )
+
+    async def _write(
+        self, wanted: Wanted, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()
+    ) -> int:
+        protected = await self._is_protected(wanted)
+        await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
+        try:
+            async with self.database.transaction() as transaction:
+                pipeline_id = await writing.create_pipeline(
+                    transaction,
+                    **attrs.asdict(wanted, filter=lambda field, _: field.name in writing.COLUMNS),
+                    name=plan.name if plan is not None else None,
+                    protected=protected,
+                    commit=orjson.dumps(read.commit).decode(),
+                    committed_at=read.commit["committed_date"],
+                    yaml_errors=", ".join(errors) or None,
+                    status="failed" if errors else "created" if plan is not None else "skipped",
+                )
+                if plan is not None:
+                    sealed = {one.key: self.vault.encrypt(one.value) for one in wanted.variables}
+                    await writing.create_variables(transaction, pipeline_id, wanted.variables, sealed)
+                    await writing.create_jobs(transaction, pipeline_id, plan.jobs, user_id=wanted.user_id)
+                    await transitions.refresh(transaction, pipeline_id)
+                return pipeline_id
+        except Conflict as conflict:
+            if conflict.constraint not in ("pipelines_origin", "pipelines_source_job"):
+                raise
+            return await lookups.pipeline_of_origin(
+                self.database, origin=wanted.origin, source_job_id=wanted.source_job_id
+            )
+
+
+def maker(app: App) -> Maker:
+    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[CLOCK], app[SETTINGS].base_url)
+
+
+def described_project(subject: Row) -> descriptions.Project:
+    """A project for the predefined variables, from a row of `lookups.subject`."""
+    return descriptions.Project(
+        id=subject.id,
+        full_path=subject.full_path,
+        title=subject.name,
+        namespace_id=subject.namespace_id,
+        visibility=subject.visibility,
+        default_branch=subject.default_branch,
+        description=subject.description or "",
+        config_path=subject.ci_config_path or source.DEFAULT_PATH,
+    )
+
+
+def described_user(subject: Row) -> descriptions.User | None:
+    """Likewise, the user."""
+    if subject.user_id is None:
+        return None
+    return descriptions.User(
+        id=subject.user_id, username=subject.username, name=subject.user_name, email=subject.email
+    )

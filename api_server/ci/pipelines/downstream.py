@@ -1,0 +1,144 @@
+"""Bridges: starting the pipeline that a trigger job asks for, and taking over what became of it."""
+
+from typing import Any
+
+from api_server.ci.config.pipeline import child_configuration
+from api_server.ci.config.plan import PlannedJob, Trigger
+from api_server.ci.config.variables import Variable
+from api_server.ci.pipelines import actions, lookups, queries, source, transitions
+from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.states import COMPLETE
+from api_server.code.branches.protection import protection_of
+from api_server.git.names import NO_COMMIT
+from api_server.state.database import Row
+from api_server.web.access import Role
+
+#: Pipelines above one another; a chain that would get longer is taken for a loop.
+MAX_DEPTH = 5
+
+#: Status of the downstream pipeline -> what happens to a bridge that waits for it.
+_TAKEN_OVER: dict[str, dict[str, Any]] = {
+    "success": {"event": "success"},
+    "failed": {"event": "drop", "failure_reason": "downstream_pipeline_failed"},
+    "skipped": {"event": "drop", "failure_reason": "downstream_pipeline_failed"},
+    "canceled": {"event": "cancel"},
+}
+
+
+class Refused(Exception):
+    """The bridge fails, for `reason` (GitLab's name)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def start(maker: Maker, job_id: int) -> None:
+    """Starts what a pending bridge asks for, once."""
+    bridge = await lookups.find_bridge(maker.database, job_id)
+    if bridge is None or bridge.status != "pending":
+        return
+    planned = queries.plan_of(bridge)
+    try:
+        await maker.make(await _wanted(maker, bridge, planned))
+        event, values = "run", {}
+    except Refused as refused:
+        event, values = "drop", {"failure_reason": refused.reason}
+    except NotMade:
+        event, values = "drop", {"failure_reason": "downstream_pipeline_creation_failed"}
+    async with maker.database.transaction() as transaction:
+        moved = await transitions.advance(transaction, job_id, event, **values)  # type: ignore[arg-type]
+        if moved is not None and event == "run" and not _depends(planned):
+            await transitions.advance(transaction, job_id, "success")
+    await follow(maker, job_id)
+
+
+async def follow(maker: Maker, job_id: int) -> None:
+    """Brings a bridge that waits for its downstream pipeline in line with it."""
+    async with maker.database.transaction() as transaction:
+        await queries.lock_job(transaction, job_id)
+        bridge = await lookups.find_bridge(transaction, job_id)
+        downstream = await lookups.find_downstream(transaction, job_id)
+        if bridge is None or downstream is None or bridge.retried or not _depends(queries.plan_of(bridge)):
+            return
+        if bridge.status == "running" and downstream.status in COMPLETE:
+            await transitions.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
+        elif bridge.status in ("success", "failed") and downstream.status not in COMPLETE:
+            await transitions.advance(transaction, job_id, "reopen")
+
+
+async def cancel(maker: Maker, job_id: int) -> None:
+    """Cancels the child pipeline of a canceled bridge; pipelines of other projects go on."""
+    downstream = await lookups.find_downstream(maker.database, job_id)
+    if downstream is not None and downstream.source == "parent_pipeline":
+        async with maker.database.transaction() as transaction:
+            await actions.cancel_pipeline(transaction, downstream.id)
+
+
+async def _wanted(maker: Maker, bridge: Row, planned: PlannedJob) -> Wanted:
+    """The pipeline that the bridge asks for. Raises `Refused`."""
+    if planned.trigger is None or bridge.user_id is None:
+        raise Refused("invalid_bridge_trigger")
+    if bridge.depth >= MAX_DEPTH:
+        raise Refused("reached_max_descendant_pipelines_depth")
+    variables = await _forwarded(maker, bridge, planned, planned.trigger)
+    if planned.trigger.project is None:
+        return Wanted(
+            project_id=bridge.project_id,
+            ref=bridge.ref,
+            tag=bridge.tag,
+            sha=bridge.sha,
+            before_sha=bridge.before_sha,
+            source="parent_pipeline",
+            user_id=bridge.user_id,
+            variables=variables,
+            source_job_id=bridge.id,
+            configuration=child_configuration(planned.trigger.include),
+        )
+    return await _wanted_elsewhere(maker, bridge, planned.trigger, variables)
+
+
+async def _wanted_elsewhere(
+    maker: Maker, bridge: Row, trigger: Trigger, variables: tuple[Variable, ...]
+) -> Wanted:
+    target = await lookups.project_by_path(maker.database, trigger.project or "", bridge.user_id)
+    if target is None:
+        raise Refused("downstream_bridge_project_not_found")
+    ref = trigger.branch or target.default_branch
+    protection = await protection_of(maker.database, target.id, ref)
+    may_run = target.admin or (target.role >= Role.DEVELOPER and protection.may_push(target.role))
+    if not may_run or target.archived or target.builds_access_level == "disabled":
+        raise Refused("insufficient_bridge_permissions")
+    resolved = source.resolve(maker.repositories, target.id, ref)
+    if resolved is None:
+        raise Refused("downstream_pipeline_creation_failed")
+    return Wanted(
+        project_id=target.id,
+        ref=resolved.name,
+        tag=resolved.kind == "tag",
+        sha=resolved.commit,
+        before_sha=NO_COMMIT,
+        source="pipeline",
+        user_id=bridge.user_id,
+        variables=variables,
+        source_job_id=bridge.id,
+    )
+
+
+async def _forwarded(
+    maker: Maker, bridge: Row, planned: PlannedJob, trigger: Trigger
+) -> tuple[Variable, ...]:
+    """The bridge's own variables, and those given to its pipeline, as far as `forward` says."""
+    given: tuple[Variable, ...] = ()
+    if trigger.forward_pipeline_variables:
+        rows = await lookups.pipeline_variables(maker.database, bridge.pipeline_id)
+        given = tuple(
+            Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file")
+            for row in rows
+        )
+    own = planned.variables if trigger.forward_yaml_variables else ()
+    return (*own, *given)
+
+
+def _depends(planned: PlannedJob) -> bool:
+    return planned.trigger is not None and planned.trigger.depend

@@ -1,0 +1,111 @@
+"""Statements that show pipelines."""
+
+from typing import Any, Literal
+
+from api_server.state.database import Executor, Row, Statement
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+ENTITIES = read_sql("api_server.ci.pipelines")
+
+_FILTERS = """
+    (%(statuses)s::text[] IS NULL OR pipelines.status = ANY (%(statuses)s))
+    AND (%(source)s::text IS NULL OR pipelines.source = %(source)s)
+    AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
+    AND (%(sha)s::text IS NULL OR pipelines.sha = %(sha)s)
+    AND (%(name)s::text IS NULL OR pipelines.name = %(name)s)
+    AND (%(yaml_errors)s::boolean IS NULL OR (pipelines.yaml_errors IS NOT NULL) = %(yaml_errors)s)
+    AND (%(username)s::text IS NULL OR pipelines.user_id = (
+        SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s)))
+    AND (%(updated_after)s::timestamptz IS NULL OR pipelines.updated_at > %(updated_after)s)
+    AND (%(updated_before)s::timestamptz IS NULL OR pipelines.updated_at < %(updated_before)s)
+    AND (%(created_after)s::timestamptz IS NULL OR pipelines.created_at > %(created_after)s)
+    AND (%(created_before)s::timestamptz IS NULL OR pipelines.created_at < %(created_before)s)
+"""
+#: One step through the index for each ref, and not one for each pipeline.
+_REFS = """
+    WITH RECURSIVE refs AS (
+        (SELECT pipelines.ref FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s ORDER BY pipelines.ref LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT pipelines.ref FROM pipelines
+            WHERE pipelines.project_id = %(project_id)s AND pipelines.ref > refs.ref
+            ORDER BY pipelines.ref LIMIT 1
+        ) FROM refs WHERE refs.ref IS NOT NULL
+    )
+    SELECT refs.ref FROM refs
+"""
+
+
+def _listing(rows: str) -> Listing:
+    orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
+    return Listing(ENTITIES["pipeline_in_list"], f"SELECT pipelines.* FROM {rows} AND {_FILTERS}", orders)
+
+
+LISTING = _listing("pipelines WHERE pipelines.project_id = %(project_id)s")
+_NEWEST_OF_REFS = _listing(f"""
+    ({_REFS}) refs CROSS JOIN LATERAL (
+        SELECT pipelines.* FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = %(of_tags)s
+        ORDER BY pipelines.id DESC LIMIT 1
+    ) pipelines WHERE true
+""")
+
+
+async def list_pipelines(
+    database: Executor, page: Page, newest_of: Literal["branches", "tags"] | None, **filters: Any
+) -> Listed:
+    """A project's pipelines that pass the filters; with `newest_of`, of those that are the last one of their ref."""
+    if newest_of is None:
+        return await LISTING.read(database, page, **filters)
+    return await _NEWEST_OF_REFS.read(database, page, of_tags=newest_of == "tags", **filters)
+
+
+OF_COMMITS = Listing(
+    ENTITIES["pipeline_in_list"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = ANY (%(shas)s::text[])
+        AND pipelines.ref = %(ref)s AND NOT pipelines.tag AND pipelines.source <> 'parent_pipeline'
+    """,
+)
+
+
+async def list_pipelines_of_commits(
+    database: Executor, page: Page, project_id: int, branch: str, shas: list[str]
+) -> Listed:
+    """Pipelines of a branch for any of these commits, child pipelines aside."""
+    return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=shas)
+
+
+SHOW_PIPELINE = one(
+    ENTITIES["pipeline"],
+    "SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s",
+)
+
+
+async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str | None:
+    row = await database.row(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
+    return None if row is None else str(row.entity)
+
+
+FIND_PIPELINE = Statement("""
+    SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
+""")
+
+
+async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Row | None:
+    return await database.row(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
+
+
+LATEST_PIPELINE = """
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+"""
+
+
+async def latest_pipeline(database: Executor, project_id: int, ref: str) -> int | None:
+    """The id of the newest pipeline of a ref, child pipelines aside."""
+    found = await database.value(LATEST_PIPELINE, project_id=project_id, ref=ref)
+    return None if found is None else int(found)

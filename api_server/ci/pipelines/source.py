@@ -1,0 +1,90 @@
+"""What a pipeline is planned from, read from the repository at one commit; for a thread, since it reads files."""
+
+import datetime
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from api_server.ci.config import context, descriptions
+from api_server.ci.config.yaml_text import MAX_BYTES
+from api_server.git import commits, files, references, trees
+from api_server.git.errors import NotFoundError, RepositoryError
+from api_server.git.names import NO_COMMIT
+from api_server.git.repositories import Repositories, Repository
+
+#: Where the configuration is when a project does not say.
+DEFAULT_PATH = ".gitlab-ci.yml"
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """One commit: `commit` as answers show it, `text` of the configuration or None without one."""
+
+    repository: Repository
+    sha: str
+    commit: dict[str, Any]
+    tag_message: str
+    text: str | None
+    changed: Collection[str] | None
+
+    @property
+    def description(self) -> descriptions.Commit:
+        """What `CI_COMMIT_*` variables are made of."""
+        return descriptions.Commit(
+            sha=self.sha,
+            message=self.commit["message"],
+            author=self.commit["author_name"],
+            author_email=self.commit["author_email"],
+            timestamp=datetime.datetime.fromisoformat(self.commit["committed_date"]),
+        )
+
+    @property
+    def for_planning(self) -> context.Repository:
+        return context.Repository(
+            read=lambda path: _text(self.repository, self.sha, path),
+            paths=lambda: trees.paths(self.repository, self.sha),
+            changed=self.changed,
+        )
+
+
+def read(
+    repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
+) -> Source:
+    """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
+    repository = repositories.open(project_id)
+    commit = commits.commit_data(repository, sha)
+    found = references.tag(repository, tag) if tag is not None else None
+    return Source(
+        repository=repository,
+        sha=sha,
+        commit=commit,
+        tag_message=(found.message or "") if found is not None else "",
+        text=_text(repository, sha, path),
+        changed=_changed(repository, before_sha, sha),
+    )
+
+
+def resolve(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
+    """The branch or tag that `ref` names; None for anything else and without a repository."""
+    try:
+        found = references.resolve(repositories.open(project_id), ref)
+    except RepositoryError:
+        return None
+    return found if found is not None and found.kind != "commit" else None
+
+
+def _text(repository: Repository, sha: str, path: str) -> str | None:
+    entry = files.find(repository, sha, path.strip("/"))
+    if entry is None or not entry.is_blob or (entry.size or 0) > MAX_BYTES:
+        return None
+    return files.read(repository, entry).decode(errors="replace")
+
+
+def _changed(repository: Repository, before_sha: str, sha: str) -> Collection[str] | None:
+    if before_sha == NO_COMMIT:
+        return None
+    try:
+        return trees.changed_paths(repository, before_sha, sha)
+    except NotFoundError:  # forced away and collected meanwhile
+        return None

@@ -1,0 +1,139 @@
+"""What making, changing and removing a runner means, each in the caller's transaction."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import attrs
+
+from api_server.ci.runners import queries
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.database import Row, Transaction
+from api_server.state.secrets import RUNNER_TOKEN, digest, new_token
+from api_server.web.errors import invalid
+
+RunnerType = Literal["instance_type", "group_type", "project_type"]
+AccessLevel = Literal["not_protected", "ref_protected"]
+
+#: Registration tokens are told apart from a runner's own by it.
+REGISTRATION_TOKEN = "flrr-"
+
+
+@attrs.frozen(kw_only=True)
+class NewRunner:
+    """A runner to be; it serves the instance, the group `namespace_id`, or the project `project_id`."""
+
+    namespace_id: int | None = None
+    project_id: int | None = None
+    description: str = ""
+    name: str | None = None
+    active: bool = True
+    locked: bool = False
+    run_untagged: bool = True
+    tag_list: tuple[str, ...] = ()
+    access_level: AccessLevel = "not_protected"
+    maximum_timeout: int | None = None
+    maintenance_note: str | None = None
+    creator_id: int | None = None
+
+    @property
+    def runner_type(self) -> RunnerType:
+        if self.project_id is not None:
+            return "project_type"
+        return "group_type" if self.namespace_id is not None else "instance_type"
+
+
+async def create(transaction: Transaction, new: NewRunner, author: Author) -> tuple[int, str]:
+    """The new runner's id and its token, whose text is stored nowhere. Raises 400 for settings that do not agree."""
+    refuse_contradictions(new.tag_list, new.maximum_timeout, run_untagged=new.run_untagged)
+    token = new_token(RUNNER_TOKEN)
+    values = attrs.asdict(new) | {"tag_list": clean_tags(new.tag_list)}
+    runner_id = await queries.create_runner(
+        transaction, runner_type=new.runner_type, token_digest=digest(token), **values
+    )
+    await record(transaction, "runner_registered", author, runner_id, runner_type=new.runner_type)
+    return runner_id, token
+
+
+async def reset_token(transaction: Transaction, runner_id: int, author: Author) -> str:
+    """A new token in the place of the old one."""
+    token = new_token(RUNNER_TOKEN)
+    await queries.set_token(transaction, runner_id, digest(token))
+    await record(transaction, "runner_token_reset", author, runner_id)
+    return token
+
+
+async def reset_registration_token(
+    transaction: Transaction, *, namespace_id: int | None = None, project_id: int | None = None
+) -> str:
+    """A new token for `POST /runners` in the place of the old one."""
+    token = new_token(REGISTRATION_TOKEN)
+    await queries.set_registration_token(
+        transaction, digest(token), namespace_id=namespace_id, project_id=project_id
+    )
+    return token
+
+
+def clean_tags(tags: Any) -> list[str]:
+    """Sorted, each once, without blanks."""
+    return sorted({tag.strip() for tag in tags} - {""})
+
+
+def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagged: bool) -> None:
+    """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
+    problems = {}
+    if not run_untagged and not clean_tags(tags):
+        problems["tags_list"] = ["can not be empty when runner is not allowed to pick untagged jobs"]
+    if maximum_timeout is not None and maximum_timeout < 600:
+        problems["maximum_timeout"] = ["needs to be at least 10 minutes"]
+    if problems:
+        raise invalid(problems)
+
+
+async def delete(transaction: Transaction, runner: Row, author: Author) -> None:
+    """Removes the runner; jobs it has in its hands go on until they time out."""
+    await record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
+    await queries.delete_runner(transaction, runner.id)
+
+
+_MESSAGES = {
+    "runner_registered": "Added runner",
+    "runner_unregistered": "Removed runner",
+    "runner_updated": "Changed the runner",
+    "runner_token_reset": "Replaced the runner's token",
+    "runner_assigned_to_project": "Gave the runner a further project",
+    "runner_unassigned_from_project": "Took a project from the runner",
+}
+
+
+async def record(
+    transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
+) -> None:
+    """An audit event about a runner, belonging to the group or (first) project that it serves, or to the instance."""
+    owner = await queries.owner_of_runner(transaction, runner_id)
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=INSTANCE if owner is None else Entity(type=owner.type, id=owner.id, path=owner.full_path),
+        target_id=runner_id,
+        target_details=f"#{runner_id}",
+        message=_MESSAGES[event_type],
+        **details,
+    )
+
+
+async def record_change(
+    transaction: Transaction, author: Author, before: Row, after: Row, settings: Iterable[str]
+) -> None:
+    """An audit event for each of these columns whose value is another one now."""
+    for name in settings:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            await record(
+                transaction,
+                "runner_updated",
+                author,
+                before.id,
+                **{"change": name, "from": str(old), "to": str(new)},
+            )

@@ -1,0 +1,102 @@
+"""Handing jobs out: a pending job becomes a runner's, exactly once, and the runner is told everything about it."""
+
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+
+from api_server.ci.config.variables import Variable
+from api_server.ci.pipelines import lookups, queries, transitions
+from api_server.ci.runners import choosing
+from api_server.ci.runners.job_response import JobResponse
+from api_server.state.database import Database, Row
+from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen
+class HandOut:
+    """Gives jobs to runners."""
+
+    database: Database
+    vault: Vault
+    base_url: str
+
+    async def next_job(
+        self, runner: Row, manager_id: int | None, *, cancels_gracefully: bool
+    ) -> dict[str, Any] | None:
+        """What to tell about a job that is this runner's from now on, or None when there is none for it.
+
+        A job that cannot be described fails, and the next one is tried.
+        """
+        while True:
+            token = new_token(JOB_TOKEN)
+            async with self.database.transaction() as transaction:
+                job_id = await choosing.choose(transaction, runner.id)
+                if job_id is None:
+                    return None
+                job = await transitions.start(
+                    transaction,
+                    job_id,
+                    runner_id=runner.id,
+                    runner_manager_id=manager_id,
+                    token_digest=digest(token),
+                    cancels_gracefully=cancels_gracefully,
+                )
+            if job is not None and (told := await self._told(job, runner, token)) is not None:
+                return told
+
+    async def _told(self, job: Row, runner: Row, token: str) -> dict[str, Any] | None:
+        try:
+            response = await self._gathered(job, runner, token)
+            told = response.payload()
+        except Exception:
+            log.exception("a job cannot be handed out", job_id=job.id)
+            async with self.database.transaction() as transaction:
+                await transitions.advance(
+                    transaction, job.id, "drop", failure_reason="data_integrity_failure"
+                )
+            return None
+        async with self.database.transaction() as transaction:
+            if _shows_secrets(told["variables"]):
+                await choosing.mark_debug_trace(transaction, job.id)
+            if masked := sorted({one.value for one in response.given if one.masked}):
+                sealed = self.vault.encrypt(orjson.dumps(masked).decode())
+                await choosing.set_masked_values(transaction, job.id, sealed)
+            if response.pipeline.status != "running":  # it would be so again, after a look at all its jobs
+                await transitions.refresh(transaction, job.pipeline_id)
+        return told
+
+    async def _gathered(self, job: Row, runner: Row, token: str) -> JobResponse:
+        planned = queries.plan_of(job)
+        earlier = await choosing.dependencies(self.database, job, planned.dependencies)
+        given = await choosing.given_variables(self.database, job, [one.id for one in earlier])
+        return JobResponse(
+            base_url=self.base_url,
+            token=token,
+            job=job,
+            planned=planned,
+            runner=runner,
+            pipeline=await choosing.pipeline(self.database, job.pipeline_id),
+            subject=await lookups.subject(self.database, job.project_id, job.user_id),
+            earlier=earlier,
+            given=[
+                Variable(
+                    one.key,
+                    self.vault.decrypt(one.value),
+                    public=False,
+                    masked=one.masked,
+                    file=one.file,
+                    raw=one.raw,
+                )
+                for one in given
+            ],
+        )
+
+
+def _shows_secrets(variables: list[dict[str, Any]]) -> bool:
+    """Whether the job's log will hold everything its shell does."""
+    wishes = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
+    return any(one["key"] in wishes and one["value"] == "true" for one in variables)

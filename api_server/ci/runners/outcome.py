@@ -1,0 +1,93 @@
+"""`PUT /jobs/:id`: a runner says that its job goes on, or how it ended."""
+
+from typing import Literal
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.ci.jobs.logs import queries as logs
+from api_server.ci.pipelines import transitions
+from api_server.ci.runners.current_job import protocol_headers, running_job
+from api_server.ci.runners.failures import failure_reason
+from api_server.state.database import Row
+from api_server.web import context
+from api_server.web.access import ANYONE
+from api_server.web.params import parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Output:
+    checksum: str | None = None
+    bytesize: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateJob:
+    id: int
+    token: str | None = None
+    state: Literal["running", "success", "failed"] | None = None
+    failure_reason: str | None = None
+    exit_code: int | None = None
+    checksum: str | None = None
+    output: Output = Output()
+
+
+@routes.put("/jobs/{id}", access=ANYONE)
+async def update_job(request: web.Request) -> web.Response:
+    """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
+    missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
+    wanted = await parse(request, UpdateJob)
+    job = await running_job(request, wanted.id, wanted.token)
+    if wanted.state in ("success", "failed"):
+        missing = await _what_is_missing(request, job, wanted)
+        if missing is not None:
+            return web.Response(status=missing, text=str(missing), headers=protocol_headers(job))
+        async with context.database(request).transaction() as transaction:
+            moved = await transitions.advance(
+                transaction,
+                job.id,
+                "success" if wanted.state == "success" else "drop",
+                failure_reason=failure_reason(wanted.failure_reason),
+                exit_code=wanted.exit_code,
+            )
+        headers = protocol_headers(job) | ({"Job-Status": moved.status} if moved is not None else {})
+        return web.Response(status=200, text="200", headers=headers)
+    await _note_contact(request, job.id)
+    return web.Response(status=200, text="200", headers=protocol_headers(job))
+
+
+async def _what_is_missing(request: web.Request, job: Row, wanted: UpdateJob) -> Literal[202, 412] | None:
+    """The status that asks for it; None when the log is what the runner says it is, or it says nothing."""
+    size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
+    if size is None and checksum is None:
+        return None
+    if await logs.find_log(context.database(request), job.id) is None:
+        return 412 if size else None
+    async with context.database(request).transaction() as transaction:
+        stored = await logs.lock_for_check(transaction, job.id)
+        if stored is None:
+            return 202
+        if size is not None and stored.size < size:
+            return 412
+        if (size is None or stored.size == size) and checksum in (None, f"crc32:{stored.checksum:08x}"):
+            return None
+        if stored.doubted:
+            log.warning("a log differs from what its runner sent, twice", job_id=job.id)
+            return None
+        await logs.empty(transaction, job.id)
+        return 412
+
+
+NOTE_CONTACT = """
+    UPDATE jobs SET contacted_at = now() WHERE id = %(id)s
+"""
+
+
+async def _note_contact(request: web.Request, job_id: int) -> None:
+    async with context.database(request).transaction() as transaction:
+        await transaction.row(NOTE_CONTACT, id=job_id)

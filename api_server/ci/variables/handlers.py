@@ -1,0 +1,176 @@
+"""`/projects/:id/variables` and `/groups/:id/variables` (supporting resources)."""
+
+import base64
+from typing import Any, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.ci.variables import changes, queries
+from api_server.ci.variables.changes import Source
+from api_server.ci.variables.rules import Values
+from api_server.namespaces.groups.access import find_group
+from api_server.namespaces.projects.access import find_project
+from api_server.state.database import Executor, Row
+from api_server.state.secrets import Vault
+from api_server.web import context
+from api_server.web.access import Role, group, project
+from api_server.web.answers import json_text, no_content
+from api_server.web.authorship import author
+from api_server.web.errors import conflict, not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, Unset, parse
+from api_server.web.routes import ROUTE, Routes
+
+routes = Routes()
+
+VariableType = Literal["env_var", "file"]
+
+
+@attrs.frozen(kw_only=True)
+class ListVariables(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class Filter:
+    environment_scope: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OneVariable:
+    id: str
+    key: str
+    filter: Filter | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CreateVariable:
+    id: str
+    key: str = attrs.field(metadata={"present": True})
+    value: str = attrs.field(repr=False)
+    variable_type: VariableType = "env_var"
+    protected: bool = False
+    masked: bool = False
+    masked_and_hidden: bool = False
+    raw: bool = False
+    environment_scope: str = "*"
+    description: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateVariable(OneVariable):
+    value: str | None = attrs.field(default=None, repr=False)
+    variable_type: VariableType | None = None
+    protected: bool | None = None
+    masked: bool | None = None
+    raw: bool | None = None
+    environment_scope: str | None = None
+    description: str | Unset | None = UNSET
+
+
+@routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER))
+@routes.get("/groups/{id}/variables", access=group(Role.OWNER))
+async def list_variables(request: web.Request) -> web.Response:
+    """With their values, those of hidden ones aside."""
+    wanted = await parse(request, ListVariables)
+    source = await _source(request, wanted.id)
+    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    listed = await queries.list_variables(context.database(request), page, **source.place)
+    shown = [_opened(context.vault(request), one) for one in orjson.loads(listed.body)]
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+
+
+@routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
+@routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+async def show_variable(request: web.Request) -> web.Response:
+    wanted = await parse(request, OneVariable)
+    source = await _source(request, wanted.id)
+    found = await _find(context.database(request), source, wanted)
+    return await _answer(request, context.database(request), found.id)
+
+
+@routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
+@routes.post("/groups/{id}/variables", access=group(Role.OWNER))
+async def create_variable(request: web.Request) -> web.Response:
+    """`masked_and_hidden`: nobody reads the value again."""
+    wanted = await parse(request, CreateVariable)
+    source = await _source(request, wanted.id)
+    given = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
+    values = Values(
+        **given | {"masked": wanted.masked or wanted.masked_and_hidden, "hidden": wanted.masked_and_hidden}
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await changes.create(transaction, context.vault(request), source, values, author(request))
+        return await _answer(request, transaction, made, status=201)
+
+
+@routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
+@routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+async def update_variable(request: web.Request) -> web.Response:
+    """Jobs that run already keep what they were given."""
+    wanted = await parse(request, UpdateVariable)
+    source = await _source(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        before = await _find(transaction, source, wanted)
+        values = _updated(before, context.vault(request), wanted)
+        await changes.update(transaction, context.vault(request), source, before, values, author(request))
+        return await _answer(request, transaction, before.id)
+
+
+@routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
+@routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+async def delete_variable(request: web.Request) -> web.Response:
+    wanted = await parse(request, OneVariable)
+    source = await _source(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        await changes.delete(transaction, source, await _find(transaction, source, wanted), author(request))
+    return no_content()
+
+
+async def _source(request: web.Request, reference: str) -> Source:
+    if request[ROUTE].access.who == "group":
+        return Source("group", (await find_group(request, reference)).entity)
+    return Source("project", (await find_project(request, reference)).entity)
+
+
+async def _find(database: Executor, source: Source, wanted: OneVariable) -> Row:
+    """The variable of that key, of one scope where there are several. Raises 404 and 409."""
+    scope = wanted.filter.environment_scope if wanted.filter else None
+    found = await queries.find(database, wanted.key, scope, **source.place)
+    if not found:
+        raise not_found("Variable")
+    if len(found) > 1:
+        raise conflict(
+            "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
+        )
+    return found[0]
+
+
+def _updated(before: Row, vault: Vault, wanted: UpdateVariable) -> Values:
+    """What the variable holds after the update."""
+    sent = attrs.asdict(
+        wanted, filter=lambda field, _: field.name not in ("id", "key", "filter", "description")
+    )
+    kept = {name: getattr(before, name) for name in sent} | {"value": vault.decrypt(before.value)}
+    return Values(
+        key=before.key,
+        hidden=before.hidden,
+        description=before.description if wanted.description is UNSET else wanted.description,
+        **{name: kept[name] if value is None else value for name, value in sent.items()},
+    )
+
+
+async def _answer(
+    request: web.Request, database: Executor, variable_id: int, status: int = 200
+) -> web.Response:
+    entity = orjson.loads(await queries.show(database, variable_id))
+    shown = _opened(context.vault(request), entity)
+    return json_text(orjson.dumps(shown).decode(), status=status)
+
+
+def _opened(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
+    """The entity with its value as it was given."""
+    sealed = entity["value"]
+    return entity | {"value": None if sealed is None else vault.decrypt(base64.b64decode(sealed))}

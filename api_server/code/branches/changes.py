@@ -1,0 +1,123 @@
+"""What protecting, changing and unprotecting a branch means, each in the caller's transaction."""
+
+from typing import Any
+
+import attrs
+
+from api_server.code.branches import queries
+from api_server.code.branches.protection import ADMINISTRATORS, NOBODY
+from api_server.namespaces.projects.access import Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Conflict, Row, Transaction
+from api_server.web.access import Role
+from api_server.web.errors import conflict, invalid, record_not_found
+
+MAX_NAME = 255
+
+DESCRIPTIONS = {
+    NOBODY: "No one",
+    Role.DEVELOPER: "Developers + Maintainers",
+    Role.MAINTAINER: "Maintainers",
+    ADMINISTRATORS: "Instance admins",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """What a protected branch says, under the names of its columns."""
+
+    push_access_level: int = Role.MAINTAINER
+    merge_access_level: int = Role.MAINTAINER
+    allow_force_push: bool = False
+    code_owner_approval_required: bool = False
+
+
+#: How the trail calls each of them.
+_TITLES = {
+    "push_access_level": "allowed to push",
+    "merge_access_level": "allowed to merge",
+    "allow_force_push": "allow force push",
+    "code_owner_approval_required": "code owner approval required",
+}
+
+
+async def protect(
+    transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
+) -> None:
+    """Raises 409 where that name is protected already, 422 for one that cannot be."""
+    if len(name) > MAX_NAME:
+        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
+    values = attrs.asdict(rules)
+    try:
+        row = await queries.protect(transaction, project.id, name, **values)
+    except Conflict:
+        raise conflict(f"Protected branch '{name}' already exists") from None
+    said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
+    message = f"Added protected branch with [{said}]"
+    await _record(transaction, "protected_branch_created", project, row, author, message, **_details(row))
+
+
+async def update(
+    transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
+) -> None:
+    """`changed` are fields of `Rules` that get another value. Raises 404."""
+    before = await _locked(transaction, project, name)
+    values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
+    await queries.update_protected(transaction, before.id, **values)
+    for field, title in _TITLES.items():
+        old, new = _words(getattr(before, field)), _words(values[field])
+        if old != new:
+            message = f"Changed {title} from {old} to {new}"
+            told = {"change": title, "from": old, "to": new}
+            await _record(transaction, "protected_branch_updated", project, before, author, message, **told)
+
+
+async def unprotect(transaction: Transaction, project: Project, name: str, author: Author) -> None:
+    """Raises 404."""
+    row = await _locked(transaction, project, name)
+    await queries.unprotect(transaction, row.id)
+    await _record(
+        transaction, "protected_branch_removed", project, row, author, "Unprotected branch", **_details(row)
+    )
+
+
+async def _locked(transaction: Transaction, project: Project, name: str) -> Row:
+    row = await queries.lock_protected(transaction, project.id, name)
+    if row is None:
+        raise record_not_found()
+    return row
+
+
+def _words(value: int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"[{DESCRIPTIONS[value]}]"
+
+
+def _details(row: Row) -> dict[str, str]:
+    return {
+        "push_access_levels": DESCRIPTIONS[row.push_access_level],
+        "merge_access_levels": DESCRIPTIONS[row.merge_access_level],
+        "allow_force_push": str(row.allow_force_push).lower(),
+        "code_owner_approval_required": str(row.code_owner_approval_required).lower(),
+    }
+
+
+async def _record(
+    transaction: Transaction,
+    event_type: str,
+    project: Project,
+    row: Row,
+    author: Author,
+    message: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=project.entity,
+        target_id=row.id,
+        target_details=row.name,
+        message=message,
+        **details,
+    )

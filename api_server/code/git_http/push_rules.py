@@ -1,0 +1,35 @@
+"""What a push may move: decided from the names of its refs before git starts."""
+
+from collections.abc import Sequence
+
+from api_server.code.branches.protection import UNPROTECTED, protections_of
+from api_server.git.names import BRANCHES
+from api_server.git.push import RefUpdate, Verdict
+from api_server.namespaces.projects.access import Project
+from api_server.state.database import Executor
+from api_server.web.access import Role
+
+
+async def verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
+    """Refuses the whole push where one of its updates is not the caller's to make."""
+    branches = [u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES)]
+    protected = await protections_of(database, project.id, branches)
+    for update in updates:
+        protection = protected.get(update.ref.removeprefix(BRANCHES), UNPROTECTED)
+        if not (update.ref.startswith(BRANCHES) and protection.protected):
+            continue
+        if update.kind == "delete":
+            return Verdict("You cannot delete a protected branch by a push; use the API.")
+        if not protection.may_push(project.role, admin=project.admin):
+            return Verdict("You are not allowed to push code to protected branches on this project.")
+    rigid = {BRANCHES + name for name, protection in protected.items() if not protection.allow_force_push}
+    return Verdict(fast_forward_only=frozenset(rigid))
+
+
+def refusal(project: Project) -> str | None:
+    """Why the caller may not push to this project at all, or None."""
+    if project.archived:
+        return "The repository is archived: nothing can be pushed to it."
+    if project.role < Role.DEVELOPER:
+        return "You are not allowed to push code to this project."
+    return None

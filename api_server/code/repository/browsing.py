@@ -1,0 +1,193 @@
+"""`/projects/:id/repository/commits` and `/tree`: reading what a repository holds, and commits of several files."""
+
+import asyncio
+import datetime
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.code.repository import committing, entities
+from api_server.code.repository.access import opened, readable_repository
+from api_server.code.repository.committing import Change, Encoding
+from api_server.code.repository.queries import last_pipeline
+from api_server.git import commits, references, trees
+from api_server.git.commits import History
+from api_server.git.errors import NotFoundError
+from api_server.git.new_commits import FileAction
+from api_server.git.repositories import Repository
+from api_server.namespaces.projects.access import Project, find_project
+from api_server.state.listing import Listed
+from api_server.web import context
+from api_server.web.access import Role, project
+from api_server.web.answers import json_value
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, offset_page, paginated
+from api_server.web.params import parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListCommits(Paginated):
+    id: str
+    ref_name: str | None = None
+    since: datetime.datetime | None = None
+    until: datetime.datetime | None = None
+    path: str | None = None
+    author: str | None = None
+    all: bool = False
+    with_stats: bool = False
+    first_parent: bool = False
+    order: Literal["default", "topo"] = "default"
+
+
+@attrs.frozen(kw_only=True)
+class OneCommit:
+    id: str
+    sha: str
+    stats: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ListTree(Paginated):
+    id: str
+    path: str = ""
+    ref: str | None = None
+    recursive: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Action:
+    """What is to happen to one file."""
+
+    action: Literal["create", "delete", "move", "update", "chmod"]
+    file_path: str = attrs.field(metadata={"present": True})
+    previous_path: str | None = None
+    content: str | None = None
+    encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+
+    def for_git(self) -> FileAction:
+        """A `chmod` is a move to where the file is; a `move` keeps the bytes unless there are new ones."""
+        if self.action == "chmod":
+            return FileAction("move", self.file_path, None, self.file_path, self.execute_filemode)
+        content = None if self.content is None else committing.decoded(self.content, self.encoding)
+        if self.action in ("create", "update"):
+            content = content or b""
+        return FileAction(self.action, self.file_path, content, self.previous_path, self.execute_filemode)
+
+
+@attrs.frozen(kw_only=True)
+class CreateCommit:
+    id: str
+    branch: str = attrs.field(metadata={"present": True})
+    commit_message: str = attrs.field(metadata={"present": True})
+    actions: list[Action]
+    start_branch: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+    stats: bool = True
+
+
+@routes.post("/projects/{id}/repository/commits", access=project(Role.DEVELOPER))
+async def create_commit(request: web.Request) -> web.Response:
+    """All actions as one commit, or none of them."""
+    wanted = await parse(request, CreateCommit)
+    found = await find_project(request, wanted.id)
+    values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
+    actions = [action.for_git() for action in wanted.actions]
+    sha = await committing.commit_files(request, found, Change(**values), actions)
+    repository = await opened(request, found)
+    return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats), status=201)
+
+
+@routes.get("/projects/{id}/repository/commits", access=project())
+async def list_commits(request: web.Request) -> web.Response:
+    """Of a branch, tag or commit (by default of the default branch), newest first; not counted, as GitLab's are not."""
+    wanted = await parse(request, ListCommits)
+    found, repository = await readable_repository(request, wanted.id)
+    page = offset_page(wanted)
+    start = references.resolve(repository, wanted.ref_name or found.default_branch)
+    if start is None and wanted.ref_name and not wanted.all:
+        raise not_found("Reference")
+    shas: list[str] = []
+    if start is not None or wanted.all:
+        history = History(
+            start=None if wanted.all or start is None else start.commit,
+            path=(wanted.path or "").strip("/") or None,
+            since=wanted.since,
+            until=wanted.until,
+            author=wanted.author,
+            first_parent=wanted.first_parent,
+            topological=wanted.order == "topo",
+        )
+        shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
+    shown = [_commit(request, found, repository, sha) for sha in shas[: page.size]]
+    if wanted.with_stats:
+        for one in shown:
+            one["stats"] = await asyncio.to_thread(commits.line_counts, repository, one["id"])
+    listed = Listed(orjson.dumps(shown).decode(), len(shas) > page.size, None, None)
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}", access=project())
+async def show_commit(request: web.Request) -> web.Response:
+    """By SHA, or by the name of a branch or tag."""
+    wanted = await parse(request, OneCommit)
+    found, repository = await readable_repository(request, wanted.id)
+    resolved = references.resolve(repository, wanted.sha)
+    if resolved is None:
+        raise not_found("Commit")
+    return json_value(await _detailed(request, found, repository, resolved.commit, stats=wanted.stats))
+
+
+@routes.get("/projects/{id}/repository/tree", access=project())
+async def list_tree(request: web.Request) -> web.Response:
+    """What is in a folder of a branch, tag or commit: folders first, then by name."""
+    wanted = await parse(request, ListTree)
+    found, repository = await readable_repository(request, wanted.id)
+    resolved = references.resolve(repository, wanted.ref or found.default_branch)
+    if resolved is None:
+        raise not_found("Tree")
+    try:
+        nodes = await asyncio.to_thread(
+            trees.below, repository, resolved.commit, wanted.path.strip("/"), recursive=wanted.recursive
+        )
+    except NotFoundError:
+        raise not_found("invalid revision or path") from None
+    return await _listed(request, wanted, [_node(node) for node in nodes])
+
+
+def _node(node: trees.Node) -> dict[str, Any]:
+    name = node.path.rpartition("/")[2]
+    return {"id": node.id, "name": name, "type": node.kind, "path": node.path, "mode": node.mode}
+
+
+async def _listed(request: web.Request, wanted: Paginated, items: Sequence[Any]) -> web.Response:
+    page = offset_page(wanted)
+    shown = orjson.dumps(items[page.offset : page.offset + page.size]).decode()
+    more = page.offset + page.size < len(items)
+    return await paginated(request, page, Listed(shown, more, None, len(items)))
+
+
+async def _detailed(
+    request: web.Request, found: Project, repository: Repository, sha: str, *, stats: bool
+) -> dict[str, Any]:
+    """A commit with its line counts, where they are wanted, and its newest pipeline, where the caller may see it."""
+    shown = _commit(request, found, repository, sha)
+    if stats:
+        shown["stats"] = await asyncio.to_thread(commits.line_counts, repository, sha)
+    pipeline = None
+    if found.shows_pipelines:
+        pipeline = await last_pipeline(context.database(request), found.id, sha)
+    last = None if pipeline is None else orjson.loads(pipeline)
+    status = None if last is None else last["status"]
+    return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
+
+
+def _commit(request: web.Request, found: Project, repository: Repository, sha: str) -> dict[str, Any]:
+    return entities.commit(repository, sha, f"{context.settings(request).base_url}/{found.full_path}")

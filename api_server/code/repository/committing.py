@@ -1,0 +1,203 @@
+"""Changes of a repository that the API makes: branches and commits, each followed by what moved refs entail."""
+
+import base64
+import binascii
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.code import refs
+from api_server.code.branches.protection import protection_of
+from api_server.code.repository.access import opened
+from api_server.git import new_commits as git_changes
+from api_server.git import references, tags
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidActionError,
+    InvalidNameError,
+    NameTakenError,
+)
+from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
+from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.push import RefUpdate
+from api_server.git.references import Branch
+from api_server.git.repositories import Repository
+from api_server.namespaces.projects.access import Project
+from api_server.web import context
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, not_found
+from api_server.web.routes import caller
+
+Encoding = Literal["text", "base64"]
+
+
+async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
+    """Raises 400 as GitLab words it, 403 on protected names."""
+    repository = await opened(request, project)
+    await _check_may_push(request, project, name)
+    source = references.resolve(repository, ref)
+    if source is None:
+        raise invalid(f"Invalid reference name: {ref}")
+    try:
+        await _move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
+    except NameTakenError:
+        raise invalid("Branch already exists") from None
+    except InvalidNameError:
+        raise invalid("Branch name is invalid") from None
+
+
+async def delete_branch(request: web.Request, project: Project, name: str) -> None:
+    """Raises 404, 403 on protected branches, 405 on the default branch."""
+    repository = await opened(request, project)
+    found = references.branch(repository, name)
+    if found is None:
+        raise not_found("Branch")
+    if name == project.default_branch:
+        raise ApiError(405, {"message": "Cannot remove HEAD branch"})
+    if (await protection_of(context.database(request), project.id, name)).protected:
+        raise ApiError(405, {"message": "Protected branch cant be removed"})
+    try:
+        await _move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
+
+
+async def create_tag(
+    request: web.Request, project: Project, name: str, ref: str, message: str | None
+) -> None:
+    """An annotated tag where there is a message. Raises 400 as GitLab words it."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    target = references.resolve(repository, ref)
+    if target is None:
+        raise invalid(f"Target {ref} is invalid")
+    who = caller(request)
+    tagger = _person(who.name, who.email, context.now(request))
+    try:
+        target_id = tags.new_target(repository, name, target.commit, message, tagger)
+        await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
+    except NameTakenError:
+        raise invalid(f"Tag {name} already exists") from None
+    except InvalidNameError:
+        raise invalid("Tag name invalid") from None
+
+
+async def delete_tag(request: web.Request, project: Project, name: str) -> None:
+    """Raises 404, 409 where somebody else has just moved it."""
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    found = references.tag(repository, name)
+    if found is None:
+        raise not_found("Tag")
+    try:
+        await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """A commit to one branch; `start_branch` is where a branch that does not exist yet begins."""
+
+    branch: str
+    commit_message: str
+    author_name: str | None = None
+    author_email: str | None = None
+    start_branch: str | None = None
+    last_commit_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FileChange(Change):
+    """Of one file."""
+
+    action: Literal["create", "update", "delete"]
+    path: str
+    content: str = ""
+    encoding: Encoding = "text"
+
+
+async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
+    """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
+    content = None if change.action == "delete" else decoded(change.content, change.encoding)
+    action = FileAction(change.action, change.path, content)
+    return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
+
+
+async def commit_files(
+    request: web.Request,
+    project: Project,
+    change: Change,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str] = str,
+) -> str:
+    """As `commit_file`; `words` says what an action that cannot be done is refused with."""
+    repository = await opened(request, project)
+    await _check_may_push(request, project, change.branch)
+    before = references.branch(repository, change.branch)
+    start = before or _start(repository, change)
+    if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
+        raise invalid("You are attempting to update a file that has changed since you started editing it.")
+    parent = start.commit if start else None
+    try:
+        sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
+        old = before.commit if before else NO_COMMIT
+        await _move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+    except (BranchMovedError, NameTakenError, InvalidActionError, InvalidNameError) as problem:
+        raise invalid(words(problem)) from None
+    return sha
+
+
+def _start(repository: Repository, change: Change) -> Branch | None:
+    if references.is_empty(repository):
+        return None
+    start = references.branch(repository, change.start_branch) if change.start_branch else None
+    if start is None:
+        raise invalid("You can only create or edit files when you are on a branch")
+    return start
+
+
+def decoded(content: str, encoding: Encoding) -> bytes:
+    """A file's bytes. Raises 400."""
+    if encoding == "text":
+        return content.encode()
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request("content is not valid base64") from None
+
+
+def _commit(request: web.Request, change: Change) -> NewCommit:
+    now = context.now(request)
+    who = caller(request)
+    committer = _person(who.name, who.email, now)
+    author = _person(change.author_name or who.name, change.author_email or who.email, now)
+    return NewCommit(change.commit_message, author, committer)
+
+
+def _person(name: str, email: str, now: datetime.datetime) -> Person:
+    return Person(name, email, int(now.timestamp()))
+
+
+def _words(change: FileChange, problem: Exception) -> str:
+    if isinstance(problem, InvalidActionError):
+        return {
+            "create": "A file with this name already exists",
+            "update": "A file with this name doesn't exist",
+            "delete": "A file with this name doesn't exist",
+        }[change.action]
+    return str(problem)
+
+
+async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
+    protection = await protection_of(context.database(request), project.id, branch)
+    if project.archived or not protection.may_push(project.role, admin=project.admin):
+        raise forbidden("You are not allowed to push into this branch")
+
+
+async def _move(request: web.Request, project: Project, update: RefUpdate) -> None:
+    await refs.move(request.config_dict, project.id, caller(request).user_id, update)

@@ -1,0 +1,267 @@
+"""Making, changing, taking back and answering invitations, each in the caller's transaction."""
+
+import datetime
+import os
+
+import attrs
+
+from api_server.accounts.member_roles import rules as member_roles
+from api_server.invitations import mails, queries
+from api_server.invitations.recipients import TAKEN, Recipients, sentence, text_of
+from api_server.namespaces.members import changes as members
+from api_server.namespaces.members import rules
+from api_server.namespaces.members.sources import Source
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Row, Transaction
+from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
+from api_server.web.access import Role
+from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.params import Unset
+
+_SEED_BYTES = 20
+
+
+@attrs.frozen(kw_only=True)
+class Offer:
+    """What people are invited to."""
+
+    source: Source
+    level: Role
+    member_role_id: int | None = None
+    expires_at: datetime.date | None = None
+
+
+async def invite(
+    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, vault: Vault
+) -> dict[str, str]:
+    """Adds those who are known, invites the others by mail; what went wrong, by address or username.
+
+    Raises 403 where the caller may not grant the role at all. Rows are written in one order, whoever asks, so that
+    requests for the same people wait for each other rather than for ever.
+    """
+    if not rules.may_touch(offer.source.role, offer.level):
+        raise forbidden()
+    owners = await queries.owners_of(transaction, list(recipients.emails))
+    people = {
+        owner.id: (email, owner)
+        for email in reversed(recipients.emails)
+        if (owner := owners.get(email.lower()))
+    }
+    for user in await queries.users_with(transaction, list(recipients.user_ids)):
+        people.setdefault(user.id, (user.username, user))
+    problems = {}
+    for _, (name, user) in sorted(people.items()):
+        if problem := await _add(transaction, offer, user, author):
+            problems[name] = problem
+    unknown = [email for email in recipients.emails if email.lower() not in owners]
+    for email in sorted(unknown, key=str.lower):
+        if problem := await _ask(transaction, offer, email, author, vault):
+            problems[email] = problem
+    return problems
+
+
+async def _add(transaction: Transaction, offer: Offer, user: Row, author: Author) -> str | None:
+    try:
+        await members.add(
+            transaction,
+            offer.source,
+            user,
+            offer.level,
+            author,
+            expires_at=offer.expires_at,
+            member_role_id=offer.member_role_id,
+        )
+    except ApiError as refusal:
+        return text_of(refusal)
+    return None
+
+
+async def _ask(
+    transaction: Transaction, offer: Offer, email: str, author: Author, vault: Vault
+) -> str | None:
+    source = offer.source
+    try:
+        await member_roles.check(transaction, offer.member_role_id, offer.level)
+    except ApiError as refusal:
+        return text_of(refusal)
+    if problems := rules.problems(source.kind, offer.level, expires_at=offer.expires_at, today=source.today):
+        return sentence(problems)
+    seed = os.urandom(_SEED_BYTES)
+    invitation_id = await queries.create(
+        transaction,
+        **source.place,
+        email=email,
+        access_level=offer.level,
+        member_role_id=offer.member_role_id,
+        expires_at=offer.expires_at,
+        created_by_id=author.id,
+        token_seed=seed,
+        token_digest=digest(vault.derived_token(INVITATION_TOKEN, seed)),
+    )
+    if invitation_id is None:
+        return TAKEN
+    await mails.queue_invitation(transaction, invitation_id)
+    await _record(
+        transaction,
+        "member_created",
+        author,
+        source.entity,
+        email,
+        "Invitation created",
+        add="user_access",
+        expires_at=_day(offer.expires_at),
+        member_role_id=offer.member_role_id,
+        **{"as": offer.level.title},
+    )
+    return None
+
+
+async def update(
+    transaction: Transaction,
+    source: Source,
+    invitation: Row,
+    level: Role,
+    expires_at: datetime.date | Unset | None,
+    author: Author,
+) -> str:
+    """The JSON of what is so now. Raises 400 and 403."""
+    if not rules.may_touch(source.role, invitation.access_level, level):
+        raise forbidden()
+    ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
+    problems = rules.problems(
+        source.kind, level, expires_at=None if isinstance(expires_at, Unset) else ends, today=source.today
+    )
+    if problems:
+        raise invalid(problems)
+    shown = await queries.update(transaction, invitation.id, level, ends)
+    if (level, ends) != (invitation.access_level, invitation.expires_at):
+        await _record(
+            transaction,
+            "member_updated",
+            author,
+            source.entity,
+            invitation.email,
+            "Invitation updated",
+            change="access_level",
+            expiry_from=_day(invitation.expires_at),
+            expiry_to=_day(ends),
+            **{"from": Role(invitation.access_level).title, "to": level.title, "as": level.title},
+        )
+    return shown
+
+
+async def withdraw(transaction: Transaction, source: Source, invitation: Row, author: Author) -> None:
+    """Raises 403."""
+    if not rules.may_touch(source.role, invitation.access_level):
+        raise forbidden()
+    await _end(transaction, invitation, author, "Invitation destroyed")
+
+
+async def accept(
+    transaction: Transaction, invitation: Row, user: Row, author: Author, today: datetime.date
+) -> None:
+    """Makes `user` (id, name) a member; one who is a member with as great a role already stays what she is."""
+    source = _source_of(invitation, today)
+    await queries.delete(transaction, invitation.id)
+    try:
+        await members.add(
+            transaction,
+            source,
+            user,
+            Role(invitation.access_level),
+            author,
+            expires_at=invitation.expires_at,
+            created_by_id=invitation.created_by_id,
+            member_role_id=invitation.member_role_id,
+        )
+    except ApiError:
+        await _record_end(transaction, invitation, author, "Invitation accepted by a member")
+        return
+    await mails.queue_answer(transaction, invitation, user.name, accepted=True)
+
+
+async def decline(transaction: Transaction, invitation: Row, author: Author) -> None:
+    """The inviter is told by mail."""
+    await _end(transaction, invitation, author, "Invitation declined")
+    await mails.queue_answer(transaction, invitation, invitation.email, accepted=False)
+
+
+async def clear_away(transaction: Transaction, now: datetime.datetime, kept: datetime.timedelta) -> int:
+    """Ends invitations that have expired, and those that nobody has answered for as long as `kept`; how many."""
+    over = await queries.lock_over(transaction, now.date(), now - kept)
+    for invitation in over:
+        expired = invitation.expires_at is not None and invitation.expires_at <= now.date()
+        reason = (
+            f"access expired on {invitation.expires_at}" if expired else f"no answer for {kept.days} days"
+        )
+        await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
+    return len(over)
+
+
+async def _end(
+    transaction: Transaction, invitation: Row, author: Author, message: str, **details: str
+) -> None:
+    await queries.delete(transaction, invitation.id)
+    await _record_end(transaction, invitation, author, message, **details)
+
+
+async def _record_end(
+    transaction: Transaction, invitation: Row, author: Author, message: str, **details: str
+) -> None:
+    await _record(
+        transaction,
+        "member_destroyed",
+        author,
+        _entity_of(invitation),
+        invitation.email,
+        message,
+        remove="user_access",
+        **{"as": Role(invitation.access_level).title},
+        **details,
+    )
+
+
+def _entity_of(invitation: Row) -> Entity:
+    if invitation.project_id is not None:
+        return Entity(type="Project", id=invitation.project_id, path=invitation.source_path)
+    return Entity(type="Group", id=invitation.namespace_id, path=invitation.source_path)
+
+
+def _source_of(invitation: Row, today: datetime.date) -> Source:
+    """With an Owner's rights: whoever made the invitation had those that it needs."""
+    return Source(
+        kind="group" if invitation.project_id is None else "project",
+        id=invitation.project_id or invitation.namespace_id,
+        name=invitation.source_name,
+        entity=_entity_of(invitation),
+        role=Role.OWNER,
+        lineage=invitation.lineage,
+        today=today,
+    )
+
+
+def _day(date: datetime.date | None) -> str | None:
+    return str(date) if date else None
+
+
+async def _record(
+    transaction: Transaction,
+    event_type: str,
+    author: Author,
+    entity: Entity,
+    email: str,
+    message: str,
+    **details: str | int | None,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=entity,
+        target_id=None,
+        target_details=email,
+        message=message,
+        invite_email=email,
+        **details,
+    )

@@ -1,0 +1,123 @@
+"""Invitations of groups and projects: endpoints 31-34 (decision D8)."""
+
+import datetime
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
+from api_server.invitations import changes, queries, recipients
+from api_server.invitations.changes import Offer
+from api_server.namespaces.members.sources import Source, find_source
+from api_server.state.database import Row, Transaction
+from api_server.web import context, tiers
+from api_server.web.access import Role, group, project
+from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.authorship import author
+from api_server.web.errors import ApiError
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, CommaList, Unset, parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class Invite:
+    id: str
+    access_level: Role
+    email: CommaList[str] | None = None
+    user_id: CommaList[str] | None = None
+    expires_at: datetime.date | None = None
+    member_role_id: int | None = None
+    invite_source: str = "invitations-api"
+
+
+@attrs.frozen(kw_only=True)
+class ListInvitations(Paginated):
+    id: str
+    query: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class InvitationEmail:
+    id: str
+    email: str
+
+
+@attrs.frozen(kw_only=True)
+class UpdateInvitation(InvitationEmail):
+    access_level: Role = Role.DEVELOPER
+    expires_at: datetime.date | Unset | None = UNSET
+
+
+@routes.post("/groups/{id}/invitations", access=group(Role.OWNER))
+@routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
+async def invite(request: web.Request) -> web.Response:
+    """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
+    wanted = await parse(request, Invite)
+    if wanted.member_role_id is not None and (
+        refused := tiers.refusal(CUSTOM_ROLES, context.settings(request))
+    ):
+        raise refused
+    source = await find_source(request, wanted.id)
+    try:
+        found = recipients.read(wanted.email, wanted.user_id)
+    except recipients.RefusedAsAWhole as refusal:
+        return json_value(refusal.body, status=201)
+    offer = Offer(
+        source=source,
+        level=wanted.access_level,
+        member_role_id=wanted.member_role_id,
+        expires_at=wanted.expires_at,
+    )
+    async with context.database(request).transaction() as transaction:
+        problems = await changes.invite(transaction, offer, found, author(request), context.vault(request))
+    answer = {"status": "error", "message": problems} if problems else {"status": "success"}
+    return json_value(answer, status=201)
+
+
+@routes.get("/groups/{id}/invitations", access=group(Role.OWNER))
+@routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER))
+async def list_invitations(request: web.Request) -> web.Response:
+    """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
+    wanted = await parse(request, ListInvitations)
+    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    source = await find_source(request, wanted.id)
+    listed = await queries.list_invitations(
+        context.database(request), page, **source.place, query=wanted.query or None
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
+@routes.put("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
+async def update_invitation(request: web.Request) -> web.Response:
+    """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
+    wanted = await parse(request, UpdateInvitation)
+    source = await find_source(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        found = await _found(transaction, source, wanted.email)
+        shown = await changes.update(
+            transaction, source, found, wanted.access_level, wanted.expires_at, author(request)
+        )
+    return json_text(shown)
+
+
+@routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
+@routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
+async def delete_invitation(request: web.Request) -> web.Response:
+    """Endpoint 34: the link in the mail leads nowhere from now on."""
+    wanted = await parse(request, InvitationEmail)
+    source = await find_source(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        found = await _found(transaction, source, wanted.email)
+        await changes.withdraw(transaction, source, found, author(request))
+    return no_content()
+
+
+async def _found(transaction: Transaction, source: Source, email: str) -> Row:
+    found = await queries.lock_by_email(transaction, email, **source.place)
+    if found is None:
+        raise ApiError(404, {"message": "404 Not Found"})
+    return found

@@ -1,0 +1,87 @@
+"""The mails about invitations: the invitation, its reminders, and the answer to who made it."""
+
+from aiohttp import web
+
+from api_server.invitations import queries
+from api_server.outbound.mail.delivery import queue_letter, send
+from api_server.outbound.mail.letters import Letter
+from api_server.state.database import Row, Transaction
+from api_server.state.queue import enqueue
+from api_server.state.secrets import INVITATION_TOKEN
+from api_server.web.access import Role
+from api_server.web.context import DATABASE, SETTINGS, VAULT
+
+TASK = "mail_invitation"
+_LONGEST_DESCRIPTION = 200
+_REMINDERS = (
+    "{inviter}'s invitation to forgelet is pending",
+    "{inviter} is waiting for you to join forgelet",
+    "{inviter} is still waiting for you to join forgelet",
+)
+
+
+async def queue_invitation(transaction: Transaction, invitation_id: int, reminder: int = 0) -> None:
+    """Mails the invitation once the transaction has committed; `reminder` counts from 1, 0 is the first mail.
+
+    The queue holds its id only: the token is made when the mail is.
+    """
+    await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
+
+
+async def mail_invitation(app: web.Application, invitation_id: int, reminder: int) -> None:
+    """The task. An invitation that has been answered or taken back meanwhile is not mailed."""
+    invitation = await queries.find(app[DATABASE], invitation_id)
+    if invitation is None:
+        return
+    token = app[VAULT].derived_token(INVITATION_TOKEN, invitation.token_seed)
+    await send(app, letter(invitation, f"{app[SETTINGS].base_url}/-/invites/{token}", reminder))
+
+
+def letter(invitation: Row, url: str, reminder: int) -> Letter:
+    kind = "group" if invitation.project_id is None else "project"
+    inviter = invitation.inviter_name
+    paragraphs = [
+        f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {kind} {invitation.source_name}"
+        f" as {Role(invitation.access_level).title.lower()}.",
+        _cut(invitation.source_description),
+        f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
+        "Both links lead to a page where you choose; opening it answers nothing.",
+    ]
+    return Letter(
+        id=f"invitation-{invitation.id}-{reminder}",
+        to=invitation.email,
+        subject=_subject(inviter, f"{invitation.source_name} {kind}", reminder),
+        paragraphs=[paragraph for paragraph in paragraphs if paragraph],
+        links=[("Join now", url), ("Decline", f"{url}#decline")],
+    )
+
+
+def _subject(inviter: str | None, source: str, reminder: int) -> str:
+    if not inviter:
+        return f"Invitation to join the {source}"
+    if reminder:
+        return _REMINDERS[reminder - 1].format(inviter=inviter)
+    return f"{inviter} invited you to join forgelet"
+
+
+async def queue_answer(transaction: Transaction, invitation: Row, who: str, *, accepted: bool) -> None:
+    """Tells the inviter, where she still is."""
+    if not invitation.inviter_email:
+        return
+    kind = "group" if invitation.project_id is None else "project"
+    verb = "accepted" if accepted else "declined"
+    await queue_letter(
+        transaction,
+        Letter(
+            id=f"invitation-{invitation.id}-{verb}",
+            to=invitation.inviter_email,
+            subject=f"Invitation {verb}",
+            paragraphs=[
+                f"{who} {verb} your invitation to join the {kind} {invitation.source_name} ({invitation.source_path})."
+            ],
+        ),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…"

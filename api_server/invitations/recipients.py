@@ -1,0 +1,74 @@
+"""Who is meant by `email` and `user_id` of an invitation, and the words for what went wrong with each."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from api_server.outbound.mail.letters import is_address
+from api_server.web.errors import ApiError, bad_parameters, bad_request
+
+MOST_RECIPIENTS = 100
+
+TAKEN = "Invite email has already been taken"
+MEMBER_ALREADY = "User already exists in source"
+
+
+class RefusedAsAWhole(Exception):
+    """Nobody is invited, and the answer is 201 all the same: `status` error, a message, and a `reason`."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.body = {"status": "error", "message": message, "reason": reason}
+
+
+@attrs.frozen
+class Recipients:
+    """Addresses as they were typed, and ids of users; each once."""
+
+    emails: Sequence[str]
+    user_ids: Sequence[int]
+
+
+def read(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
+    """What was sent, which may be padded with blanks. Raises 400, and RefusedAsAWhole."""
+    sent = [*(emails or []), *(user_ids or [])]
+    if not any(text.strip() for text in sent):
+        if len(emails or []) > 1 or len(user_ids or []) > 1:  # commas and nothing else
+            raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
+        raise bad_request("Must provide either email or user_id as a parameter")
+    found = Recipients(_distinct(emails), [int(text) for text in _distinct(user_ids) if _is_id(text)])
+    if not all(_is_id(text) for text in _distinct(user_ids)):
+        raise bad_parameters("user_id is invalid")
+    if not all(is_address(text) for text in found.emails):
+        raise bad_parameters("email contains an invalid email address")
+    if len(found.emails) + len(found.user_ids) > MOST_RECIPIENTS:
+        raise RefusedAsAWhole(
+            f"Too many users specified (limit is {MOST_RECIPIENTS})", "too_many_invites_error"
+        )
+    return found
+
+
+def _distinct(texts: Sequence[str] | None) -> list[str]:
+    return list(dict.fromkeys(text.strip() for text in texts or [] if text.strip()))
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) < 2**63 if len(text) < 20 else False
+
+
+def sentence(problems: Mapping[str, Sequence[str]]) -> str:
+    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
+    parts = [
+        f"{field.replace('_', ' ').capitalize()} {text}"
+        for field, texts in problems.items()
+        for text in texts
+    ]
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
+
+
+def text_of(refusal: ApiError) -> str:
+    """The words for a membership that was refused."""
+    message = refusal.body.get("message")
+    if refusal.status == 409:
+        return MEMBER_ALREADY
+    return sentence(message) if isinstance(message, Mapping) else "not authorized to create member"

@@ -1,0 +1,188 @@
+"""Making, editing, closing, reopening and approving merge requests, each in the caller's transaction."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.git.errors import RepositoryMissingError
+from api_server.git.references import set_internal_ref
+from api_server.git.repositories import repositories
+from api_server.merge_requests import queries
+from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
+from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
+from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.queries import lock_project
+from api_server.state.database import Row, Transaction
+from api_server.web.errors import conflict, invalid, record_not_found
+from api_server.web.routes import caller
+
+MAX_TITLE = 255
+MAX_DESCRIPTION = 1_048_576
+_SAME_BRANCH = "You can't use same project/branch for source and target"
+_MERGED_STAYS_MERGED = "A merged merge request cannot be closed or reopened"
+
+
+@attrs.frozen(kw_only=True)
+class Edit:
+    """What a caller wants to be different; None is left as it is."""
+
+    title: str | None = None
+    description: str | None = None
+    labels: list[str] | None = None
+    target_branch: str | None = None
+    remove_source_branch: bool | None = None
+
+
+def head_ref(iid: int) -> str:
+    """The ref that keeps the source's commits, whatever becomes of the branch."""
+    return f"refs/merge-requests/{iid}/head"
+
+
+async def create(
+    request: web.Request, transaction: Transaction, project: Project, source_branch: str, edit: Edit
+) -> int:
+    """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
+    check_texts(edit)
+    target_branch = edit.target_branch or ""
+    if source_branch == target_branch:
+        raise invalid([_SAME_BRANCH], status=422)
+    await lock_project(transaction, project.id)
+    heads = await _heads(request, project.id, source_branch, target_branch)
+    await _refuse_second_open(transaction, project.id, source_branch, target_branch)
+    made = await queries.create(
+        transaction,
+        heads,
+        project_id=project.id,
+        author_id=caller(request).user_id,
+        title=edit.title,
+        description=edit.description or "",
+        labels=edit.labels or [],
+        source_branch=source_branch,
+        target_branch=target_branch,
+        remove_source_branch=bool(edit.remove_source_branch),
+    )
+    set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
+    await announce(request, transaction, made.id, "open")
+    return int(made.id)
+
+
+async def edit(request: web.Request, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
+    """Changes what differs and tells of it. Raises as `create`."""
+    check_texts(wanted)
+    before = await queries.lock(transaction, merge_request_id)
+    changed = {
+        name: (getattr(before, name), new)
+        for name, new in attrs.asdict(wanted).items()
+        if new is not None and new != getattr(before, name)
+    }
+    if not changed:
+        return
+    if "target_branch" in changed:
+        await _retarget(request, transaction, before, changed["target_branch"][1])
+    values = {name: new for name, (_, new) in changed.items()}
+    await queries.edit(transaction, before.id, caller(request).user_id, **values)
+    await announce(request, transaction, before.id, "update", changed)
+
+
+async def close(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+    """Does nothing to a closed one. Raises 422 for a merged one."""
+    before = await queries.lock(transaction, merge_request_id)
+    if before.state == "merged":
+        raise invalid([_MERGED_STAYS_MERGED], status=422)
+    if before.state == "opened":
+        await queries.close(transaction, before.id, caller(request).user_id)
+        await announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
+
+
+async def reopen(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+    """With its branches as they are now. Does nothing to an open one. Raises 400, 409 and (merged) 422."""
+    before = await queries.lock(transaction, merge_request_id)
+    if before.state == "merged":
+        raise invalid([_MERGED_STAYS_MERGED], status=422)
+    if before.state == "closed":
+        await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
+        heads = await _heads(request, before.project_id, before.source_branch, before.target_branch)
+        await queries.set_heads(transaction, before.id, heads)
+        set_internal_ref(repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha)
+        await queries.reopen(transaction, before.id, caller(request).user_id)
+        await announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
+
+
+async def approve(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+    """Once for each user; a second time changes nothing."""
+    await _lock_open(transaction, merge_request_id)
+    if await queries.approve(transaction, merge_request_id, caller(request).user_id):
+        await announce(request, transaction, merge_request_id, "approved")
+
+
+async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+    """Raises 404 where the caller has not approved."""
+    await _lock_open(transaction, merge_request_id)
+    if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
+        raise record_not_found()
+    await announce(request, transaction, merge_request_id, "unapproved")
+
+
+async def announce(
+    request: web.Request,
+    transaction: Transaction,
+    merge_request_id: int,
+    action: Action,
+    changes: dict[str, tuple[Any, Any]] | None = None,
+) -> None:
+    """Tells the listeners what the caller has done."""
+    event = MergeRequestEvent(
+        merge_request_id=merge_request_id,
+        action=action,
+        user_id=caller(request).user_id,
+        changes=changes or {},
+    )
+    for listener in request.config_dict[MERGE_REQUEST_LISTENERS]:
+        await listener(transaction, event)
+
+
+def check_texts(edit: Edit) -> None:
+    """Raises 400 for what is too long or blank."""
+    problems: dict[str, list[str]] = {}
+    if edit.title is not None and not edit.title.strip():
+        problems["title"] = ["can't be blank"]
+    elif edit.title is not None and len(edit.title) > MAX_TITLE:
+        problems["title"] = [f"is too long (maximum is {MAX_TITLE} characters)"]
+    if edit.description is not None and len(edit.description) > MAX_DESCRIPTION:
+        problems["description"] = [f"is too long (maximum is {MAX_DESCRIPTION} characters)"]
+    if problems:
+        raise invalid(problems)
+
+
+async def _retarget(request: web.Request, transaction: Transaction, before: Row, target_branch: str) -> None:
+    if before.state != "opened":
+        raise invalid(["The target branch of a merge request that is not open cannot be changed"], status=422)
+    if target_branch == before.source_branch:
+        raise invalid([_SAME_BRANCH], status=422)
+    await _refuse_second_open(transaction, before.project_id, before.source_branch, target_branch)
+    heads = await _heads(request, before.project_id, before.source_branch, target_branch)
+    await queries.set_heads(transaction, before.id, heads)
+
+
+async def _heads(request: web.Request, project_id: int, source_branch: str, target_branch: str) -> Heads:
+    try:
+        return await read_heads(repositories(request).open(project_id), source_branch, target_branch)
+    except MissingBranchError as missing:
+        raise invalid([str(missing)]) from None
+    except RepositoryMissingError:
+        raise invalid([f'Source branch "{source_branch}" does not exist']) from None
+
+
+async def _refuse_second_open(
+    transaction: Transaction, project_id: int, source_branch: str, target_branch: str
+) -> None:
+    other = await queries.iid_of_open_pair(transaction, project_id, source_branch, target_branch)
+    if other is not None:
+        raise conflict([f"Another open merge request already exists for this source branch: !{other}"])
+
+
+async def _lock_open(transaction: Transaction, merge_request_id: int) -> None:
+    before = await queries.lock(transaction, merge_request_id)
+    if before.state != "opened":
+        raise invalid(["The merge request is not open"], status=422)

@@ -1,0 +1,62 @@
+"""What git says about the two branches of a merge request."""
+
+from typing import Any, Literal
+
+import attrs
+
+from api_server.git.commits import commit_data, is_ancestor, merge_base
+from api_server.git.new_commits import merge_conflicts
+from api_server.git.references import branch
+from api_server.git.repositories import Repository
+
+Mergeability = Literal["mergeable", "conflict", "no_commits"]
+
+
+class MissingBranchError(Exception):
+    """The text names the branch that does not exist."""
+
+
+@attrs.frozen(kw_only=True)
+class Heads:
+    """Where the branches stand (full SHAs) and whether git could merge them. `base_sha` is None for two histories
+    without a common ancestor; `last_commit` is the source's, as deliveries show it."""
+
+    head_sha: str
+    start_sha: str
+    base_sha: str | None
+    last_commit: dict[str, Any]
+    mergeability: Mergeability
+
+
+async def read_heads(repository: Repository, source_branch: str, target_branch: str) -> Heads:
+    """Raises `MissingBranchError`."""
+    source, target = branch(repository, source_branch), branch(repository, target_branch)
+    if source is None:
+        raise MissingBranchError(f'Source branch "{source_branch}" does not exist')
+    if target is None:
+        raise MissingBranchError(f'Target branch "{target_branch}" does not exist')
+    return Heads(
+        head_sha=source.commit,
+        start_sha=target.commit,
+        base_sha=await merge_base(repository, target.commit, source.commit),
+        last_commit=_last_commit(repository, source.commit),
+        mergeability=await mergeability(repository, source.commit, target.commit),
+    )
+
+
+async def mergeability(repository: Repository, head_sha: str, target_sha: str) -> Mergeability:
+    """Whether the commit `head_sha` could be merged into `target_sha`."""
+    if await is_ancestor(repository, head_sha, target_sha):
+        return "no_commits"
+    return "conflict" if await merge_conflicts(repository, head_sha, target_sha) else "mergeable"
+
+
+def _last_commit(repository: Repository, sha: str) -> dict[str, Any]:
+    commit = commit_data(repository, sha)
+    return {
+        "id": commit["id"],
+        "message": commit["message"],
+        "title": commit["title"],
+        "timestamp": commit["committed_date"],
+        "author": {"name": commit["author_name"], "email": commit["author_email"]},
+    }

@@ -1,0 +1,124 @@
+"""Merging: git makes the merge commit, and what follows from the moved target marks the merge request merged."""
+
+import datetime
+
+import attrs
+from aiohttp import web
+
+from api_server.code.branches.protection import protection_of
+from api_server.code.refs import move
+from api_server.git import new_commits as git
+from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
+from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.push import RefUpdate
+from api_server.git.references import branch
+from api_server.git.repositories import Repository, repositories
+from api_server.merge_requests import queries
+from api_server.merge_requests.access import find_merge_request
+from api_server.merge_requests.heads import mergeability
+from api_server.namespaces.projects.access import Project
+from api_server.state.database import Row
+from api_server.web import context
+from api_server.web.errors import ApiError, conflict, invalid
+from api_server.web.routes import caller
+
+
+@attrs.frozen(kw_only=True)
+class Merge:
+    """How to merge: `sha` is the head that the caller has seen, `message` the merge commit's. `not_before_pipeline`
+    refuses while the head's pipeline is under way."""
+
+    sha: str | None = None
+    message: str | None = None
+    remove_source_branch: bool | None = None
+    not_before_pipeline: bool = False
+
+
+async def check_mergeability(request: web.Request, project: Project, found: Row) -> Row:
+    """The merge request's row, after git was asked where that has not been done since a branch moved."""
+    if found.state != "opened" or found.mergeability != "unchecked":
+        return found
+    repository = repositories(request).open(project.id)
+    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
+    if source is None or target is None:
+        answer = "no_commits"
+    else:
+        answer = await mergeability(repository, found.head_sha, target.commit)
+    async with context.database(request).transaction() as transaction:
+        await queries.set_mergeability(transaction, found.id, found.head_sha, answer)
+    return await find_merge_request(request, project, found.iid)
+
+
+async def merge(request: web.Request, project: Project, found: Row, wanted: Merge) -> None:
+    """Merges exactly the head that was found mergeable. Raises 405, 409 and 422 as GitLab words them."""
+    if wanted.sha not in (None, found.head_sha):
+        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
+    found = await check_mergeability(request, project, found)
+    if found.detailed_merge_status == "conflict":
+        raise invalid("Branch cannot be merged", status=422)
+    status = found.detailed_merge_status
+    if wanted.not_before_pipeline and await queries.is_pipeline_under_way(
+        context.database(request), found.id
+    ):
+        status = "ci_still_running"
+    if status != "mergeable":
+        raise ApiError(
+            405,
+            {"message": "405 Method Not Allowed", "detailed_merge_status": status},
+            {"Allow": "GET, HEAD"},
+        )
+    repository = repositories(request).open(project.id)
+    updates = [await _merged(request, project, repository, found, wanted.message)]
+    remove = (
+        found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+    )
+    if remove and await _may_remove_source(request, project, repository, found):
+        updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
+    try:
+        await move(request.config_dict, project.id, caller(request).user_id, *updates)
+    except BranchMovedError as moved:
+        raise conflict("A branch has moved, try again") from moved
+
+
+async def _merged(
+    request: web.Request, project: Project, repository: Repository, found: Row, message: str | None
+) -> RefUpdate:
+    """The target branch as it is to move, to a merge commit that exists already."""
+    target = branch(repository, found.target_branch)
+    if target is None:
+        raise invalid("Branch cannot be merged", status=422)
+    person = _person(request)
+    commit = git.NewCommit(message or default_message(project, found), person, person)
+    try:
+        new = await git.merge(repository, found.head_sha, target.commit, commit)
+    except (MergeConflictError, NothingToMergeError) as refused:
+        raise invalid("Branch cannot be merged", status=422) from refused
+    return RefUpdate(target.commit, new, BRANCHES + found.target_branch)
+
+
+async def _may_remove_source(
+    request: web.Request, project: Project, repository: Repository, found: Row
+) -> bool:
+    """Not where the branch is protected, the default one, or has moved on."""
+    rules = await protection_of(context.database(request), project.id, found.source_branch)
+    source = branch(repository, found.source_branch)
+    return (
+        not rules.protected
+        and found.source_branch != project.default_branch
+        and source is not None
+        and source.commit == found.head_sha
+    )
+
+
+def default_message(project: Project, found: Row) -> str:
+    """As GitLab writes it."""
+    return (
+        f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
+        f"See merge request {project.full_path}!{found.iid}"
+    )
+
+
+def _person(request: web.Request) -> git.Person:
+    who = caller(request)
+    now: datetime.datetime = context.now(request)
+    return git.Person(who.name, who.email, int(now.timestamp()))

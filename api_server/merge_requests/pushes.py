@@ -1,0 +1,104 @@
+"""What moved branches mean for merge requests: new heads, merges by hand, and what git has to be asked again."""
+
+from collections.abc import Iterable, Sequence
+
+import pygit2
+from aiohttp import web
+
+from api_server.code.refs import REF_LISTENERS
+from api_server.git.commits import commits_between
+from api_server.git.names import BRANCHES
+from api_server.git.push import RefUpdate
+from api_server.git.references import set_internal_ref
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.merge_requests import queries
+from api_server.merge_requests.changes import head_ref
+from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
+from api_server.merge_requests.heads import MissingBranchError, read_heads
+from api_server.state.database import Row, Transaction
+
+#: A merge request whose head is further down in what was pushed stays open.
+MOST_ARRIVED = 10_000
+
+
+def setup(app: web.Application) -> None:
+    """Keeps the merge requests of this application true to their branches."""
+
+    async def listener(
+        transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
+    ) -> None:
+        branches = [update for update in updates if update.ref.startswith(BRANCHES)]
+        if branches:
+            repository = app[REPOSITORIES].open(project.id)
+            events = [
+                *await _follow_targets(transaction, repository, project.id, user_id, branches),
+                *await _follow_sources(transaction, repository, project.id, user_id, branches),
+            ]
+            for event in events:
+                for tell in app[MERGE_REQUEST_LISTENERS]:
+                    await tell(transaction, event)
+
+    app[REF_LISTENERS].append(listener)
+
+
+async def _follow_targets(
+    transaction: Transaction,
+    repository: Repository,
+    project_id: int,
+    user_id: int | None,
+    updates: Iterable[RefUpdate],
+) -> list[MergeRequestEvent]:
+    """Merge requests are merged when their head arrives in their target, whoever brought it there."""
+    events = []
+    for update in updates:
+        branch = update.ref.removeprefix(BRANCHES)
+        if update.kind == "update":
+            arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
+            for merged in await queries.mark_merged(transaction, project_id, branch, arrived, user_id):
+                sha = _merge_commit(repository, arrived, merged.head_sha)
+                await queries.set_merge_commit(transaction, merged.id, sha)
+                changes = {"state": ("opened", "merged")}
+                events.append(
+                    MergeRequestEvent(
+                        merge_request_id=merged.id, action="merge", user_id=user_id, changes=changes
+                    )
+                )
+        await queries.uncheck_into(transaction, project_id, [branch])
+    return events
+
+
+async def _follow_sources(
+    transaction: Transaction,
+    repository: Repository,
+    project_id: int,
+    user_id: int | None,
+    updates: Iterable[RefUpdate],
+) -> list[MergeRequestEvent]:
+    """Where a source has moved, its merge requests have a new head; where it is gone they keep the last one."""
+    names = [update.ref.removeprefix(BRANCHES) for update in updates]
+    events = []
+    for row in await queries.lock_open_from(transaction, project_id, names):
+        try:
+            heads = await read_heads(repository, row.source_branch, row.target_branch)
+        except MissingBranchError:
+            await queries.set_mergeability(transaction, row.id, row.head_sha, "no_commits")
+            continue
+        await queries.set_heads(transaction, row.id, heads)
+        if heads.head_sha != row.head_sha:
+            set_internal_ref(repository, head_ref(row.iid), heads.head_sha)
+            events.append(
+                MergeRequestEvent(
+                    merge_request_id=row.id, action="update", user_id=user_id, old_head=row.head_sha
+                )
+            )
+    return events
+
+
+def _merge_commit(repository: Repository, arrived: Iterable[str], head_sha: str) -> str | None:
+    """The commit that merged `head_sha`: the one that has it as a parent beside another; none after a
+    fast-forward."""
+    for sha in arrived:
+        commit = repository[sha]
+        if isinstance(commit, pygit2.Commit) and head_sha in map(str, commit.parent_ids[1:]):
+            return sha
+    return None

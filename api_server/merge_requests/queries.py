@@ -1,0 +1,279 @@
+"""Statements about merge requests."""
+
+from typing import Any
+
+import attrs
+import orjson
+
+from api_server.ci.pipelines.shown import ENTITIES as PIPELINES
+from api_server.merge_requests.heads import Heads
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+_ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
+
+LISTING = Listing(
+    _ENTITIES["merge_request"],
+    """
+    SELECT merge_requests.* FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s
+        AND (%(state)s::text IS NULL OR merge_requests.state = %(state)s)
+        AND (%(iids)s::bigint[] IS NULL OR merge_requests.iid = ANY (%(iids)s))
+        AND (%(source_branch)s::text IS NULL OR merge_requests.source_branch = %(source_branch)s)
+        AND (%(target_branch)s::text IS NULL OR merge_requests.target_branch = %(target_branch)s)
+        AND (%(author_id)s::bigint IS NULL OR merge_requests.author_id = %(author_id)s)
+        AND (%(author_username)s::text IS NULL OR merge_requests.author_id = (
+            SELECT users.id FROM users WHERE lower(users.username) = lower(%(author_username)s)))
+        AND (%(labels)s::text[] IS NULL OR merge_requests.labels @> %(labels)s)
+        AND (%(draft)s::boolean IS NULL OR is_draft(merge_requests.title) = %(draft)s)
+        AND (%(search)s::text IS NULL OR merge_requests.title ILIKE '%%' || %(search)s || '%%'
+            OR merge_requests.description ILIKE '%%' || %(search)s || '%%')
+        AND (%(created_after)s::timestamptz IS NULL OR merge_requests.created_at >= %(created_after)s)
+        AND (%(created_before)s::timestamptz IS NULL OR merge_requests.created_at <= %(created_before)s)
+        AND (%(updated_after)s::timestamptz IS NULL OR merge_requests.updated_at >= %(updated_after)s)
+        AND (%(updated_before)s::timestamptz IS NULL OR merge_requests.updated_at <= %(updated_before)s)
+    """,
+    {"created_at": "created_at", "updated_at": "updated_at", "title": "title"},
+)
+
+
+async def list_merge_requests(database: Executor, page: Page, **filters: Any) -> Listed:
+    return await LISTING.read(database, page, **filters)
+
+
+SHOW = one(
+    _ENTITIES["merge_request_details"],
+    "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
+)
+
+
+async def show(database: Executor, merge_request_id: int, *, shows_pipelines: bool) -> str:
+    """With the pipeline of its head, where that is shown."""
+    row = await database.row(SHOW, id=merge_request_id, shows_pipelines=shows_pipelines)
+    return str(row and row.entity)
+
+
+SHOW_APPROVALS = one(
+    _ENTITIES["approvals"], "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s"
+)
+
+
+async def show_approvals(
+    database: Executor, merge_request_id: int, *, viewer_id: int, viewer_may_approve: bool
+) -> str:
+    row = await database.row(
+        SHOW_APPROVALS, id=merge_request_id, viewer_id=viewer_id, viewer_may_approve=viewer_may_approve
+    )
+    return str(row and row.entity)
+
+
+FIND = Statement("""
+    SELECT merge_requests.*, detailed_merge_status(merge_requests, projects) AS detailed_merge_status
+    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
+""")
+
+
+async def find(database: Executor, project_id: int, iid: int) -> Row | None:
+    """The whole row, with `detailed_merge_status`."""
+    return await database.row(FIND, project_id=project_id, iid=iid)
+
+
+IS_PIPELINE_UNDER_WAY = """
+    SELECT ci_merge_status(merge_requests, projects) = 'ci_still_running'
+    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
+    WHERE merge_requests.id = %(id)s
+"""
+
+
+async def is_pipeline_under_way(database: Executor, merge_request_id: int) -> bool:
+    """Whether the newest pipeline of the head has yet to end."""
+    return bool(await database.value(IS_PIPELINE_UNDER_WAY, id=merge_request_id))
+
+
+LOCK = """
+    SELECT merge_requests.* FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE
+"""
+
+
+async def lock(transaction: Transaction, merge_request_id: int) -> Row:
+    """The whole row, which nobody else changes until the transaction ends."""
+    return await transaction.row(LOCK, id=merge_request_id)
+
+
+OPEN_PAIR = """
+    SELECT merge_requests.iid FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = %(source_branch)s
+        AND merge_requests.target_branch = %(target_branch)s AND merge_requests.state = 'opened'
+"""
+
+
+async def iid_of_open_pair(
+    transaction: Transaction, project_id: int, source_branch: str, target_branch: str
+) -> int | None:
+    found: int | None = await transaction.value(
+        OPEN_PAIR, project_id=project_id, source_branch=source_branch, target_branch=target_branch
+    )
+    return found
+
+
+CREATE = """
+    INSERT INTO merge_requests (project_id, iid, author_id, title, description, labels, source_branch, target_branch,
+        remove_source_branch, head_sha, start_sha, base_sha, last_commit, mergeability)
+    SELECT %(project_id)s, coalesce(max(others.iid), 0) + 1, %(author_id)s, %(title)s, %(description)s, %(labels)s,
+        %(source_branch)s, %(target_branch)s, %(remove_source_branch)s, %(head_sha)s, %(start_sha)s, %(base_sha)s,
+        %(last_commit)s, %(mergeability)s
+    FROM merge_requests others WHERE others.project_id = %(project_id)s
+    RETURNING id, iid
+"""
+
+
+async def create(transaction: Transaction, heads: Heads, **values: Any) -> Row:
+    """The new id and iid. The project has to be locked, so that nobody else takes the same iid."""
+    return await transaction.row(CREATE, **values, **_columns(heads))
+
+
+SET_HEADS = """
+    UPDATE merge_requests SET head_sha = %(head_sha)s, start_sha = %(start_sha)s, base_sha = %(base_sha)s,
+        last_commit = %(last_commit)s, mergeability = %(mergeability)s,
+        updated_at = CASE WHEN head_sha = %(head_sha)s THEN updated_at ELSE now() END
+    WHERE id = %(id)s
+"""
+
+
+async def set_heads(transaction: Transaction, merge_request_id: int, heads: Heads) -> None:
+    await transaction.row(SET_HEADS, id=merge_request_id, **_columns(heads))
+
+
+def _columns(heads: Heads) -> dict[str, Any]:
+    return attrs.asdict(heads) | {"last_commit": orjson.dumps(heads.last_commit).decode()}
+
+
+SET_MERGEABILITY = """
+    UPDATE merge_requests SET mergeability = %(mergeability)s
+    WHERE id = %(id)s AND head_sha = %(head_sha)s AND state = 'opened'
+"""
+
+
+async def set_mergeability(
+    transaction: Transaction, merge_request_id: int, head_sha: str, mergeability: str
+) -> None:
+    """Notes what git said about `head_sha`, unless the source has moved since."""
+    await transaction.row(SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability)
+
+
+EDIT = """
+    UPDATE merge_requests SET
+        title = coalesce(%(title)s, title),
+        description = coalesce(%(description)s, description),
+        labels = coalesce(%(labels)s, labels),
+        target_branch = coalesce(%(target_branch)s, target_branch),
+        remove_source_branch = coalesce(%(remove_source_branch)s, remove_source_branch),
+        last_edited_at = CASE WHEN coalesce(%(title)s, %(description)s) IS NULL THEN last_edited_at ELSE now() END,
+        last_edited_by_id =
+            CASE WHEN coalesce(%(title)s, %(description)s) IS NULL THEN last_edited_by_id ELSE %(user_id)s END,
+        updated_by_id = %(user_id)s,
+        updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **values: Any) -> None:
+    """Changes what is given and not None."""
+    columns = ("title", "description", "labels", "target_branch", "remove_source_branch")
+    await transaction.row(EDIT, id=merge_request_id, user_id=user_id, **dict.fromkeys(columns) | values)
+
+
+CLOSE = """
+    UPDATE merge_requests SET state = 'closed', closed_by_id = %(user_id)s, closed_at = now(),
+        updated_by_id = %(user_id)s, updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def close(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
+    await transaction.row(CLOSE, id=merge_request_id, user_id=user_id)
+
+
+REOPEN = """
+    UPDATE merge_requests SET state = 'opened', closed_by_id = NULL, closed_at = NULL,
+        updated_by_id = %(user_id)s, updated_at = now()
+    WHERE id = %(id)s
+"""
+
+
+async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
+    await transaction.row(REOPEN, id=merge_request_id, user_id=user_id)
+
+
+APPROVE = """
+    INSERT INTO merge_request_approvals (merge_request_id, user_id) VALUES (%(id)s, %(user_id)s)
+    ON CONFLICT DO NOTHING RETURNING user_id
+"""
+
+
+async def approve(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
+    """Whether this user had not approved yet."""
+    return await transaction.row(APPROVE, id=merge_request_id, user_id=user_id) is not None
+
+
+UNAPPROVE = """
+    DELETE FROM merge_request_approvals
+    WHERE merge_request_id = %(id)s AND user_id = %(user_id)s RETURNING user_id
+"""
+
+
+async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
+    """Whether this user had approved."""
+    return await transaction.row(UNAPPROVE, id=merge_request_id, user_id=user_id) is not None
+
+
+CONCERNED_SOURCES = """
+    SELECT merge_requests.* FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = ANY (%(branches)s)
+        AND merge_requests.state = 'opened'
+    ORDER BY merge_requests.id FOR UPDATE
+"""
+
+
+async def lock_open_from(transaction: Transaction, project_id: int, branches: list[str]) -> list[Row]:
+    """The open merge requests whose source is one of these branches."""
+    return await transaction.rows(CONCERNED_SOURCES, project_id=project_id, branches=branches)
+
+
+MARK_MERGED = """
+    UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = now(),
+        updated_by_id = %(user_id)s, updated_at = now()
+    WHERE project_id = %(project_id)s AND target_branch = %(branch)s AND state = 'opened'
+        AND head_sha = ANY (%(arrived)s)
+    RETURNING id, head_sha
+"""
+
+
+async def mark_merged(
+    transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
+) -> list[Row]:
+    """The open merge requests into `branch` whose head is among the commits that have arrived there: now merged."""
+    return await transaction.rows(
+        MARK_MERGED, project_id=project_id, branch=branch, arrived=arrived, user_id=user_id
+    )
+
+
+SET_MERGE_COMMIT = """
+    UPDATE merge_requests SET merge_commit_sha = %(sha)s WHERE id = %(id)s
+"""
+
+
+async def set_merge_commit(transaction: Transaction, merge_request_id: int, sha: str | None) -> None:
+    await transaction.row(SET_MERGE_COMMIT, id=merge_request_id, sha=sha)
+
+
+UNCHECK_TARGETS = """
+    UPDATE merge_requests SET mergeability = 'unchecked'
+    WHERE project_id = %(project_id)s AND target_branch = ANY (%(branches)s) AND state = 'opened'
+"""
+
+
+async def uncheck_into(transaction: Transaction, project_id: int, branches: list[str]) -> None:
+    """What git said about merging into these branches no longer holds."""
+    await transaction.row(UNCHECK_TARGETS, project_id=project_id, branches=branches)

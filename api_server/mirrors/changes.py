@@ -1,0 +1,148 @@
+"""Making, changing and removing a mirror, each with its audit events in the caller's transaction."""
+
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from api_server.git.redaction import MASK
+from api_server.git.ssh_keys import InvalidHostKeysError
+from api_server.mirrors import configuration, queries, states
+from api_server.mirrors.configuration import Configuration, Wishes
+from api_server.mirrors.urls import is_same_repository
+from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.queries import lock_project
+from api_server.outbound.checks import check_url
+from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
+from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Conflict, Row, Transaction
+from api_server.web import context
+from api_server.web.errors import invalid
+
+#: Enabled mirrors that a project may have.
+MAX_ENABLED = 10
+
+
+async def check(
+    request: web.Request, project: Project, wishes: Wishes, before: Configuration | None = None
+) -> None:
+    """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raises 400."""
+    _refuse_asterisks(wishes, before)
+    problems = wishes.problems()
+    if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
+        if problem := await _url_problem(request, wishes.url):
+            problems["url"] = [problem]
+        elif is_same_repository(wishes.url, f"{context.settings(request).base_url}/{project.full_path}.git"):
+            problems["base"] = ["You cannot mirror a repository to itself."]
+    if problems:
+        raise invalid(problems)
+
+
+async def create(
+    request: web.Request, transaction: Transaction, project: Project, author: Author, wishes: Wishes
+) -> str:
+    """The new mirror's JSON. Raises 400."""
+    await lock_project(transaction, project.id)
+    after = _fulfilled(request, Configuration(), wishes)
+    await _check_limit(transaction, project, after)
+    try:
+        created = await queries.create_mirror(transaction, project.id, after)
+    except Conflict:
+        raise invalid({"url": ["has already been taken"]}) from None
+    await _record(
+        transaction, project, author, "created", created.id, after, "Added push mirror", add="mirror"
+    )
+    return str(created.entity)
+
+
+async def update(
+    request: web.Request,
+    transaction: Transaction,
+    project: Project,
+    author: Author,
+    row: Row,
+    wishes: Wishes,
+) -> str:
+    """The changed mirror's JSON; `row` is locked. Raises 400."""
+    before = configuration.configuration_of(row)
+    _refuse_asterisks(wishes, before)
+    after = _fulfilled(request, before, wishes)
+    if after.enabled and not before.enabled:
+        await lock_project(transaction, project.id)
+        await _check_limit(transaction, project, after)
+    if configuration.is_retargeted(before, after):
+        await states.retarget(transaction, row.id)
+    try:
+        shown = await queries.update_mirror(transaction, row.id, after)
+    except Conflict:
+        raise invalid({"url": ["has already been taken"]}) from None
+    for name, (old, new) in configuration.changes(before, after).items():
+        message = f"Changed {name} of push mirror" + (f" from {old} to {new}" if old or new else "")
+        values = {"change": name, "from": old, "to": new}
+        await _record(transaction, project, author, "updated", row.id, after, message, **values)
+    return shown
+
+
+async def delete(transaction: Transaction, project: Project, author: Author, row: Row) -> None:
+    """Removes the mirror; a run that is on its way ends."""
+    await queries.delete_mirror(transaction, row.id)
+    removed = configuration.configuration_of(row)
+    await _record(
+        transaction, project, author, "deleted", row.id, removed, "Removed push mirror", remove="mirror"
+    )
+
+
+async def _url_problem(request: web.Request, url: str) -> str | None:
+    if not url.strip():
+        return "can't be blank"
+    policy = await request.config_dict[OUTGOING_POLICY]()
+    try:
+        await check_url(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
+    except BlockedError as problem:
+        return f"is blocked: {problem}"
+    return None
+
+
+def _refuse_asterisks(wishes: Wishes, before: Configuration | None) -> None:
+    """The shown URL stands for what is stored; in any other URL its asterisks would be taken for credentials."""
+    if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
+        server = wishes.url.partition("://")[2].partition("/")[0]
+        if f"{MASK}:{MASK}@" in server or server.startswith(f"{MASK}@"):
+            raise invalid({"url": ["has asterisks for credentials; send the user name and the password"]})
+
+
+def _fulfilled(request: web.Request, before: Configuration, wishes: Wishes) -> Configuration:
+    host = urlsplit(context.settings(request).base_url).hostname or "localhost"
+    try:
+        return configuration.fulfilled(before, wishes, context.vault(request), host)
+    except InvalidHostKeysError as problem:
+        raise invalid(str(problem)) from None
+
+
+async def _check_limit(transaction: Transaction, project: Project, after: Configuration) -> None:
+    if after.enabled and await queries.count_enabled(transaction, project.id) >= MAX_ENABLED:
+        text = f"Maximum number of push mirrors ({MAX_ENABLED}) exceeded for this project."
+        raise invalid({"base": [text]})
+
+
+async def _record(
+    transaction: Transaction,
+    project: Project,
+    author: Author,
+    what: str,
+    mirror_id: int,
+    mirror: Configuration,
+    message: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"remote_mirror_{what}",
+        author=author,
+        entity=project.entity,
+        target_id=mirror_id,
+        target_details=mirror.shown_url,
+        message=message,
+        **details,
+    )

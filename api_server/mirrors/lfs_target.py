@@ -1,0 +1,262 @@
+"""Bringing LFS objects to the target of a mirror, by the LFS batch API with basic transfers."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import aiohttp
+import attrs
+import orjson
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from api_server.git.lfs_pointers import Pointer
+from api_server.git.redaction import sanitize
+from api_server.git.remote_access import SILENCE_SECONDS, Remote
+from api_server.mirrors.lfs_answers import (
+    Action,
+    BatchAnswer,
+    LfsError,
+    NoLfsError,
+    Wanted,
+    message_in,
+    read_answer,
+)
+from api_server.outbound.checks import check_url
+from api_server.outbound.client import PolicySource
+from api_server.outbound.destinations import BlockedError, parse_destination
+from api_server.state.objects import Objects
+
+SCHEMES = ("http", "https")
+MEDIA_TYPE = "application/vnd.git-lfs+json"
+#: Objects of one batch request, as git-lfs has it.
+BATCH_SIZE = 100
+#: Objects on their way at a time.
+AT_ONCE = 4
+#: Connections that may fail one after the other before a run gives up.
+MOST_FAILURES = 4
+#: An answer to a batch is not larger than this.
+ANSWER_BYTES = 4 * 2**20
+MESSAGE_LENGTH = 300
+#: Statuses of servers that do not know the batch request.
+_NO_LFS = frozenset({404, 405, 410, 501})
+#: What the connection decides, whatever an action says.
+_OF_THE_CONNECTION = ("Connection", "Content-Length", "Host", "Transfer-Encoding")
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
+
+
+@attrs.frozen
+class Stored:
+    """An object of ours, and the key under which the object store has it."""
+
+    pointer: Pointer
+    key: str
+
+
+@attrs.define
+class Report:
+    """What has become of objects: the oids of those that the target has now, and why others did not get there."""
+
+    arrived: set[str] = attrs.field(factory=set)
+    problems: list[str] = attrs.field(factory=list)
+    #: Connections that have failed since the target last answered.
+    failures: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """The target is not to be tried any further: it is not this or that object that it cannot take."""
+        return self.failures >= MOST_FAILURES
+
+
+@attrs.frozen
+class LfsTarget:
+    """The LFS server beside the repository `remote`; addresses are checked for each connection."""
+
+    remote: Remote
+    objects: Objects
+    session: aiohttp.ClientSession
+    policy: PolicySource
+    resolver: AbstractResolver
+
+    async def bring(self, objects: Sequence[Stored], report: Report) -> None:
+        """Brings those of the objects that the target lacks; a target without LFS is left alone.
+
+        What has happened is in `report`, also after this was cancelled.
+        """
+        for start in range(0, len(objects), BATCH_SIZE):
+            some = {each.pointer.oid: each for each in objects[start : start + BATCH_SIZE]}
+            try:
+                answer = await self._ask([each.pointer for each in some.values()])
+            except NoLfsError:
+                return
+            except LfsError as problem:
+                report.problems.append(str(problem))
+                return
+            report.arrived |= answer.there
+            for oid, reason in answer.refused.items():
+                report.problems.append(f"{oid}: {self._clean(reason)}")
+            remaining = iter(answer.wanted)
+            await asyncio.gather(*(self._fulfil(remaining, some, report) for _ in range(AT_ONCE)))
+            if report.ended:
+                return
+
+    async def _ask(self, pointers: Sequence[Pointer]) -> BatchAnswer:
+        """Raises `NoLfsError` and `LfsError`."""
+        question = {
+            "operation": "upload",
+            "transfers": ["basic"],
+            "objects": [attrs.asdict(pointer) for pointer in pointers],
+            "hash_algo": "sha256",
+        }
+        batch = Action(f"{lfs_url(self.remote.url)}/objects/batch", {})
+        status, body = await self._send_json(batch, question, authenticated=False)
+        if status in _NO_LFS:
+            raise NoLfsError
+        if status // 100 != 2:
+            raise LfsError(self._refusal(status, body))
+        return read_answer(body, pointers)
+
+    async def _fulfil(self, remaining: Iterable[Wanted], some: Mapping[str, Stored], report: Report) -> None:
+        for wanted in remaining:
+            if report.ended:
+                return
+            try:
+                problem = await self._bring_one(wanted, some[wanted.oid])
+                report.failures = 0
+            except LfsError as failure:
+                problem = str(failure)
+                report.failures += 1
+            if problem is None:
+                report.arrived.add(wanted.oid)
+            else:
+                report.problems.append(f"{wanted.oid}: {problem}")
+
+    async def _bring_one(self, wanted: Wanted, stored: Stored) -> str | None:
+        """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
+        status, body = await self._send(
+            "PUT",
+            wanted.upload,
+            {"Content-Type": "application/octet-stream"},
+            lambda patience: _Content(self.objects, stored, patience),
+            authenticated=wanted.authenticated,
+        )
+        if status // 100 == 2 and wanted.verify is not None:
+            told = attrs.asdict(stored.pointer)
+            status, body = await self._send_json(wanted.verify, told, authenticated=wanted.authenticated)
+        return None if status // 100 == 2 else self._refusal(status, body)
+
+    async def _send_json(self, action: Action, value: object, *, authenticated: bool) -> tuple[int, bytes]:
+        headers = {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
+        body = orjson.dumps(value)
+        return await self._send("POST", action, headers, lambda _patience: body, authenticated=authenticated)
+
+    async def _send(
+        self,
+        method: str,
+        action: Action,
+        defaults: Mapping[str, str],
+        data: Callable[[asyncio.Timeout], Payload | bytes],
+        *,
+        authenticated: bool,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises `LfsError`; nothing of the URL, which may hold secrets, is in it."""
+        try:
+            await check_url(action.href, await self.policy(), self.resolver, schemes=SCHEMES)
+            headers = self._headers(action, defaults, authenticated=authenticated)
+            async with (
+                asyncio.timeout(SILENCE_SECONDS) as patience,
+                self.session.request(
+                    method,
+                    URL(action.href, encoded=True),
+                    data=data(patience),
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=_NO_TIMEOUT,
+                ) as response,
+            ):
+                return response.status, await _beginning(response)
+        except BlockedError as problem:
+            raise LfsError(f"An address that the target names is blocked: {problem}") from None
+        except TimeoutError:
+            raise LfsError("The target took too long.") from None
+        except (aiohttp.ClientError, OSError, ValueError):
+            raise LfsError("The connection to the target failed.") from None
+
+    def _headers(
+        self, action: Action, defaults: Mapping[str, str], *, authenticated: bool
+    ) -> CIMultiDict[str]:
+        """The mirror's credentials go to its own server only, and only where the action brings none."""
+        headers = CIMultiDict(action.header)
+        for name in _OF_THE_CONNECTION:
+            headers.popall(name, None)
+        for name, value in defaults.items():
+            headers.setdefault(name, value)
+        known = bool(self.remote.user or self.remote.password)
+        if known and not authenticated and _server(action.href) == _server(self.remote.url):
+            pair = f"{self.remote.user or ''}:{self.remote.password or ''}"
+            headers.setdefault("Authorization", f"Basic {b64encode(pair.encode()).decode()}")
+        return headers
+
+    def _refusal(self, status: int, body: bytes) -> str:
+        message = self._clean(message_in(body))
+        return f"The target answered {status}" + (f": {message}" if message else ".")
+
+    def _clean(self, text: str) -> str:
+        """Something that the target said, fit to be shown."""
+        plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+        return sanitize(plain, user=self.remote.user, password=self.remote.password)[:MESSAGE_LENGTH]
+
+
+class _Content(Payload):
+    """An object's bytes as a request's body; each time it is sent, it is read anew.
+
+    While bytes are taken, the sender's patience does not end.
+    """
+
+    def __init__(self, objects: Objects, stored: Stored, patience: asyncio.Timeout) -> None:
+        super().__init__(stored, content_type="application/octet-stream")
+        self._objects = objects
+        self._stored = stored
+        self._patience = patience
+        self._size = stored.pointer.size
+
+    def decode(self, _encoding: str = "utf-8", _errors: str = "strict") -> str:
+        raise TypeError("an object is not text")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        async for chunk in self._chunks():
+            await writer.write(chunk)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, _length: int | None) -> None:
+        await self.write(writer)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        async for chunk in self._objects.read(self._stored.key, 0, self._stored.pointer.size):
+            self._patience.reschedule(loop.time() + SILENCE_SECONDS)
+            yield chunk
+
+
+def lfs_url(repository_url: str) -> str:
+    """Where the LFS server of a repository is (LFS server discovery): `https://host/group/app.git/info/lfs`."""
+    parts = urlsplit(repository_url)
+    path = parts.path.rstrip("/")
+    path = path if path.endswith(".git") else f"{path}.git"
+    return parts._replace(path=f"{path}/info/lfs", query="", fragment="").geturl()
+
+
+def _server(url: str) -> object:
+    return parse_destination(url, SCHEMES)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """Raises `LfsError` for an answer that is too large."""
+    body = bytearray()
+    while piece := await response.content.read(64 * 1024):
+        body += piece
+        if len(body) > ANSWER_BYTES:
+            raise LfsError("The target's answer is too large.")
+    return bytes(body)

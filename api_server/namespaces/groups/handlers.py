@@ -1,0 +1,213 @@
+"""`/groups` and `/namespaces` (supporting resources)."""
+
+from itertools import count
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces import redirects
+from api_server.namespaces.groups import changes, queries
+from api_server.namespaces.groups.access import find_group
+from api_server.namespaces.visibility import Visibility
+from api_server.web import context
+from api_server.web.access import SIGNED_IN, Role, group
+from api_server.web.answers import json_text, json_value
+from api_server.web.authorship import author
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class GroupId:
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class ListGroups(Paginated):
+    search: str | None = None
+    owned: bool = False
+    top_level_only: bool = False
+    min_access_level: Role | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListSubgroups(ListGroups):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateGroup:
+    name: str = attrs.field(metadata={"present": True})
+    path: str = attrs.field(metadata={"present": True})
+    parent_id: int | None = None
+    description: str | None = None
+    visibility: Visibility | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateGroup(GroupId):
+    name: str | None = None
+    path: str | None = None
+    description: str | None = None
+    visibility: Visibility | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListNamespaces(Paginated):
+    search: str | None = None
+
+
+@routes.get("/groups", access=SIGNED_IN)
+async def list_groups(request: web.Request) -> web.Response:
+    """The groups that the caller can see."""
+    return await _listed(request, await parse(request, ListGroups))
+
+
+@routes.get("/groups/{id}/subgroups", access=group())
+async def list_subgroups(request: web.Request) -> web.Response:
+    """Direct subgroups."""
+    wanted = await parse(request, ListSubgroups)
+    found = await find_group(request, wanted.id)
+    return await _listed(request, wanted, parent_id=found.id)
+
+
+@routes.get("/groups/{id}/descendant_groups", access=group())
+async def list_descendant_groups(request: web.Request) -> web.Response:
+    """Subgroups and all below them."""
+    wanted = await parse(request, ListSubgroups)
+    found = await find_group(request, wanted.id)
+    return await _listed(request, wanted, ancestor_id=found.id)
+
+
+async def _listed(
+    request: web.Request, wanted: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
+) -> web.Response:
+    page = wanted_page(wanted, queries.LISTING, default_order="name", default_sort="asc")
+    who = caller(request)
+    levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
+    listed = await queries.list_groups(
+        context.database(request),
+        page,
+        user_id=who.user_id,
+        admin=who.admin,
+        min_level=max(filter(None, levels), default=None),
+        parent_id=parent_id,
+        ancestor_id=ancestor_id,
+        top_level_only=wanted.top_level_only,
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post("/groups", access=SIGNED_IN)
+async def create_group(request: web.Request) -> web.Response:
+    """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
+    wanted = await parse(request, CreateGroup)
+    parent = await changes.parent_of_new_group(request, wanted.parent_id)
+    async with context.database(request).transaction() as transaction:
+        group_id = await changes.create(
+            transaction,
+            changes.NewGroup(
+                name=wanted.name,
+                path=wanted.path,
+                description=wanted.description,
+                visibility=wanted.visibility or (parent.visibility if parent else "private"),
+                parent=parent,
+            ),
+            caller(request).user_id,
+            author(request),
+        )
+        shown = await queries.show_group(transaction, group_id)
+    return json_text(shown, status=201)
+
+
+@routes.get("/groups/{id}", access=group())
+async def show_group(request: web.Request) -> web.Response:
+    wanted = await parse(request, GroupId)
+    found = await find_group(request, wanted.id)
+    return json_text(await queries.show_group(context.database(request), found.id))
+
+
+@routes.put("/groups/{id}", access=group(Role.OWNER))
+async def update_group(request: web.Request) -> web.Response:
+    wanted = await parse(request, UpdateGroup)
+    found = await find_group(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        await changes.update(
+            transaction,
+            found,
+            author(request),
+            name=wanted.name,
+            path=wanted.path,
+            description=wanted.description,
+            visibility=wanted.visibility,
+        )
+        shown = await queries.show_group(transaction, found.id)
+    return json_text(shown)
+
+
+@routes.delete("/groups/{id}", access=group(Role.OWNER))
+async def delete_group(request: web.Request) -> web.Response:
+    """With everything in it."""
+    wanted = await parse(request, GroupId)
+    found = await find_group(request, wanted.id)
+    async with context.database(request).transaction() as transaction:
+        await changes.delete(transaction, found, author(request))
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+@routes.get("/namespaces", access=SIGNED_IN)
+async def list_namespaces(request: web.Request) -> web.Response:
+    """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
+    wanted = await parse(request, ListNamespaces)
+    page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")
+    who = caller(request)
+    listed = await queries.list_namespaces(
+        context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
+    )
+    return await paginated(request, page, listed)
+
+
+@attrs.frozen(kw_only=True)
+class NamespacePath:
+    path: str = attrs.field(metadata={"present": True})
+    parent_id: int | None = None
+
+
+@routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
+async def namespace_exists(request: web.Request) -> web.Response:
+    """Whether something has that path (below a group), and a free one beside it."""
+    wanted = await parse(request, NamespacePath)
+    taken = await queries.namespace_paths_like(
+        context.database(request),
+        wanted.path,
+        parent_id=wanted.parent_id,
+        user_id=caller(request).user_id,
+        admin=caller(request).admin,
+    )
+    exists = wanted.path.lower() in taken
+    return json_value({"exists": exists, "suggests": [_free(wanted.path, taken)] if exists else []})
+
+
+def _free(path: str, taken: set[str]) -> str:
+    return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken)
+
+
+@routes.get("/namespaces/{id}", access=SIGNED_IN)
+async def show_namespace(request: web.Request) -> web.Response:
+    wanted = await parse(request, GroupId)
+    number = redirects.id_in(wanted.id)
+    shown = await queries.show_namespace(
+        context.database(request),
+        namespace_id=number,
+        path=None if number is not None else wanted.id,
+        user_id=caller(request).user_id,
+        admin=caller(request).admin,
+    )
+    if shown is None:
+        raise not_found("Namespace")
+    return json_text(shown)

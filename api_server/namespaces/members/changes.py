@@ -1,0 +1,234 @@
+"""What adding, changing and removing a member means, each in the caller's transaction."""
+
+import datetime
+
+from api_server.accounts.member_roles import rules as member_roles
+from api_server.namespaces import memberships
+from api_server.namespaces.members import queries, rules
+from api_server.namespaces.members.sources import Source
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Row, Transaction
+from api_server.web.access import Role
+from api_server.web.errors import conflict, forbidden, invalid, record_not_found
+from api_server.web.params import Unset
+
+
+async def add(
+    transaction: Transaction,
+    source: Source,
+    user: Row,
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None = None,
+    created_by_id: int | None = None,
+    member_role_id: int | None = None,
+) -> int:
+    """The id of the new membership of `user` (id, name). Raises 400, 403 and 409; the transaction stays usable."""
+    if not rules.may_touch(source.role, level):
+        raise forbidden()
+    await _check(transaction, source, user.id, level, expires_at)
+    await member_roles.check(transaction, member_role_id, level)
+    await remove_expired(transaction, user_id=user.id, **source.place)
+    member_id = await memberships.add(
+        transaction,
+        user_id=user.id,
+        access_level=level,
+        expires_at=expires_at,
+        created_by_id=created_by_id or author.id,
+        member_role_id=member_role_id,
+        **source.place,
+    )
+    if member_id is None:
+        raise conflict("Member already exists")
+    await audit_trail.record(
+        transaction,
+        "member_created",
+        author=author,
+        entity=source.entity,
+        target_id=user.id,
+        target_details=user.name,
+        message="Membership created",
+        add="user_access",
+        member_id=member_id,
+        member_role_id=member_role_id,
+        expires_at=_day(expires_at),
+        **{"as": level.title},
+    )
+    return member_id
+
+
+async def update(
+    transaction: Transaction,
+    source: Source,
+    user_id: int,
+    level: Role,
+    expires_at: datetime.date | Unset | None,
+    author: Author,
+) -> int:
+    """The id of the changed membership, which ends when it would have where `expires_at` is UNSET.
+    Raises 400, 403, 404."""
+    member = await _locked(transaction, source, user_id)
+    if not rules.may_touch(source.role, member.access_level, level):
+        raise forbidden()
+    ends = member.expires_at if isinstance(expires_at, Unset) else expires_at
+    await _check(transaction, source, user_id, level, ends)
+    if level < Role.OWNER:
+        await _keep_an_owner(transaction, source, member)
+    if (level, ends) == (member.access_level, member.expires_at):
+        return int(member.id)
+    await queries.update(transaction, member.id, level, ends)
+    await audit_trail.record(
+        transaction,
+        "member_updated",
+        author=author,
+        entity=source.entity,
+        target_id=user_id,
+        target_details=member.name,
+        message="Membership updated",
+        change="access_level",
+        expiry_from=_day(member.expires_at),
+        expiry_to=_day(ends),
+        member_id=member.id,
+        **{"from": Role(member.access_level).title, "to": level.title, "as": level.title},
+    )
+    return int(member.id)
+
+
+async def remove(
+    transaction: Transaction,
+    source: Source,
+    user_id: int,
+    author: Author,
+    *,
+    leaves_below: bool = False,
+) -> None:
+    """Ends a membership, and those in what is below a group unless `leaves_below`; with them the invitations that she
+    made there. Raises 403, 404."""
+    member = await _locked(transaction, source, user_id)
+    if user_id != author.id and not rules.may_touch(source.role, member.access_level):
+        raise forbidden()
+    await _keep_an_owner(transaction, source, member)
+    await queries.remove(transaction, member.id)
+    await _record_end(transaction, source.entity, member, author, "Membership destroyed")
+    if source.kind == "group" and not leaves_below:
+        for ended in await queries.remove_below(transaction, source.id, user_id):
+            await _record_end(transaction, _place_of(ended), ended, author, "Membership destroyed")
+    await _withdraw_invitations(transaction, user_id, author, **source.place, below=not leaves_below)
+
+
+async def remove_expired(transaction: Transaction, **where: int | None) -> None:
+    """Ends the memberships that have expired; `where` is as `queries.remove_expired` takes it."""
+    for ended in await queries.remove_expired(transaction, **where):
+        on = f"expired on {ended.expires_at}"
+        await _record_end(
+            transaction,
+            _place_of(ended),
+            ended,
+            SYSTEM,
+            f"Membership {on}",
+            system_event="true",
+            reason=f"access {on}",
+        )
+        await _withdraw_invitations(
+            transaction,
+            ended.user_id,
+            SYSTEM,
+            namespace_id=ended.namespace_id,
+            project_id=ended.project_id,
+            below=False,
+        )
+
+
+async def _withdraw_invitations(
+    transaction: Transaction,
+    user_id: int,
+    author: Author,
+    *,
+    below: bool,
+    namespace_id: int | None,
+    project_id: int | None,
+) -> None:
+    """What somebody has invited others to goes with her membership."""
+    for invitation in await queries.remove_invitations_by(
+        transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    ):
+        await audit_trail.record(
+            transaction,
+            "member_destroyed",
+            author=author,
+            entity=_place_of(invitation),
+            target_id=None,
+            target_details=invitation.email,
+            message="Invitation destroyed",
+            remove="user_access",
+            invite_email=invitation.email,
+            reason="whoever made it is no longer a member",
+            **{"as": Role(invitation.access_level).title},
+        )
+
+
+async def _check(
+    transaction: Transaction, source: Source, user_id: int, level: Role, expires_at: datetime.date | None
+) -> None:
+    above = await queries.find_inherited(transaction, user_id, source.above)
+    if found := rules.problems(
+        source.kind,
+        level,
+        inherited=above and above.access_level,
+        inherited_from=above and above.group_name,
+        expires_at=expires_at,
+        today=source.today,
+    ):
+        raise invalid(found)
+
+
+async def _locked(transaction: Transaction, source: Source, user_id: int) -> Row:
+    """The direct membership; of a group only one request at a time changes who is in it."""
+    if source.kind == "group":
+        await queries.lock_group(transaction, source.id)
+    member = await queries.find_member(transaction, user_id, **source.place)
+    if member is None:
+        raise record_not_found()
+    return member
+
+
+async def _keep_an_owner(transaction: Transaction, source: Source, member: Row) -> None:
+    """Refuses to end the ownership of a group's last owner, and of a personal project's."""
+    if member.access_level < Role.OWNER:
+        return
+    if source.kind == "group":
+        if not await queries.has_other_owner(transaction, source.lineage, member.id):
+            raise forbidden("The last owner of a group stays its owner")
+    elif await queries.owns_namespace(transaction, source.lineage[-1], member.user_id):
+        raise forbidden("The owner of a personal project stays its owner")
+
+
+def _day(date: datetime.date | None) -> str | None:
+    return str(date) if date else None
+
+
+def _place_of(ended: Row) -> Entity:
+    if ended.project_id is not None:
+        return Entity(type="Project", id=ended.project_id, path=ended.full_path)
+    return Entity(type="Group", id=ended.namespace_id, path=ended.full_path)
+
+
+async def _record_end(
+    transaction: Transaction, entity: Entity, member: Row, author: Author, message: str, **details: str
+) -> None:
+    await audit_trail.record(
+        transaction,
+        "member_destroyed",
+        author=author,
+        entity=entity,
+        target_id=member.user_id,
+        target_details=member.name,
+        message=message,
+        remove="user_access",
+        member_id=member.id,
+        member_role_id=member.member_role_id,
+        **{"as": Role(member.access_level).title},
+        **details,
+    )

@@ -1,0 +1,60 @@
+"""`/projects/:id/users` and `/users/:id/memberships`: memberships as people see them who look for something else."""
+
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.users.queries import find_user
+from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
+from api_server.namespaces.members.sources import find_source
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, project
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import CommaList, parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListProjectUsers(Paginated):
+    id: str
+    search: str | None = None
+    skip_users: CommaList[int] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListMemberships(Paginated):
+    id: int
+    type: Literal["Project", "Namespace"] | None = None
+
+
+@routes.get("/projects/{id}/users", access=project())
+async def list_project_users(request: web.Request) -> web.Response:
+    """Direct and inherited members."""
+    wanted = await parse(request, ListProjectUsers)
+    source = await find_source(request, wanted.id)
+    page = wanted_page(wanted, USERS)
+    listed = await USERS.read(
+        context.database(request),
+        page,
+        **source.everywhere,
+        query=wanted.search,
+        user_ids=None,
+        skip_users=wanted.skip_users,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/users/{id}/memberships", access=ADMINISTRATOR)
+async def list_memberships(request: web.Request) -> web.Response:
+    """The projects and groups of which the user is a direct member."""
+    wanted = await parse(request, ListMemberships)
+    database = context.database(request)
+    if await find_user(database, wanted.id) is None:
+        raise not_found("User")
+    page = wanted_page(wanted, MEMBERSHIPS)
+    listed = await MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
+    return await paginated(request, page, listed)

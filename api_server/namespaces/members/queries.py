@@ -1,0 +1,254 @@
+"""Statements about members.
+
+The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
+`namespace_ids` are groups from the root down, whose members have their role in what is below too.
+"""
+
+import datetime
+
+from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+
+ENTITIES = read_sql("api_server.namespaces.members")
+_MEMBER = ENTITIES["member"]
+
+_FILTERS = """
+    (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
+        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
+    AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
+"""
+NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
+#: The users with a membership in any of the places, each once.
+EVERYBODY = f"""
+    SELECT users.* FROM users
+    WHERE users.id IN (
+            SELECT members.user_id FROM members
+            WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED}
+            UNION ALL
+            SELECT members.user_id FROM members
+            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {NOT_EXPIRED})
+        AND {_FILTERS}
+"""
+_ANYWHERE = Listing(_MEMBER, EVERYBODY)
+#: In one place nobody is twice, and an index has its members in the order of the list.
+_IN_ONE_GROUP = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND {NOT_EXPIRED} AND {_FILTERS}
+    """,
+)
+_IN_ONE_PROJECT = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED} AND {_FILTERS}
+    """,
+)
+LISTING = _ANYWHERE
+
+
+async def list_members(
+    database: Executor,
+    page: Page,
+    *,
+    project_id: int | None,
+    namespace_ids: list[int],
+    query: str | None,
+    user_ids: list[int] | None,
+) -> Listed:
+    """The users with a membership in any of these places, each with her greatest role, by their ids."""
+    listing = _ANYWHERE
+    if project_id is None and len(namespace_ids) == 1:
+        listing = _IN_ONE_GROUP
+    elif project_id is not None and not namespace_ids:
+        listing = _IN_ONE_PROJECT
+    return await listing.read(
+        database,
+        page,
+        project_id=project_id,
+        namespace_ids=namespace_ids,
+        query=query,
+        user_ids=user_ids,
+    )
+
+
+SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
+
+
+async def show_member(
+    database: Executor, user_id: int, *, project_id: int | None, namespace_ids: list[int]
+) -> str | None:
+    """The user with her greatest role in these places; None where she is no member of any."""
+    row = await database.row(SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids)
+    return row and str(row.entity)
+
+
+FIND_MEMBER = Statement("""
+    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        users.username, users.name
+    FROM members JOIN users ON users.id = members.user_id
+    WHERE members.user_id = %(user_id)s
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+""")
+
+
+async def find_member(
+    database: Executor, user_id: int, *, namespace_id: int | None, project_id: int | None
+) -> Row | None:
+    """The direct membership with its user: id, user_id, access_level, expires_at, member_role_id, username, name."""
+    return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
+
+
+FIND_INHERITED = """
+    SELECT members.access_level, namespaces.name AS group_name
+    FROM members JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
+    LIMIT 1
+"""
+
+
+async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Row | None:
+    """The user's membership with the greatest role in these groups: access_level and group_name."""
+    return await database.row(FIND_INHERITED, user_id=user_id, namespace_ids=namespace_ids)
+
+
+#: A custom role goes with its level.
+UPDATE_MEMBER = """
+    UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s,
+        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
+    WHERE id = %(id)s
+"""
+
+
+async def update(
+    transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
+) -> None:
+    await transaction.row(UPDATE_MEMBER, id=member_id, access_level=int(access_level), expires_at=expires_at)
+
+
+REMOVE_MEMBER = """
+    DELETE FROM members WHERE id = %(id)s
+"""
+
+
+async def remove(transaction: Transaction, member_id: int) -> None:
+    await transaction.row(REMOVE_MEMBER, id=member_id)
+
+
+#: What ended memberships were, with their user's name and the full path of their place.
+_ENDED = """
+    RETURNING members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        members.namespace_id, members.project_id, users.name,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = members.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
+"""
+
+REMOVE_BELOW = f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
+        members.namespace_id IN (SELECT namespaces.id FROM namespaces
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[] AND namespaces.id <> %(group_id)s)
+        OR members.project_id IN (SELECT projects.id FROM projects
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
+    {_ENDED}
+"""
+
+
+async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Row]:
+    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
+    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
+
+
+#: With the invitations below a group where %(below)s.
+REMOVE_INVITATIONS = """
+    DELETE FROM invitations
+    WHERE invitations.created_by_id = %(user_id)s AND (
+        invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
+        OR %(below)s AND (
+            invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
+            OR invitations.project_id IN (SELECT projects.id FROM projects
+                JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])))
+    RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
+"""
+
+
+async def remove_invitations_by(
+    transaction: Transaction, user_id: int, *, namespace_id: int | None, project_id: int | None, below: bool
+) -> list[Row]:
+    """Takes back what the user has invited others to there, and gives the invitations."""
+    return await transaction.rows(
+        REMOVE_INVITATIONS, user_id=user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    )
+
+
+REMOVE_EXPIRED = f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.expires_at <= current_date
+        AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
+            AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
+    {_ENDED}
+"""
+
+
+async def remove_expired(
+    transaction: Transaction,
+    user_id: int | None = None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+) -> list[Row]:
+    """Ends memberships that have expired, and gives them: one user's at one place, or without arguments all."""
+    return await transaction.rows(
+        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
+    )
+
+
+LINEAGE = Statement("""
+    SELECT namespaces.lineage FROM namespaces WHERE namespaces.id = %(id)s
+""")
+
+
+async def lineage_of(database: Executor, namespace_id: int) -> list[int]:
+    """Ids of the namespace and of those above it, from the root down."""
+    return list(await database.value(LINEAGE, id=namespace_id) or [])
+
+
+LOCK_GROUP = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_group(transaction: Transaction, group_id: int) -> None:
+    """Until the transaction ends nobody else changes who owns the group."""
+    await transaction.row(LOCK_GROUP, id=group_id)
+
+
+OTHER_OWNER = """
+    SELECT members.id FROM members
+    WHERE members.namespace_id = ANY (%(lineage)s::bigint[]) AND members.access_level = 50 AND members.id <> %(id)s
+        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    LIMIT 1
+"""
+
+
+async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
+    """Whether a membership other than this one makes somebody an Owner in a group with that `lineage`."""
+    return await transaction.row(OTHER_OWNER, lineage=lineage, id=member_id) is not None
+
+
+OWNS_NAMESPACE = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s AND namespaces.owner_id = %(user_id)s
+"""
+
+
+async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
+    """Whether it is the user's own namespace, the one that holds her personal projects."""
+    return await database.row(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None

@@ -1,0 +1,90 @@
+"""The client session for what the service sends out: each connection goes to a freshly checked address."""
+
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from api_server.outbound.addresses import literal_address
+from api_server.outbound.checks import UNRESOLVABLE
+from api_server.outbound.destinations import BlockedError, Destination
+from api_server.outbound.policy import Policy
+
+#: Asked for every new connection, because an administrator may change the settings at any time.
+PolicySource = Callable[[], Awaitable[Policy]]
+
+
+class CheckingResolver(AbstractResolver):
+    """Resolves names by `inner` and lets only allowed addresses through.
+
+    The connector connects to exactly the addresses returned here, so a name that has changed its answer since
+    it was saved (DNS rebinding) is found out, and it cannot change between this check and the connection.
+    """
+
+    def __init__(self, policy: PolicySource, inner: AbstractResolver) -> None:
+        self._policy = policy
+        self._inner = inner
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses of `host`; raises BlockedError when any one of them is not allowed."""
+        policy = await self._policy()
+        name = host.lower()
+        destination = _own_or_other(policy, name, port)
+        policy.check_name(destination)
+        results = await self._inner.resolve(host, port, family)
+        if not results:
+            raise BlockedError(UNRESOLVABLE)
+        policy.check_addresses(destination, [ipaddress.ip_address(result["host"]) for result in results])
+        return results
+
+    async def close(self) -> None:
+        """Close the inner resolver."""
+        await self._inner.close()
+
+
+def create_session(
+    policy: PolicySource, resolver: AbstractResolver, *, timeout: aiohttp.ClientTimeout, user_agent: str
+) -> aiohttp.ClientSession:
+    """The session for deliveries; requests raise BlockedError where `policy` refuses.
+
+    It keeps no cookies and reads no proxy from the environment. Callers pass `allow_redirects=False`; a
+    redirect that is followed all the same is checked like a first request.
+    """
+    connector = aiohttp.TCPConnector(
+        resolver=CheckingResolver(policy, resolver),
+        use_dns_cache=False,
+        family=socket.AF_UNSPEC,
+        limit=0,  # who sends much bounds itself, receiver by receiver
+    )
+
+    async def check_literal(
+        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Check what the connector never asks its resolver about: hosts that are addresses already."""
+        host = request.url.host or ""
+        address = literal_address(host)
+        if address is not None:
+            destination = Destination(request.url.scheme, str(address), request.url.port or 0)
+            (await policy()).check_addresses(destination, [address])
+        return await send(request)
+
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(check_literal,),
+        timeout=timeout,
+        headers={"User-Agent": user_agent},
+        trust_env=False,
+    )
+
+
+def _own_or_other(policy: Policy, host: str, port: int) -> Destination:
+    """The connector tells no scheme; host and port of the instance mean the instance."""
+    own = policy.instance
+    if own is not None and (own.host, own.port) == (host, port):
+        return own
+    return Destination("", host, port)

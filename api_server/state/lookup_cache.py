@@ -1,0 +1,32 @@
+"""What was read a moment ago: a short memory in front of look-ups that every request repeats."""
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from cachetools import TTLCache
+
+from api_server.state.database import Database
+
+ValueT = TypeVar("ValueT")
+
+#: Seconds after which a change made by another process is seen at the latest.
+REMEMBERED_FOR = 0.9
+
+
+class LookupCache(Generic[ValueT]):
+    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything."""
+
+    def __init__(self, database: Database, size: int = 10_000) -> None:
+        self._database = database
+        self._values: TTLCache[Hashable, tuple[int, ValueT]] = TTLCache(maxsize=size, ttl=REMEMBERED_FOR)
+
+    async def get(self, key: Hashable, load: Callable[[], Awaitable[ValueT | None]]) -> ValueT | None:
+        """The value under `key`, loaded where it is not remembered. Absence is not remembered."""
+        known = self._values.get(key)
+        if known is not None and known[0] == self._database.generation:
+            return known[1]
+        generation = self._database.generation
+        value = await load()
+        if value is not None:
+            self._values[key] = generation, value
+        return value

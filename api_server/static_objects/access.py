@@ -1,0 +1,71 @@
+"""Who asks for a static object: a user, or the external storage for one; and what they may read."""
+
+import hmac
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces.projects.access import Project, visible_project
+from api_server.state import secrets
+from api_server.static_objects import queries
+from api_server.web import auth, context
+from api_server.web.errors import ApiError
+from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER, StaticPath
+
+
+@attrs.frozen
+class Reader:
+    """A user by any credential that opens static objects, or nobody; `seed` makes the user's token."""
+
+    id: int | None = None
+    admin: bool = False
+    seed: bytes = attrs.field(default=b"", repr=False)
+
+
+def is_external_storage(request: web.Request, expected: str) -> bool:
+    """Whether the external storage asks. Raises 403 for a storage token that is not the configured one."""
+    sent = request.headers.get(EXTERNAL_STORAGE_TOKEN_HEADER, "")
+    if not sent:
+        return False
+    if not expected or not hmac.compare_digest(sent.encode("utf-8", "replace"), expected.encode()):
+        raise web.HTTPForbidden(text="The external storage token is not the configured one.\n")
+    return True
+
+
+async def find_reader(request: web.Request, path: StaticPath) -> Reader:
+    """By static-object token (parameter before header), else by personal access token. Raises 401, 403 for tokens
+    that are not valid (any more)."""
+    token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
+    database = context.database(request)
+    if token:
+        row = await queries.user_of_token(database, secrets.digest(token))
+        if row is None:
+            raise web.HTTPUnauthorized(text="The static object token is not valid (any more).\n")
+        if row.state != "active":
+            raise web.HTTPForbidden(text="Your account has been blocked.\n")
+        return Reader(row.id, row.admin, bytes(row.static_object_seed))
+    caller = await _caller(request)
+    if caller is None:
+        return Reader()
+    row = await queries.user(database, caller.user_id)
+    return Reader(caller.user_id, caller.admin, bytes(row.static_object_seed) if row else b"")
+
+
+async def _caller(request: web.Request) -> auth.Caller | None:
+    try:
+        caller = await auth.authenticate(request, reads_body=False)
+    except ApiError as error:
+        raise (web.HTTPForbidden if error.status == 403 else web.HTTPUnauthorized)(
+            text="The token is not valid.\n"
+        ) from None
+    if caller is not None and not caller.scopes & {"api", "read_api", "read_repository"}:
+        raise web.HTTPForbidden(text="The token needs the scope read_repository, read_api or api.\n")
+    return caller
+
+
+async def readable_project(request: web.Request, path: StaticPath, reader: Reader) -> Project:
+    """Raises 404 where the reader may not see the project's files."""
+    project = await visible_project(request, path.project, user_id=reader.id, admin=reader.admin)
+    if project is None or not project.reads_repository:
+        raise web.HTTPNotFound(text="404 Not Found\n")
+    return project

@@ -1,0 +1,154 @@
+"""Archives of a commit: named as GitLab names them, built once, stored, and sent from there."""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.helpers import ETag
+
+from api_server.git import archives, references
+from api_server.git.archives import Archive
+from api_server.git.errors import NotFoundError
+from api_server.git.names import FULL_SHA
+from api_server.git.references import Resolved
+from api_server.git.repositories import repositories
+from api_server.namespaces.projects.access import Project
+from api_server.static_objects.freshness import Kept
+from api_server.static_objects.raw import SAFETY, send
+from api_server.web.conditional import matches
+from common.static_paths import StaticPath
+
+log = structlog.get_logger(__name__)
+
+_CHUNK = 256 * 1024
+#: Changes when the way of packing does: a stored archive and its entity tag say which way it was made.
+_PACKING = "1"
+
+
+class ArchiveStore:
+    """Finished archives below `root`; each is built once, however many wait for it."""
+
+    def __init__(self, root: Path, most_bytes: int) -> None:
+        self._root = root
+        self._most_bytes = most_bytes
+        self._building: dict[Path, asyncio.Task[int]] = {}
+
+    async def get(self, project_id: int, repository: Path, archive: Archive) -> Path:
+        """The file of `archive`. Raises `NotFoundError`, or `GitError` where git fails."""
+        name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
+        file = self._root / str(project_id) / f"{name}.{archive.format}"
+        if file.exists():
+            os.utime(file)
+            return file
+        task = self._building.get(file)
+        if task is None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            task = asyncio.create_task(archives.build(repository, archive, file))
+            self._building[file] = task
+            task.add_done_callback(lambda _: self._building.pop(file, None))
+        await asyncio.shield(task)
+        return file
+
+    def remove_project(self, project_id: int) -> None:
+        folder = self._root / str(project_id)
+        for file in folder.glob("*"):
+            file.unlink(missing_ok=True)
+        if folder.exists():
+            folder.rmdir()
+
+    def shrink(self) -> None:
+        """Removes what was not asked for the longest, down to the limit, and what a crash has left unfinished."""
+        files = [(file, file.stat()) for file in self._root.glob("*/*")]
+        total = sum(stat.st_size for _, stat in files)
+        for file, stat in sorted(files, key=lambda item: item[1].st_mtime):
+            unfinished = file.name.startswith(".") and time.time() - stat.st_mtime > 3600
+            if total > self._most_bytes or unfinished:
+                file.unlink(missing_ok=True)
+                total -= stat.st_size
+
+
+ARCHIVES = web.AppKey("archives", ArchiveStore)
+
+
+@attrs.frozen
+class Wanted:
+    """An archive as the URL asks for it: what to pack, and the name it is saved under."""
+
+    archive: Archive
+    file_name: str
+    ref: Resolved
+
+
+async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
+    """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format."""
+    return await send_archive(request, project, _wanted(request, path, project))
+
+
+async def send_archive(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
+    """As `serve`, of an archive whose ref is known."""
+    archive = wanted.archive
+    tag = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()[:32]
+    fixed = bool(FULL_SHA.fullmatch(wanted.ref.name))
+    kept = Kept(project.id, project.shows_repository_to_everybody, wanted.ref.name, fixed)
+    headers = SAFETY | kept.headers | {hdrs.ETAG: f'"{tag}"'}
+    if matches(request, ETag(tag)):
+        return web.Response(status=304, headers=headers)
+    try:
+        store = request.config_dict[ARCHIVES]
+        file = await store.get(project.id, repositories(request).path(project.id), archive)
+    except NotFoundError:
+        raise web.HTTPNotFound(text="404 Not Found\n") from None
+    headers |= {
+        hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
+        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{wanted.file_name}"',
+    }
+    size = file.stat().st_size
+    return await send(request, b"", _read(file), size, headers)
+
+
+def _wanted(request: web.Request, path: StaticPath, project: Project) -> Wanted:
+    asked = path.archive
+    exists = repositories(request).exists(project.id)
+    ref = references.resolve(repositories(request).open(project.id), asked.ref) if asked and exists else None
+    if asked is None or ref is None:
+        raise web.HTTPNotFound(text="404 Not Found\n")
+    query = dict(path.query)
+    inner = query.get("path", "")
+    named_plainly = asked.name == _plain_name(project, ref)
+    appends_sha = _appends_sha(query.get("append_sha"), ref, named_plainly)
+    return named(project, ref, asked.format, inner, appends_sha=appends_sha)
+
+
+def named(project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool) -> Wanted:
+    """The archive of a ref, or of the folder `inner` of it, under GitLab's name."""
+    prefix = _plain_name(project, ref)
+    if appends_sha:
+        prefix += f"-{ref.commit}"
+    if inner:
+        prefix += f"-{inner.replace('/', '-')}"
+    archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
+    file_name = prefix.encode("ascii", "replace").decode().replace('"', "_")
+    return Wanted(archive, f"{file_name}.{format_}", ref)
+
+
+def _plain_name(project: Project, ref: Resolved) -> str:
+    return f"{project.path}-{ref.name.replace('/', '-')}"
+
+
+def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:
+    """As asked; otherwise where the ref is not the SHA itself and the URL does not name the file without it."""
+    if wish is not None:
+        return wish == "true"
+    return ref.name != ref.commit and not named_plainly
+
+
+async def _read(file: Path) -> AsyncIterator[bytes]:
+    with file.open("rb") as opened:
+        while chunk := await asyncio.to_thread(opened.read, _CHUNK):
+            yield chunk

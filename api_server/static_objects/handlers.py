@@ -1,0 +1,60 @@
+"""`/<project>/-/raw/...`, `/<project>/raw/...` and `/<project>/-/archive/...` (external storage of static objects)."""
+
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from api_server.accounts.settings.values import InstanceSettings, current
+from api_server.namespaces.projects.access import Project
+from api_server.state.secrets import STATIC_OBJECT_TOKEN
+from api_server.static_objects import access, archives, raw
+from api_server.static_objects.access import Reader
+from api_server.static_objects.limits import LIMITS
+from api_server.web import context
+from common import static_paths
+from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath, StaticPathError
+
+
+def setup(app: web.Application) -> None:
+    """Last of all: these patterns match much."""
+    for pattern in (
+        "/{project:.+}/-/raw/{rest:.+}",
+        "/{project:.+}/-/archive/{rest:.+}",
+        "/{project:.+}/raw/{rest:.+}",
+    ):
+        app.router.add_get(pattern, static_object)
+
+
+async def static_object(request: web.Request) -> web.StreamResponse:
+    """Serves the external storage, and users where none is configured; else sends users to it."""
+    try:
+        path = static_paths.parse(request.raw_path)
+    except StaticPathError as problem:
+        raise web.HTTPNotFound(text=f"404 Not Found: {problem}\n") from None
+    instance = await current(request.config_dict)
+    from_storage = access.is_external_storage(
+        request, instance.static_objects_external_storage_auth_token or ""
+    )
+    reader = await access.find_reader(request, path)
+    project = await access.readable_project(request, path, reader)
+    if not from_storage:
+        request.config_dict[LIMITS].check(path, project, reader)
+        if instance.static_objects_external_storage_url:
+            raise _to_external_storage(request, instance, path, project, reader)
+    return await (raw.serve if path.kind is Kind.RAW else archives.serve)(request, path, project)
+
+
+def _to_external_storage(
+    request: web.Request, instance: InstanceSettings, path: StaticPath, project: Project, reader: Reader
+) -> web.HTTPFound:
+    """302 with the user's own token where strangers may not read the object."""
+    query = list(path.query)
+    if not project.shows_repository_to_everybody:
+        token = context.vault(request).derived_token(STATIC_OBJECT_TOKEN, reader.seed)
+        query.append((TOKEN_PARAMETER, token))
+    location = (instance.static_objects_external_storage_url or "").rstrip("/") + request.rel_url.raw_path
+    if query:
+        location += f"?{urlencode(query)}"
+    return web.HTTPFound(
+        location, headers={"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"}
+    )

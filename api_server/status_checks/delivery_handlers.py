@@ -1,0 +1,76 @@
+"""Deliveries of a status check: what was sent, what came back, and sending it again (beyond GitLab)."""
+
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces.projects.access import find_project
+from api_server.status_checks import delivery_queries, services
+from api_server.status_checks.handlers import ONE, STATUS_CHECKS, find_service
+from api_server.web import context
+from api_server.web.access import Role, project
+from api_server.web.answers import json_text
+from api_server.web.errors import record_not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListDeliveries(Paginated):
+    id: str
+    check_id: int
+    status: Literal["queued", "delivered", "failed"] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryId:
+    id: str
+    check_id: int
+    delivery_id: int
+
+
+@routes.get(f"{ONE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def list_deliveries(request: web.Request) -> web.Response:
+    """GET .../external_status_checks/:check_id/deliveries, newest first."""
+    wanted = await parse(request, ListDeliveries)
+    page = wanted_page(wanted, delivery_queries.LISTING)
+    found = await find_project(request, wanted.id)
+    check = await find_service(request, found.id, wanted.check_id)
+    listed = await delivery_queries.list_deliveries(
+        context.database(request), page, check_id=check.id, status=wanted.status
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get(f"{ONE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def show_delivery(request: web.Request) -> web.Response:
+    """GET .../deliveries/:delivery_id, with the payload and every attempt."""
+    wanted = await parse(request, DeliveryId)
+    found = await find_project(request, wanted.id)
+    check = await find_service(request, found.id, wanted.check_id)
+    shown = await delivery_queries.show(context.database(request), check.id, wanted.delivery_id)
+    if shown is None:
+        raise record_not_found()
+    return json_text(shown)
+
+
+@routes.post(
+    f"{ONE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
+)
+async def redeliver(request: web.Request) -> web.Response:
+    """POST .../deliveries/:delivery_id/redeliver: the same message at once, also to a paused check."""
+    wanted = await parse(request, DeliveryId)
+    found = await find_project(request, wanted.id)
+    check = await find_service(request, found.id, wanted.check_id)
+    async with context.database(request).transaction() as transaction:
+        if not await delivery_queries.redeliver(
+            transaction, check.id, wanted.delivery_id, context.now(request)
+        ):
+            raise record_not_found()
+        await services.record_redelivery(request, transaction, found, check, wanted.delivery_id)
+        shown = await delivery_queries.show(transaction, check.id, wanted.delivery_id)
+    return json_text(str(shown), status=202)

@@ -1,0 +1,201 @@
+"""Sends what is queued: many receivers at a time, none of which can keep the others waiting.
+
+A delivery is taken by moving its due time past the longest time that an attempt can take, and let go by recording the
+outcome. A worker that dies in between loses nothing: its deliveries become due again by themselves.
+"""
+
+import asyncio
+import collections
+import contextlib
+import datetime
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import attrs
+import structlog
+
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Entity
+from api_server.state.database import Database, Row, Transaction
+from api_server.state.secrets import Vault
+from api_server.status_checks import delivery_queries, queries, services
+from api_server.status_checks.delivery_queries import Landed
+from api_server.status_checks.results import SYSTEM
+from api_server.status_checks.schedule import retry_after, wait_after
+from api_server.status_checks.sending import TIMEOUT, Message, Outcome, send
+from api_server.web.context import Clock
+from common.ending import end
+
+log = structlog.get_logger(__name__)
+
+#: Attempts under way at a time, in this process.
+CONNECTIONS = 256
+#: Of those, to one receiver while it answers well; one that fails gets a single connection until it succeeds.
+CONNECTIONS_OF_ONE = 16
+#: Seconds between two looks at the queue when nothing else gives a reason to look.
+PAUSE = 0.5
+#: Seconds that attempts under way get to finish when the process ends.
+GRACE = 10.0
+#: How long a taken delivery stays away from other workers.
+TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
+#: A check whose receiver has failed for this long is paused.
+PATIENCE = datetime.timedelta(days=3)
+
+
+@attrs.define
+class Dispatcher:
+    """The deliveries that this process has under way."""
+
+    _database: Database
+    _session: aiohttp.ClientSession
+    _vault: Vault
+    _clock: Clock
+    _random: Callable[[], float]
+    _flying: dict["asyncio.Task[None]", Row] = attrs.field(init=False, factory=dict)
+    _landed: list[tuple[Row, Outcome]] = attrs.field(init=False, factory=list)
+    _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
+    _stopping: bool = attrs.field(init=False, default=False)
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Deliveries are sent for the length of the block; at its end those under way are finished or given back."""
+        self._stopping = False
+        task = asyncio.create_task(self._run(), name="status check deliveries")
+        try:
+            yield
+        finally:
+            self._stopping = True
+            self._wake.set()
+            await task
+            await self._finish()
+
+    async def deliver_due(self) -> None:
+        """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
+        self._wake.clear()
+        while await self._turn() or self._flying:
+            if self._flying:
+                await self._wake.wait()
+            self._wake.clear()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                await self._turn()
+            except Exception:
+                log.exception("the queue of deliveries cannot be read or written, trying again")
+            if not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), PAUSE)
+
+    async def _turn(self) -> bool:
+        """Starts what is due, and while that is under way records what has come back; whether there was any of it.
+
+        What came back while the queue was read has made room that the next turn can use.
+        """
+        started = await self._start_due()
+        landed, self._landed = self._landed, []
+        await self._record_landed(landed)
+        return bool(started or landed)
+
+    async def _start_due(self) -> int:
+        room = CONNECTIONS - len(self._flying)
+        if not room:
+            return 0
+        now = self._clock()
+        async with self._database.transaction() as transaction:
+            taken = await delivery_queries.take_due(
+                transaction,
+                now,
+                now + TAKEN_FOR,
+                busy=collections.Counter(row.check_id for row in self._flying.values()),
+                room=CONNECTIONS_OF_ONE,
+                total_room=room,
+            )
+        for row in taken:
+            self._flying[asyncio.create_task(self._attempt(row))] = row
+        return len(taken)
+
+    async def _attempt(self, row: Row) -> None:
+        try:
+            outcome = await send(self._session, self._message(row), self._clock())
+            self._landed.append((row, outcome))
+        except Exception:
+            log.exception("a delivery could not be attempted", delivery_id=row.id)
+            unsent = Outcome(
+                request_headers={},
+                began_at=self._clock(),
+                duration=0,
+                error="The request could not be made; the server's log says why",
+            )
+            self._landed.append((row, unsent))
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._flying.pop(task, None)
+            self._wake.set()
+
+    def _message(self, row: Row) -> Message:
+        return Message(
+            url=row.external_url,
+            body=row.body,
+            webhook_id=row.webhook_id,
+            attempt=row.attempts + 1,
+            secret=None if row.shared_secret is None else self._vault.decrypt(row.shared_secret),
+        )
+
+    async def _record_landed(self, landed: list[tuple[Row, Outcome]]) -> None:
+        """What cannot be recorded is attempted again, when it is due again."""
+        while landed:
+            # A delivery can have landed twice, when somebody redelivered it while it was under way.
+            first = {pair[0].id: pair for pair in reversed(landed)}
+            landed = [pair for pair in landed if pair is not first[pair[0].id]]
+            async with self._database.transaction() as transaction:
+                await self._record(transaction, [self._landing(*pair) for pair in first.values()])
+
+    def _landing(self, row: Row, outcome: Outcome) -> Landed:
+        wait = None
+        if not outcome.succeeded and not outcome.gone:
+            patience = retry_after(outcome.retry_after, self._clock())
+            wait = wait_after(row.tries + 1, self._random(), patience)
+        return Landed(row.id, outcome, self._clock() + wait if wait else None)
+
+    async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
+        now = self._clock()
+        outcomes = {each.delivery_id: each.outcome for each in landed}
+        for check in await delivery_queries.record(transaction, landed, now):
+            outcome = outcomes[check.id]
+            if outcome.succeeded and check.paused_at is not None:
+                await services.resume(transaction, check.check_id, None)
+            elif outcome.gone:
+                await self._pause(transaction, check.check_id, "The receiver answered 410 Gone")
+            elif not outcome.succeeded and check.failing_since and now - check.failing_since >= PATIENCE:
+                reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
+                await self._pause(transaction, check.check_id, reason)
+
+    async def _pause(self, transaction: Transaction, check_id: int, reason: str) -> None:
+        await delivery_queries.give_up(transaction, check_id)
+        paused = await queries.pause(transaction, check_id, self._clock(), reason)
+        if paused is not None:
+            await audit_trail.record(
+                transaction,
+                "external_status_check_paused",
+                author=SYSTEM,
+                entity=Entity(type="Project", id=paused.project_id, path=paused.full_path),
+                target_id=paused.id,
+                target_details=paused.name,
+                message=f"Paused {paused.name} status check: {reason}",
+            )
+
+    async def _finish(self) -> None:
+        flying = dict(self._flying)
+        if flying:
+            await asyncio.wait(flying, timeout=GRACE)
+        unfinished = {task: row for task, row in flying.items() if not task.done()}
+        await end(*unfinished)
+        await self._record_landed(self._landed)
+        self._landed = []
+        if unfinished:
+            async with self._database.transaction() as transaction:
+                ids = [row.id for row in unfinished.values()]
+                await delivery_queries.give_back(transaction, ids, self._clock())

@@ -1,0 +1,138 @@
+"""Status checks of a merge request: endpoints 16-18, and the history of answers (beyond GitLab)."""
+
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.merge_requests.access import find_merge_request
+from api_server.merge_requests.queries import show as show_merge_request
+from api_server.namespaces.projects.access import Project, find_project
+from api_server.status_checks import queries, results
+from api_server.status_checks.handlers import STATUS_CHECKS, find_service
+from api_server.web import context
+from api_server.web.access import Role, project
+from api_server.web.answers import json_text, json_value
+from api_server.web.errors import forbidden
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import parse
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+PATH = "/projects/{id}/merge_requests/{merge_request_iid}"
+#: Milliseconds after which asking again is worth it.
+POLL_INTERVAL = "10000"
+
+
+@attrs.frozen(kw_only=True)
+class ListChecks(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class Respond:
+    id: str
+    merge_request_iid: int
+    sha: str = attrs.field(metadata={"present": True})
+    external_status_check_id: int
+    status: Literal["pending", "passed", "failed"] = "pending"
+    description: str | None = None
+    target_url: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CheckId:
+    id: str
+    merge_request_iid: int
+    external_status_check_id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListResponses(ListChecks):
+    external_status_check_id: int
+
+
+@routes.get(f"{PATH}/status_checks", access=project(), feature=STATUS_CHECKS)
+async def list_checks(request: web.Request) -> web.Response:
+    """16: GET /projects/:id/merge_requests/:merge_request_iid/status_checks. The URL is for Developers."""
+    wanted = await parse(request, ListChecks)
+    page = wanted_page(wanted, queries.CHECKS, default_sort="asc")
+    found = await find_project(request, wanted.id)
+    _require_reader(found)
+    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    listed = await queries.read(
+        queries.CHECKS,
+        context.database(request),
+        page,
+        merge_request_id=merge_request.id,
+        shows_url=found.role >= Role.DEVELOPER,
+    )
+    response = await paginated(request, page, listed)
+    response.headers["Poll-Interval"] = POLL_INTERVAL
+    return response
+
+
+@routes.post(f"{PATH}/status_check_responses", access=project(Role.DEVELOPER), feature=STATUS_CHECKS)
+async def respond(request: web.Request) -> web.Response:
+    """17: POST /projects/:id/merge_requests/:merge_request_iid/status_check_responses."""
+    wanted = await parse(request, Respond)
+    found = await find_project(request, wanted.id)
+    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    check = await find_service(request, found.id, wanted.external_status_check_id)
+    response = results.Response(
+        sha=wanted.sha,
+        status=wanted.status,
+        description=wanted.description,
+        target_url=wanted.target_url,
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await results.respond(request, transaction, check, merge_request, response)
+        shown = await show_merge_request(transaction, merge_request.id, shows_pipelines=found.shows_pipelines)
+        service = await queries.show_service(transaction, check.id)
+    body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
+    return json_text(body, status=201)
+
+
+@routes.post(
+    f"{PATH}/status_checks/{{external_status_check_id}}/retry",
+    access=project(Role.DEVELOPER),
+    feature=STATUS_CHECKS,
+)
+async def retry(request: web.Request) -> web.Response:
+    """18: POST /projects/:id/merge_requests/:merge_request_iid/status_checks/:external_status_check_id/retry."""
+    wanted = await parse(request, CheckId)
+    found = await find_project(request, wanted.id)
+    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    check = await find_service(request, found.id, wanted.external_status_check_id)
+    async with context.database(request).transaction() as transaction:
+        await results.retry(request, transaction, check, merge_request)
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+@routes.get(
+    f"{PATH}/status_checks/{{external_status_check_id}}/responses", access=project(), feature=STATUS_CHECKS
+)
+async def list_responses(request: web.Request) -> web.Response:
+    """GET .../status_checks/:external_status_check_id/responses: every answer, for every head, newest first."""
+    wanted = await parse(request, ListResponses)
+    page = wanted_page(wanted, queries.RESPONSES)
+    found = await find_project(request, wanted.id)
+    _require_reader(found)
+    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    check = await find_service(request, found.id, wanted.external_status_check_id)
+    listed = await queries.read(
+        queries.RESPONSES,
+        context.database(request),
+        page,
+        merge_request_id=merge_request.id,
+        check_id=check.id,
+    )
+    return await paginated(request, page, listed)
+
+
+def _require_reader(found: Project) -> None:
+    """Reporters, and everybody inside where the project is internal."""
+    if found.role < Role.REPORTER and found.visibility != "internal":
+        raise forbidden()

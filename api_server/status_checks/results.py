@@ -1,0 +1,85 @@
+"""Answers of status check services: recorded for the head that they are about, sent for again, timed out."""
+
+import datetime
+
+import attrs
+from aiohttp import web
+
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Row, Transaction
+from api_server.status_checks import delivery_queries, queries
+from api_server.web import context
+from api_server.web.authorship import author
+from api_server.web.errors import ApiError, conflict
+from api_server.web.routes import caller
+
+SYSTEM = Author(id=-1, name="(System)")
+
+
+@attrs.frozen(kw_only=True)
+class Response:
+    """An answer as it was sent; `sha` is the head that it is about."""
+
+    sha: str
+    status: str
+    description: str | None = None
+    target_url: str | None = None
+
+
+async def respond(
+    request: web.Request, transaction: Transaction, check: Row, merge_request: Row, response: Response
+) -> int:
+    """The new answer's id. Raises 409 where the head has moved on."""
+    if response.sha != merge_request.head_sha:
+        raise conflict(f"SHA does not match HEAD of source branch: {merge_request.head_sha}")
+    response_id = await queries.respond(
+        transaction,
+        check_id=check.id,
+        merge_request_id=merge_request.id,
+        user_id=caller(request).user_id,
+        **attrs.asdict(response),
+    )
+    await _record(transaction, author(request), check.id, merge_request.id, response.status, response.sha)
+    return response_id
+
+
+async def retry(request: web.Request, transaction: Transaction, check: Row, merge_request: Row) -> None:
+    """Sends the merge request's state again; the result stays until it is answered. Raises 422 unless it is failed."""
+    newest = await queries.lock_newest_response(
+        transaction, check.id, merge_request.id, merge_request.head_sha
+    )
+    if newest is None or newest.status != "failed":
+        raise ApiError(422, {"message": "External status check must be failed"})
+    await queries.note_retry(transaction, newest.id, context.now(request))
+    await delivery_queries.queue_state(transaction, check.id, merge_request.id, caller(request).user_id)
+
+
+async def time_out(transaction: Transaction, now: datetime.datetime, seconds: int) -> None:
+    """Fails the results that have said `pending` for longer than that."""
+    before = now - datetime.timedelta(seconds=seconds)
+    for failed in await queries.time_out(transaction, before, f"Not answered within {seconds} seconds"):
+        await _record(
+            transaction, SYSTEM, failed.check_id, failed.merge_request_id, failed.status, failed.sha
+        )
+
+
+async def _record(
+    transaction: Transaction, who: Author, check_id: int, merge_request_id: int, status: str, sha: str
+) -> None:
+    about = await queries.about_response(transaction, check_id, merge_request_id)
+    await audit_trail.record(
+        transaction,
+        "status_check_response_update",
+        author=who,
+        entity=Entity(type="Project", id=about.project_id, path=about.full_path),
+        target_id=merge_request_id,
+        target_details=about.title,
+        message=f"Updated response for status check {about.name} to {status}",
+        external_status_check_id=check_id,
+        external_status_check_name=about.name,
+        status=status,
+        sha=sha,
+        merge_request_id=merge_request_id,
+        merge_request_iid=about.iid,
+    )

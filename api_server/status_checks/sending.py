@@ -1,0 +1,125 @@
+"""One attempt to deliver: the request, and what came of it."""
+
+import asyncio
+import datetime
+import errno
+import os
+import time
+from collections.abc import Mapping
+
+import aiohttp
+import attrs
+
+from api_server.outbound.checks import UNRESOLVABLE
+from api_server.outbound.destinations import BlockedError
+from api_server.status_checks.signatures import signature_headers
+
+#: Bytes of an answer that are kept.
+KEPT_BYTES = 10 * 1024
+#: Seconds that one attempt takes at most.
+TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """What is to be sent where; `attempt` counts from 1, `webhook_id` is the same for all attempts."""
+
+    url: str
+    body: str
+    webhook_id: str
+    attempt: int
+    secret: str | None = attrs.field(repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """How an attempt ended: with an answer (`status`), or with none (`error` says why). `duration` in seconds."""
+
+    request_headers: Mapping[str, str]
+    began_at: datetime.datetime
+    duration: float
+    status: int | None = None
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    retry_after: str | None = None
+    body: str | None = None
+    error: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def gone(self) -> bool:
+        """The receiver wants no more deliveries."""
+        return self.status == 410
+
+
+async def send(session: aiohttp.ClientSession, message: Message, now: datetime.datetime) -> Outcome:
+    """Posts the message once. Redirects are not followed; nothing is raised for what the receiver does."""
+    body = message.body.encode()
+    headers = {
+        "Content-Type": "application/json",
+        "X-Service-Event": "merge_request",
+        "X-Service-Delivery-Attempt": str(message.attempt),
+        **signature_headers(
+            body, webhook_id=message.webhook_id, timestamp=int(now.timestamp()), secret=message.secret
+        ),
+    }
+    started = time.perf_counter()
+    try:
+        async with session.post(
+            message.url, data=body, headers=headers, allow_redirects=False, timeout=TIMEOUT
+        ) as response:
+            kept = await _beginning(response)
+            return Outcome(
+                request_headers=headers,
+                began_at=now,
+                duration=time.perf_counter() - started,
+                status=response.status,
+                headers={str(name): _storable(value) for name, value in response.headers.items()},
+                retry_after=response.headers.get("Retry-After"),
+                body=kept,
+            )
+    except (aiohttp.ClientError, BlockedError, OSError, ValueError) as problem:  # TimeoutError is an OSError
+        return Outcome(
+            request_headers=headers,
+            began_at=now,
+            duration=time.perf_counter() - started,
+            error=explanation(problem),
+        )
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> str:
+    """The answer's first bytes as text. The status has come already: a body that breaks off changes nothing."""
+    kept = bytearray()
+    try:
+        while len(kept) < KEPT_BYTES and (piece := await response.content.read(KEPT_BYTES - len(kept))):
+            kept += piece
+    except (aiohttp.ClientError, OSError):
+        pass
+    return kept.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _storable(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def explanation(problem: Exception) -> str:
+    """Why no answer came, in one sentence without anything of the URL, which may hold secrets."""
+    match problem:
+        case BlockedError():
+            return str(problem)
+        case aiohttp.ConnectionTimeoutError():
+            return f"No connection within {TIMEOUT.connect:.0f} seconds"
+        case asyncio.TimeoutError():
+            return f"No answer within {TIMEOUT.total:.0f} seconds"
+        case aiohttp.ClientConnectorDNSError():
+            return UNRESOLVABLE
+        case aiohttp.ClientSSLError():
+            return "The TLS handshake failed or the certificate is not valid"
+        case aiohttp.ClientConnectorError():
+            return f"No connection: {os.strerror(problem.os_error.errno or errno.ECONNREFUSED)}"
+        case aiohttp.ServerDisconnectedError() | ConnectionError() | aiohttp.ClientOSError():
+            return "The connection was closed before an answer came"
+        case _:
+            return f"The request failed ({type(problem).__name__})"

@@ -1,0 +1,49 @@
+"""What status checks do by themselves: follow merge requests, send deliveries, time out, forget."""
+
+import datetime
+import random
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+
+from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.outbound.outgoing import OUTGOING_SESSION
+from api_server.state.queue import QUEUE
+from api_server.status_checks import delivery_queries, results
+from api_server.status_checks.dispatcher import Dispatcher
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
+
+DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+#: Numbers from [0, 1) for the jitter of retries; tests choose them.
+RANDOM: web.AppKey[Callable[[], float]] = web.AppKey("random", Callable[[], float])  # type: ignore[arg-type]
+
+#: Deliveries and their attempts are kept this long.
+KEPT_FOR = datetime.timedelta(days=90)
+
+
+def setup(app: web.Application) -> None:
+    app[RANDOM] = random.random
+    app[MERGE_REQUEST_LISTENERS].append(delivery_queries.queue_event)
+
+    async def forget_deliveries() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await delivery_queries.forget(transaction, app[CLOCK]() - KEPT_FOR)
+
+    async def time_out_status_checks() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await results.time_out(transaction, app[CLOCK](), app[SETTINGS].status_check_timeout)
+
+    app[QUEUE].add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
+    if app[SETTINGS].status_check_timeout:
+        app[QUEUE].add_periodic("time_out_status_checks", "* * * * *", time_out_status_checks)
+
+
+async def deliveries(app: web.Application) -> AsyncIterator[None]:
+    """Sends what is queued while the application runs, in processes that do background work."""
+    dispatcher = Dispatcher(app[DATABASE], app[OUTGOING_SESSION], app[VAULT], app[CLOCK], app[RANDOM])
+    app[DISPATCHER] = dispatcher
+    if not app[SETTINGS].work:
+        yield
+        return
+    async with dispatcher.working():
+        yield

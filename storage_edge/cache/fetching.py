@@ -1,0 +1,161 @@
+"""Asking the origin: its responses become stored ones while they arrive, or concern one request alone."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+import structlog
+from multidict import CIMultiDictProxy
+
+from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Passed
+from storage_edge.cache.origin import Origin, OriginError, OriginResponse
+from storage_edge.metrics import Metrics
+from storage_edge.request_rules import EdgeRequest
+from storage_edge.rules import freshness, selection, storing
+from storage_edge.rules.storing import Storage
+from storage_edge.tiers.bodies import Spool
+from storage_edge.tiers.store import Store
+from storage_edge.tiers.stored_responses import Stored
+
+if TYPE_CHECKING:
+    from storage_edge.tiers.shared import SharedTier
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen
+class CacheOptions:
+    """The operator's choices, in seconds (see `Settings`)."""
+
+    private_grace: float = 0.0
+    negative_seconds: float = 0.0
+    stale_when_unreachable: float = 0.0
+
+
+@attrs.frozen
+class Fetcher:
+    """Carries flights to the origin and what they bring into the store. `clock` gives seconds since 1970."""
+
+    origin: Origin
+    store: Store
+    flights: Flights
+    options: CacheOptions
+    clock: Callable[[], float]
+    metrics: Metrics
+    shared: "SharedTier | None" = None
+
+    async def ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
+        """One request to the origin in the name of a client, with conditions; raises `OriginError`."""
+        headers = {**request.forwarded, **conditions}
+        with self.metrics.origin_seconds.time():
+            return await self.origin.ask(request.method, request.target, token=request.token, headers=headers)
+
+    async def fly(self, flight: Flight, request: EdgeRequest, stale: Stored | None) -> None:
+        """Asks for an object, or whether a stale one is still right."""
+        try:
+            if stale is None and await self._fly_with_copy(flight, request):
+                return
+            requested = self.clock()
+            response = await self.ask(request, {} if stale is None else stale.conditions)
+        except OriginError as error:
+            flight.land(Failed(error))
+            return
+        if response.status == 304 and stale is not None:
+            response.close()
+            new = self.freshened(stale, response, requested, flight.epoch)
+            flight.land(Kept(new, validated=True))
+            await self.store.update(stale, new)
+        else:
+            await self.land(flight, request, response, requested)
+
+    async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
+        """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
+        if self.shared is None or request.directives.no_store:
+            return False
+        copy = await self.shared.find(request, self.store.spool)
+        if copy is None:
+            return False
+        requested = self.clock()
+        response = await self.ask(request, copy.stored.conditions)
+        if response.status != 304:
+            await self.land(flight, request, response, requested)
+            return True
+        response.close()
+        new = self.freshened(copy.stored, response, requested, flight.epoch)
+        where = storing.storage(request.facts, new.status, new.headers, new.policy)
+        if where is Storage.NONE or not await self.shared.fill(copy):
+            return False
+        flight.land(Kept(new, validated=True))
+        await self.store.save(new, copy.spool)
+        self.flights.close_to_joiners(flight)
+        copy.spool.release()
+        return True
+
+    async def land(
+        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
+    ) -> None:
+        """Keeps a response while it arrives, or hands it to the leader."""
+        stored, spool = self._stored(flight, request, response, requested)
+        if stored is None or spool is None:
+            self.flights.close_to_joiners(flight)
+            if response.status >= 500:
+                flight.land(Failed(OriginError(response.status, "The origin failed."), response))
+            else:
+                flight.land(Passed(response))
+            return
+        flight.land(Kept(stored))
+        try:
+            async for chunk in response.chunks():
+                await spool.write(chunk)
+        except BaseException as error:
+            self.flights.close_to_joiners(flight)
+            spool.fail()
+            spool.release()
+            if not isinstance(error, OriginError):
+                raise
+            log.warning("origin stopped early", target=request.target)
+            return
+        spool.finish()
+        file = await self.store.save(stored, spool)
+        if file is not None and self.shared is not None:
+            self.shared.offer(stored, spool.digest, file.path)
+        self.flights.close_to_joiners(flight)
+        spool.release()
+
+    def _stored(
+        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
+    ) -> tuple[Stored | None, Spool | None]:
+        received = self.clock()
+        policy = freshness.policy(response.status, response.headers, received, self.options.negative_seconds)
+        where = storing.storage(request.facts, response.status, response.headers, policy)
+        if where is Storage.NONE or not response.has_known_end:
+            return None, None
+        spool = self.store.spool(response.length)
+        stored = Stored(
+            target=request.target,
+            status=response.status,
+            reason=response.reason,
+            headers=CIMultiDictProxy(storing.end_to_end(response.headers)),
+            times=freshness.times(response.headers, requested, received),
+            policy=policy,
+            selected=selection.selection(response.headers.getall("Vary", []), request.forwarded),
+            private=where is Storage.PRIVATE,
+            epoch=flight.epoch,
+            body=spool,
+        )
+        return stored, spool
+
+    def freshened(self, stored: Stored, response: OriginResponse, requested: float, epoch: int) -> Stored:
+        """The stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
+        received = self.clock()
+        headers = CIMultiDictProxy(storing.freshened(stored.headers, response.headers))
+        policy = freshness.policy(stored.status, headers, received, self.options.negative_seconds)
+        return attrs.evolve(
+            stored,
+            headers=headers,
+            times=freshness.times(response.headers, requested, received),
+            policy=policy,
+            private=policy.private,
+            epoch=epoch,
+            stale=False,
+        )

@@ -1,0 +1,129 @@
+"""Collapsing: one origin request per target, joined by all who ask meanwhile (RFC 9111 section 4)."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import attrs
+
+from storage_edge.cache.origin import OriginError, OriginResponse
+from storage_edge.tiers.purges import Purge
+from storage_edge.tiers.stored_responses import Stored
+
+
+@attrs.frozen
+class Kept:
+    """The response may be kept; its body can be read while it arrives. `validated` after a 304."""
+
+    stored: Stored
+    validated: bool = False
+
+
+@attrs.frozen
+class Passed:
+    """The response concerns only the request that led; the others have to ask for themselves."""
+
+    response: OriginResponse
+
+
+@attrs.frozen
+class Failed:
+    """The origin gave no usable answer. `response` is its 5xx, for the request that led."""
+
+    error: OriginError
+    response: OriginResponse | None = None
+
+
+Landing = Kept | Passed | Failed
+
+
+class Flight:
+    """One request to the origin under way. `landing` is known with the head of the response."""
+
+    def __init__(self, target: str, epoch: int) -> None:
+        self.target = target
+        self.epoch = epoch
+        self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
+        self.led = True
+
+    def land(self, landing: Landing) -> None:
+        """Tells all who wait. A response for a leader who has gone is given up."""
+        self.landing.set_result(landing)
+        if not self.led:
+            self._give_up(landing)
+
+    def abandon(self) -> None:
+        """The leader has gone; what concerned only it is needed by nobody."""
+        self.led = False
+        if self.landing.done():
+            self._give_up(self.landing.result())
+
+    async def landed(self) -> Landing:
+        """Waits for the head of the response; being cancelled concerns only the caller."""
+        return await asyncio.shield(self.landing)
+
+    @staticmethod
+    def _give_up(landing: Landing) -> None:
+        if not isinstance(landing, Kept) and landing.response is not None:
+            landing.response.close()
+
+
+class Flights:
+    """The flights that may be joined, by target."""
+
+    def __init__(self) -> None:
+        self._joinable: dict[str, Flight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def get(self, target: str) -> Flight | None:
+        """The flight under way for a target."""
+        return self._joinable.get(target)
+
+    def is_asking(self, target: str) -> bool:
+        """Whether the origin has been asked for a target and has not answered yet."""
+        flight = self._joinable.get(target)
+        return flight is not None and not flight.landing.done()
+
+    def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
+        """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""
+        if joinable:
+            self._joinable[flight.target] = flight
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(flight, done))
+
+    def close_to_joiners(self, flight: Flight) -> None:
+        """Nobody may join any more."""
+        if self._joinable.get(flight.target) is flight:
+            del self._joinable[flight.target]
+
+    def obey(self, purge: Purge) -> None:
+        """Whoever asks after a purge may not join what began before it."""
+        for flight in list(self._joinable.values()):
+            if not flight.landing.done() or _is_concerned(flight, purge):
+                self.close_to_joiners(flight)
+
+    async def settled(self) -> None:
+        """Waits until what is under way has landed and is stored."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Ends all flights."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.close_to_joiners(flight)
+        if not flight.landing.done():
+            problem = None if task.cancelled() else task.exception()
+            error = OriginError(503 if task.cancelled() else 500, "The edge could not finish the request.")
+            error.__cause__ = problem
+            flight.land(Failed(error))
+
+
+def _is_concerned(flight: Flight, purge: Purge) -> bool:
+    landing = flight.landing.result()
+    return not isinstance(landing, Kept) or purge.concerns(landing.stored)

@@ -1,0 +1,264 @@
+"""How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+from aiohttp import hdrs, web
+from multidict import CIMultiDict
+
+from storage_edge.cache.cache import Answer, FromOrigin, FromStore
+from storage_edge.cache.origin import OriginError, OriginResponse
+from storage_edge.client import memory_hits
+from storage_edge.client.memory_hits import MemoryHit
+from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
+from storage_edge.rules import cache_status, fields, ranges, validation
+from storage_edge.rules.cache_status import Outcome
+from storage_edge.rules.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
+from storage_edge.tiers.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
+
+#: Bodies up to this many bytes are sent in one piece.
+AT_ONCE: Final = 512 * 1024
+#: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
+#: stays in memory.
+CROWD: Final = 32
+CROWD_PIECE: Final = 16 * 1024
+#: Statuses without a body (RFC 9110 section 6.4.1).
+_BODILESS = frozenset({204, 304})
+
+
+@attrs.define
+class Sender:
+    """Sends answers. `clock` gives seconds since 1970."""
+
+    clock: Callable[[], float]
+    _sending: int = 0
+
+    async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
+        """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
+        breaks
+        the connection and raises ConnectionError.
+        """
+        match answer:
+            case FromStore():
+                try:
+                    return await self._stored(http, request, answer)
+                finally:
+                    answer.reader.close()
+            case FromOrigin():
+                try:
+                    return await self._passed(http, request, answer.response, answer.outcome)
+                finally:
+                    answer.response.close()
+        return empty(HTTPStatus.GATEWAY_TIMEOUT, answer.outcome)
+
+    async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
+        stored = answer.stored
+        body = stored.body
+        if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
+            return MemoryHit(request, answer, *answer.age_and_status(self.clock()))
+        headers = self._fields(request, answer)
+        if stored.status == 200:
+            if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
+                return _not_modified(headers)
+            if request.method == "GET" and hdrs.RANGE in http.headers:
+                partial = await self._partial(http, answer, headers)
+                if partial is not None:
+                    return partial
+            headers[hdrs.ACCEPT_RANGES] = "bytes"
+        has_body = request.method == "GET" and stored.status not in _BODILESS
+        if isinstance(body, MemoryBody) and has_body and body.length <= AT_ONCE:
+            return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
+        if body.length is not None and stored.status not in _BODILESS:
+            headers[hdrs.CONTENT_LENGTH] = str(body.length)
+        response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
+        if not has_body:
+            return await _finished(http, response)
+        return await self._stream(http, response, _pieces(answer.reader, 0, body.length, self._piece_size))
+
+    async def _passed(
+        self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
+    ) -> web.StreamResponse:
+        headers = for_clients(origin.headers)
+        if origin.length is not None:
+            headers[hdrs.CONTENT_LENGTH] = str(origin.length)
+        if request.token is not None:
+            keep_from_other_caches(headers)
+        headers[hdrs.AGE] = str(fields.age_value(origin.headers.getall(hdrs.AGE, [])))
+        headers["Cache-Status"] = cache_status.value(outcome)
+        if origin.status == 200 and validation.is_not_modified(http.headers, origin.headers, self.clock()):
+            return _not_modified(headers)
+        response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=headers)
+        if request.method == "HEAD" or origin.status in _BODILESS:
+            return await _finished(http, response)
+        return await self._stream(http, response, origin.chunks())
+
+    def _fields(self, request: EdgeRequest, answer: FromStore) -> CIMultiDict[str]:
+        stored = answer.stored
+        headers = stored.client_fields.copy()
+        if stored.policy.hidden_fields and not answer.is_new:
+            for name in stored.policy.hidden_fields:
+                headers.popall(name, None)
+        if request.token is not None:
+            keep_from_other_caches(headers)
+        headers[hdrs.AGE], headers["Cache-Status"] = answer.age_and_status(self.clock())
+        return headers
+
+    def _piece_size(self) -> int:
+        return BLOCK if self._sending < CROWD else CROWD_PIECE
+
+    async def _partial(
+        self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
+    ) -> web.StreamResponse | None:
+        """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
+        stored, length = answer.stored, answer.stored.body.length
+        asked = ranges.parse(http.headers[hdrs.RANGE])
+        if asked is None or length is None:
+            return None
+        if not validation.range_applies(
+            http.headers.get(hdrs.IF_RANGE), stored.headers, stored.times.received
+        ):
+            return None
+        try:
+            spans = ranges.resolve(asked, length)
+        except ranges.UnsatisfiableError:
+            headers[hdrs.CONTENT_RANGE] = f"bytes */{length}"
+            headers.popall(hdrs.CONTENT_TYPE, None)
+            return web.Response(status=416, headers=headers)
+        if len(spans) == 1:
+            headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
+            headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
+            pieces = _pieces(answer.reader, spans[0].first, spans[0].length, self._piece_size)
+        else:
+            pieces = _multipart(answer.reader, spans, length, headers)
+        return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
+
+    async def _stream(
+        self,
+        http: web.Request,
+        response: web.StreamResponse,
+        pieces: AsyncGenerator[bytes | memoryview, None],
+    ) -> web.StreamResponse:
+        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
+        sent, so that
+        a body that breaks at once becomes an error rather than a broken answer.
+        """
+        self._sending += 1
+        try:
+            piece = await anext(pieces, None)
+            await response.prepare(http)
+            if self._sending > CROWD and http.transport is not None:
+                http.transport.set_write_buffer_limits(high=CROWD_PIECE)
+            while piece is not None:
+                await response.write(piece)
+                await http.writer.drain()
+                piece = await anext(pieces, None)
+        except (OriginError, TruncatedBodyError) as error:
+            if not response.prepared:
+                raise
+            _break_off(http)
+            raise ConnectionAbortedError(type(error).__name__) from error
+        except asyncio.CancelledError:
+            _break_off(http)
+            raise
+        finally:
+            self._sending -= 1
+            await pieces.aclose()
+        await response.write_eof()
+        return response
+
+
+def _break_off(http: web.Request) -> None:
+    """Resets the connection, so that no client takes a part for the whole."""
+    if http.transport is not None:
+        http.transport.abort()
+
+
+def empty(
+    status: HTTPStatus, outcome: Outcome = Outcome.REFUSED, headers: dict[str, str] | None = None
+) -> web.Response:
+    """An answer of the edge itself, without a body."""
+    own = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(outcome), **(headers or {})}
+    return web.Response(status=status, headers=own)
+
+
+def failure(status: int, sentence: str) -> web.Response:
+    """Static objects with external storage: an internal failure has the error's status, or 500."""
+    headers = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(Outcome.FAILED)}
+    headers[hdrs.CACHE_CONTROL] = "no-store"
+    return web.Response(status=status, headers=headers, text=f"{sentence}\n")
+
+
+def options(preflight: bool) -> web.Response:
+    """A CORS preflight gets what it asks about, any other OPTIONS the methods."""
+    if not preflight:
+        return empty(HTTPStatus.OK, headers={hdrs.ALLOW: ALLOWED_METHODS})
+    return empty(
+        HTTPStatus.OK,
+        headers={
+            hdrs.ACCESS_CONTROL_ALLOW_METHODS: ALLOWED_METHODS,
+            hdrs.ACCESS_CONTROL_ALLOW_HEADERS: (
+                "If-Modified-Since, If-None-Match, If-Range, Range, X-Csrf-Token, X-Requested-With"
+            ),
+            hdrs.ACCESS_CONTROL_MAX_AGE: "86400",
+        },
+    )
+
+
+def _not_modified(headers: CIMultiDict[str]) -> web.Response:
+    """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
+    for name in (hdrs.CONTENT_LENGTH, hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.CONTENT_RANGE):
+        headers.popall(name, None)
+    return web.Response(status=304, headers=headers)
+
+
+async def _finished(http: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    await response.prepare(http)
+    await response.write_eof()
+    return response
+
+
+async def _pieces(
+    reader: Reader, first: int, length: int | None, piece_size: Callable[[], int]
+) -> AsyncGenerator[bytes | memoryview, None]:
+    """`length` bytes from `first`, or all of them."""
+    sent = 0
+    while length is None or sent < length:
+        most = piece_size()
+        piece = await reader.read(first + sent, most if length is None else min(most, length - sent))
+        if not piece:
+            if length is None:
+                return
+            raise TruncatedBodyError
+        sent += len(piece)
+        yield piece
+
+
+def _multipart(
+    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
+) -> AsyncGenerator[bytes | memoryview, None]:
+    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
+    boundary = secrets.token_hex(16)
+    type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
+    heads = [
+        f"--{boundary}\r\nContent-Type: {type_}\r\n"
+        f"Content-Range: {ranges.content_range(span, length)}\r\n\r\n"
+        for span in spans
+    ]
+    end = f"--{boundary}--\r\n"
+    total = sum(span.length + len(head) + 2 for span, head in zip(spans, heads, strict=True)) + len(end)
+    headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
+    headers[hdrs.CONTENT_LENGTH] = str(total)
+
+    async def pieces() -> AsyncGenerator[bytes | memoryview, None]:
+        for span, head in zip(spans, heads, strict=True):
+            yield head.encode()
+            async for piece in _pieces(reader, span.first, span.length, lambda: BLOCK):
+                yield piece
+            yield b"\r\n"
+        yield end.encode()
+
+    return pieces()

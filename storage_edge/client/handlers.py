@@ -1,0 +1,108 @@
+"""The edge's routes: static objects on every path, and purges."""
+
+import asyncio
+import hmac
+
+import orjson
+import structlog
+from aiohttp import web
+
+from storage_edge import request_rules
+from storage_edge.cache.cache import Cache
+from storage_edge.cache.origin import OriginError
+from storage_edge.client import answers
+from storage_edge.client.answers import Sender
+from storage_edge.client.connections import Connections
+from storage_edge.metrics import Metrics
+from storage_edge.request_rules import EdgeRequest, Refusal, Rules
+from storage_edge.tiers import purges
+from storage_edge.tiers.bodies import TruncatedBodyError
+from storage_edge.tiers.store import Store
+
+log = structlog.get_logger(__name__)
+
+RULES = web.AppKey("rules", Rules)
+CACHE = web.AppKey("cache", Cache)
+STORE = web.AppKey("store", Store)
+SENDER = web.AppKey("sender", Sender)
+CONNECTIONS = web.AppKey("connections", Connections)
+METRICS = web.AppKey("metrics", Metrics)
+PURGE_TOKEN = web.AppKey("purge_token", str)
+
+
+async def static_object(http: web.Request) -> web.StreamResponse:
+    """Static objects with external storage: GET and HEAD from the cache or the origin, OPTIONS by the edge
+    itself.
+
+    A failure has the error's status, or 500.
+    """
+    with http.app[CONNECTIONS].at_work(http) as connection:
+        try:
+            response = await _response(http)
+            await response.prepare(http)
+            await response.write_eof()
+        except ConnectionError as error:
+            # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+            raise error.with_traceback(None) from None
+        finally:
+            http.app[METRICS].sent.inc(http.writer.output_size)
+        connection.answered(http, response)
+        return response
+
+
+async def _response(http: web.Request) -> web.StreamResponse:
+    if http.method == "OPTIONS":
+        return answers.options(preflight=request_rules.is_preflight(http.headers))
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    if isinstance(request, Refusal):
+        return _refused(http, request)
+    return await _answered(http, request)
+
+
+def _refused(http: web.Request, refusal: Refusal) -> web.Response:
+    http.app[METRICS].refused(refusal.status)
+    allow = {"Allow": request_rules.ALLOWED_METHODS} if refusal.status == 405 else None
+    return answers.empty(refusal.status, headers=allow)
+
+
+async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamResponse:
+    metrics = http.app[METRICS]
+    try:
+        answer = await http.app[CACHE].answer(request)
+        metrics.answered(request.kind, answer.outcome)
+        return await http.app[SENDER].send(http, request, answer)
+    except OriginError as error:
+        status, sentence = error.status, str(error)
+    except TruncatedBodyError:
+        status, sentence = 502, "The origin stopped before the end of its answer."
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception:
+        log.exception("request failed", target=request.target)
+        status, sentence = 500, "The edge failed."
+    metrics.failed(status)
+    return answers.failure(status, sentence)
+
+
+async def purge(http: web.Request) -> web.Response:
+    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged":
+    n}`.
+
+    401 without the purge token, 400 for a body that is not such a document. When it has answered, nothing
+    that was stored before is served any more.
+    """
+    scheme, _, given = http.headers.get("Authorization", "").partition(" ")
+    right = hmac.compare_digest(given.strip().encode(errors="replace"), http.app[PURGE_TOKEN].encode())
+    if scheme.lower() != "bearer" or not right:
+        return web.json_response({"message": "401 Unauthorized"}, status=401)
+    try:
+        wanted = purges.parse(orjson.loads(await http.read()))
+    except orjson.JSONDecodeError:
+        return web.json_response({"error": "The body is not JSON."}, status=400)
+    except purges.PurgeRequestError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    with http.app[CONNECTIONS].at_work(http):
+        count = await http.app[STORE].purge(wanted)
+    http.app[METRICS].purged.inc(count)
+    log.info("purged", responses=count, soft=wanted.soft)
+    return web.json_response({"purged": count})

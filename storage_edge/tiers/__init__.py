@@ -1,0 +1,1 @@
+"""Where responses are kept, and what purges took away: memory, disk and a shared object store."""

@@ -1,0 +1,114 @@
+"""The statements of the disk tier's index (see `index.sql`)."""
+
+import json
+import sqlite3
+from importlib import resources
+from pathlib import Path
+
+import attrs
+import structlog
+
+from storage_edge.tiers.purges import Purge
+from storage_edge.tiers.stored_responses import Stored, selection_key
+
+log = structlog.get_logger(__name__)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection in autocommit mode, usable from any thread."""
+    index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    index.execute("PRAGMA foreign_keys = ON")
+    index.execute("PRAGMA synchronous = NORMAL")
+    return index
+
+
+def open_or_start_anew(path: Path) -> sqlite3.Connection:
+    """A connection to the index; one that cannot be read is thrown away, for it is only a cache's."""
+    schema = resources.files("storage_edge.tiers").joinpath("index.sql").read_text(encoding="utf-8")
+    try:
+        index = connect(path)
+        index.execute("PRAGMA journal_mode = WAL")
+        index.executescript(schema)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        log.warning("The cache index cannot be read; starting with an empty cache.")
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        return open_or_start_anew(path)
+    return index
+
+
+def last_epoch(index: sqlite3.Connection) -> int:
+    """How many purges there have been."""
+    row = index.execute("SELECT seq FROM sqlite_sequence WHERE name = 'purges'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def has_body(index: sqlite3.Connection, digest: str) -> bool:
+    """Whether the bytes with this digest are kept."""
+    return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
+
+
+def put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
+    """Adds a response, or replaces the one with the same target and selection."""
+    ((id_,),) = index.execute(
+        "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (target, selected) DO UPDATE SET digest = excluded.digest, epoch = excluded.epoch,"
+        " stale = excluded.stale, response = excluded.response RETURNING id",
+        (
+            stored.target,
+            selection_key(stored.selected),
+            digest,
+            stored.epoch,
+            stored.stale,
+            stored.to_json(),
+        ),
+    ).fetchall()
+    index.execute("DELETE FROM response_keys WHERE response = ?", (id_,))
+    index.executemany(
+        "INSERT INTO response_keys VALUES (?, ?)", [(key, id_) for key in sorted(stored.surrogate_keys)]
+    )
+
+
+def is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
+    """Whether any purge, of any process, since the response's origin request concerns it."""
+    rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
+    return any(purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
+
+
+def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
+    """The ids of the responses that a purge names."""
+    ids: set[int] = set()
+    for key in purge.keys:
+        ids.update(
+            row[0] for row in index.execute("SELECT response FROM response_keys WHERE key = ?", (key,))
+        )
+    for url in purge.urls:
+        ids.update(row[0] for row in index.execute("SELECT id FROM responses WHERE target = ?", (url,)))
+    for prefix in purge.prefixes:
+        ids.update(
+            row[0]
+            for row in index.execute(
+                "SELECT id FROM responses WHERE target >= :prefix"
+                " AND substr(target, 1, length(:prefix)) = :prefix",
+                {"prefix": prefix},
+            )
+        )
+    return ids
+
+
+def purge_to_json(purge: Purge) -> str:
+    """A purge as the index keeps it."""
+    return json.dumps({**attrs.asdict(purge), "keys": sorted(purge.keys), "urls": sorted(purge.urls)})
+
+
+def purge_from_json(text: str) -> Purge:
+    """The opposite of `purge_to_json`."""
+    kept = json.loads(text)
+    return Purge(
+        keys=frozenset(kept["keys"]),
+        urls=frozenset(kept["urls"]),
+        prefixes=tuple(kept["prefixes"]),
+        soft=kept["soft"],
+    )

@@ -1,0 +1,105 @@
+"""A stored response: all that is needed to answer with it and to decide about it."""
+
+import functools
+import json
+from typing import Any
+
+import attrs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from storage_edge.rules import client_fields, storing, validation
+from storage_edge.rules.freshness import Policy, Times
+from storage_edge.rules.selection import Selection
+from storage_edge.tiers.bodies import Body
+
+
+@attrs.frozen(eq=False)
+class Stored:
+    """One response under its canonical target.
+
+    `headers` are all end-to-end fields of the origin, those for the edge alone included. A `private` one is
+    reused only after the origin has validated it for the user who asks. `epoch` is the ledger's when its
+    origin request began; `stale` is set by a soft purge.
+    """
+
+    target: str
+    status: int
+    reason: str
+    headers: CIMultiDictProxy[str]
+    times: Times
+    policy: Policy
+    selected: Selection
+    private: bool
+    epoch: int
+    body: Body
+    stale: bool = False
+    #: What clients get of `headers`, made once.
+    client_fields: CIMultiDict[str] = attrs.field(init=False, repr=False)
+
+    @client_fields.default
+    def _client_fields(self) -> CIMultiDict[str]:
+        return client_fields.for_clients(self.headers)
+
+    @functools.cached_property
+    def head(self) -> bytes:
+        """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
+        return client_fields.head(self.client_fields, self.body.length or 0, self.times.received)
+
+    @property
+    def surrogate_keys(self) -> frozenset[str]:
+        """The names under which it can be purged."""
+        return storing.surrogate_keys(self.headers)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Request fields that ask the origin whether it is still right."""
+        return validation.conditions_for(self.headers)
+
+    def age(self, now: float) -> float:
+        """Current age in seconds; a soft purge makes it stale whatever its lifetime is."""
+        age = self.times.current_age(now)
+        return max(age, self.policy.lifetime) if self.stale else age
+
+    def to_json(self) -> str:
+        """What the disk tier's index keeps beside target, selection and body."""
+        return json.dumps(
+            {
+                "status": self.status,
+                "reason": self.reason,
+                "headers": list(self.headers.items()),
+                "times": attrs.asdict(self.times),
+                "policy": {**attrs.asdict(self.policy), "hidden_fields": sorted(self.policy.hidden_fields)},
+                "private": self.private,
+            }
+        )
+
+    @classmethod
+    def from_json(
+        cls, text: str, *, target: str, selected: Selection, epoch: int, body: Body, stale: bool
+    ) -> "Stored":
+        """The opposite of `to_json`."""
+        kept: dict[str, Any] = json.loads(text)
+        policy = {**kept["policy"], "hidden_fields": frozenset(kept["policy"]["hidden_fields"])}
+        return cls(
+            target=target,
+            status=kept["status"],
+            reason=kept["reason"],
+            headers=CIMultiDictProxy(CIMultiDict((name, value) for name, value in kept["headers"])),
+            times=Times(**kept["times"]),
+            policy=Policy(**policy),
+            selected=selected,
+            private=kept["private"],
+            epoch=epoch,
+            body=body,
+            stale=stale,
+        )
+
+
+def selection_key(selected: Selection) -> str:
+    """A selection as text, for the index."""
+    return json.dumps(selected)
+
+
+def selection_from_key(text: str) -> Selection:
+    """The opposite of `selection_key`."""
+    return tuple((name, value) for name, value in json.loads(text))

@@ -1,0 +1,150 @@
+"""The instance's settings: who changes them, what they accept, and that the storage's token stays secret."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gitlab
+import pytest
+
+from api_server.accounts.settings import values
+from tests.support.forge import Forge
+
+PATH = "/application/settings"
+URL, TOKEN = "static_objects_external_storage_url", "static_objects_external_storage_auth_token"
+NewForge = Callable[..., Any]
+
+
+async def test_settings_have_defaults_and_the_operators_choice(new_forge: NewForge) -> None:
+    async with new_forge(allow_local_requests=True) as forge:
+        shown = await forge.root.get(PATH)
+        assert shown.status == 200
+        assert shown.body == {
+            "id": 1,
+            "created_at": shown.body["created_at"],
+            "updated_at": shown.body["updated_at"],
+            URL: None,
+            TOKEN: None,
+            "allow_local_requests_from_web_hooks_and_services": True,
+            "allow_local_requests_from_system_hooks": True,
+            "deny_all_requests_except_allowed": False,
+            "outbound_local_requests_whitelist": [],
+            "default_projects_limit": 100000,
+        }
+        await forge.root.put(PATH, {"allow_local_requests_from_web_hooks_and_services": False})
+        await forge.root.put(PATH, {"outbound_local_requests_whitelist": "example.org, 192.0.2.0/24"})
+        current = await values.current(forge.server.app)
+        assert current.allow_local_requests_from_web_hooks_and_services is False
+        assert current.outbound_local_requests_whitelist == ["example.org", "192.0.2.0/24"]
+
+
+async def test_the_external_storage_needs_its_url_and_its_token_together(new_forge: NewForge) -> None:
+    async with new_forge() as forge:
+        refused = await forge.root.put(PATH, {URL: "https://cdn.example.org"})
+        assert (refused.status, refused.body) == (400, {"message": {TOKEN: ["can't be blank"]}})
+        both = await forge.root.put(PATH, {URL: "https://cdn.example.org", TOKEN: "hush-hush"})
+        assert (both.status, both.body[URL], both.body[TOKEN]) == (
+            200,
+            "https://cdn.example.org",
+            "hush-hush",
+        )
+        refused = await forge.root.put(PATH, {TOKEN: ""})
+        assert (refused.status, refused.body) == (400, {"message": {TOKEN: ["can't be blank"]}})
+        sent_back = await forge.root.put(PATH, both.body)
+        assert sent_back.body == both.body | {"updated_at": sent_back.body["updated_at"]}
+        current = await values.current(forge.server.app)
+        assert current.static_objects_external_storage_auth_token == "hush-hush"
+        off = await forge.root.put(PATH, {URL: "", TOKEN: None})
+        assert (off.status, off.body[URL], off.body[TOKEN]) == (200, None, None)
+
+
+async def test_the_token_is_in_no_event_and_in_no_table_in_clear(new_forge: NewForge) -> None:
+    async with new_forge() as forge:
+        await forge.root.put(PATH, {URL: "https://cdn.example.org", TOKEN: "hush-hush"})
+        rows = await forge.database.rows("SELECT s::text AS row FROM application_settings s")
+        assert "hush-hush" not in rows[0].row
+        assert b"hush-hush".hex() not in rows[0].row
+        rows = await forge.database.rows(
+            "SELECT entity_type, target_details, details ->> 'custom_message' AS message, details::text AS all"
+            " FROM audit_events WHERE event_type = 'application_setting_updated' ORDER BY id"
+        )
+        assert [(row.entity_type, row.target_details, row.message) for row in rows] == [
+            (
+                "Service::Audit::InstanceScope",
+                URL,
+                f"Changed {URL} from nothing to https://cdn.example.org",
+            ),
+            ("Service::Audit::InstanceScope", TOKEN, f"Changed {TOKEN}"),
+        ]
+        assert "hush-hush" not in str(rows)
+        # the same again is no change
+        await forge.root.put(PATH, {URL: "https://cdn.example.org", TOKEN: "hush-hush"})
+        count = await forge.database.value(
+            "SELECT count(*) FROM audit_events WHERE event_type = 'application_setting_updated'"
+        )
+        assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "body"),
+    [
+        ({URL: "ftp://a"}, {"message": {URL: ["is blocked: Only allowed schemes are http, https"]}}),
+        ({URL: "https://"}, {"message": {URL: ["must be a valid URL"]}}),
+        ({URL: "https://a/?b"}, {"message": {URL: ["must be a valid URL"]}}),
+        ({URL: "https://u:p@a/"}, {"message": {URL: ["must be a valid URL"]}}),
+        ({URL: "https://a:99999/"}, {"message": {URL: ["must be a valid URL"]}}),
+        ({URL: "https://[a/"}, {"message": {URL: ["must be a valid URL"]}}),
+        ({URL: "https://a b/"}, {"message": {URL: ["must be a valid URL"]}}),
+        (
+            {URL: "https://a/" + "a" * 250},
+            {"message": {URL: ["is too long (maximum is 255 characters)"]}},
+        ),
+        ({TOKEN: "a" * 256}, {"message": {TOKEN: ["is too long (maximum is 255 characters)"]}}),
+        (
+            {"default_projects_limit": -1},
+            {"message": {"default_projects_limit": ["must be greater than or equal to 0"]}},
+        ),
+        ({"default_projects_limit": "x"}, {"error": "default_projects_limit is invalid"}),
+        (
+            {"allow_local_requests_from_system_hooks": "x"},
+            {"error": "allow_local_requests_from_system_hooks is invalid"},
+        ),
+        (
+            {"outbound_local_requests_whitelist": ["a b"]},
+            {
+                "message": {
+                    "outbound_local_requests_whitelist": [
+                        "a b is not an address, a network or a domain with an optional port"
+                    ]
+                }
+            },
+        ),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(forge: Forge, wanted: dict, body: dict) -> None:
+    sent = {TOKEN: "hush-hush"} | wanted if URL in wanted else wanted
+    answer = await forge.root.put(PATH, sent)
+    assert (answer.status, answer.body) == (400, body)
+
+
+async def test_only_administrators_read_and_change_settings(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    for method in ("GET", "PUT"):
+        assert (await alice.api.request(method, PATH)).status == 403
+        assert (await forge.anonymous.request(method, PATH)).status == 401
+
+
+async def test_python_gitlab_reads_and_saves_settings(new_forge: NewForge, tmp_path: Path) -> None:
+    async with new_forge() as forge:
+
+        def use() -> None:
+            with gitlab.Gitlab(forge.base, private_token=forge.root.token) as client:
+                settings = client.settings.get()
+                settings.default_projects_limit = 5
+                settings.static_objects_external_storage_url = "https://cdn.example.org"
+                settings.static_objects_external_storage_auth_token = "hush-hush"
+                settings.save()
+                assert client.settings.get().default_projects_limit == 5
+
+        await asyncio.to_thread(use)

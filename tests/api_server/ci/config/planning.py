@@ -1,0 +1,47 @@
+"""Short ways to plan a text for the tests of the configuration language."""
+
+from api_server.ci.config.context import Context, Repository
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.pipeline import plan_pipeline
+from api_server.ci.config.plan import Plan, PlannedJob
+from api_server.ci.config.variables import Variable
+
+BRANCH = {
+    "CI_COMMIT_BRANCH": "main",
+    "CI_COMMIT_REF_NAME": "main",
+    "CI_DEFAULT_BRANCH": "main",
+    "CI_PIPELINE_SOURCE": "push",
+}
+TAG = {"CI_COMMIT_TAG": "v1.0", "CI_COMMIT_REF_NAME": "v1.0", "CI_PIPELINE_SOURCE": "push"}
+MERGE_REQUEST = {"CI_COMMIT_REF_NAME": "topic", "CI_PIPELINE_SOURCE": "merge_request_event"}
+
+
+def context(predefined=None, given=None, files=None, changed=None) -> Context:
+    files = files or {}
+    return Context(
+        predefined=tuple(Variable(*one) for one in (BRANCH if predefined is None else predefined).items()),
+        given=tuple(Variable(*one) for one in (given or {}).items()),
+        repository=Repository(read=files.get, paths=files.keys, changed=changed),
+    )
+
+
+def plan(text: str, **kwargs) -> Plan:
+    return plan_pipeline(text, context(**kwargs))
+
+
+def jobs(text: str, **kwargs) -> dict[str, PlannedJob]:
+    return {job.name: job for job in plan(text, **kwargs).jobs}
+
+
+def job(text: str, **kwargs) -> PlannedJob:
+    """The one job of a text that has one."""
+    (only,) = plan(text, **kwargs).jobs
+    return only
+
+
+def errors(text: str, **kwargs) -> tuple[str, ...]:
+    try:
+        plan(text, **kwargs)
+    except ConfigError as error:
+        return error.errors
+    return ()

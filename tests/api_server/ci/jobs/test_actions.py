@@ -1,0 +1,198 @@
+"""Cancel, retry, play and erase in every status, as the endpoints 8 to 11 allow it."""
+
+import pytest
+
+from tests.support.ci import ci_project, give_log, happen, run
+from tests.support.forge import Client
+
+UNPLAYABLE = {"message": "400 Bad request - Unplayable Job"}
+NOT_RETRYABLE = {"message": "403 Forbidden - Job is not retryable"}
+NOT_ERASABLE = {"message": "403 Forbidden - Job is not erasable!"}
+MANUAL = "build:\n  script: echo\n  when: manual\n"
+DELAYED = "build:\n  script: echo\n  when: delayed\n  start_in: 1 hour\n"
+
+#: status -> what cancel makes of it, and whether retry, play and erase are accepted.
+TABLE = {
+    "created": ("canceled", False, False, False),
+    "waiting_for_resource": ("canceled", False, False, False),
+    "preparing": ("canceled", False, False, False),
+    "pending": ("canceled", False, False, False),
+    "running": ("canceled", False, False, False),
+    "canceling": ("canceling", True, False, False),
+    "success": ("success", True, False, True),
+    "failed": ("failed", True, False, True),
+    "canceled": ("canceled", True, False, True),
+    "skipped": ("skipped", False, False, True),
+    "manual": ("canceled", False, True, False),
+    "scheduled": ("canceled", False, True, False),
+}
+
+
+@pytest.fixture(scope="session")
+async def project(forge):
+    return await ci_project(forge)
+
+
+async def act(client: Client, job: dict, action: str, **options):
+    return await client.post(f"/projects/{job['project_id']}/jobs/{job['id']}/{action}", **options)
+
+
+async def in_status(project, status: str, text: str | None = None, *, log: bool = True) -> dict:
+    job = await project.job_in(status, *([text] if text else []))
+    if log:
+        await give_log(project.forge, job["id"])
+    return job | {"project_id": project.id}
+
+
+@pytest.mark.parametrize("status", TABLE)
+async def test_cancel(project, status):
+    """4.3, cancel: 201 always; what has not finished is canceled, what has stays as it is."""
+    job = await in_status(project, status)
+    answer = await act(project.api, job, "cancel")
+    assert (answer.status, answer.body["status"]) == (201, TABLE[status][0])
+    assert (answer.body["finished_at"] is not None) == (TABLE[status][0] in ("success", "failed", "canceled"))
+
+
+@pytest.mark.parametrize("status", TABLE)
+async def test_retry(project, status):
+    """4.3, retry: 201 with a new pending job, or 403."""
+    job = await in_status(project, status)
+    answer = await act(project.api, job, "retry")
+    if not TABLE[status][1]:
+        assert (answer.status, answer.body) == (403, NOT_RETRYABLE)
+        return
+    assert answer.status == 201
+    assert answer.body["id"] > job["id"]
+    assert answer.body["user"]["id"] == project.developer.id
+    nothing_yet = ("started_at", "finished_at", "duration", "erased_at", "runner", "coverage")
+    assert {key: answer.body[key] for key in ("status", "name", "stage", "artifacts", *nothing_yet)} == {
+        "status": "pending", "name": "build", "stage": "test", "artifacts": []
+    } | dict.fromkeys(nothing_yet)  # fmt: skip
+    assert answer.body["queued_duration"] >= 0
+    old = (await project.api.get(f"{project.url}/jobs/{job['id']}")).body
+    assert old["status"] == status
+    again = await act(project.api, job, "retry")
+    assert (again.status, again.body) == (403, NOT_RETRYABLE)
+
+
+@pytest.mark.parametrize("status", TABLE)
+async def test_play(project, status):
+    """4.3, play: 200 with the same job on its way, or 400."""
+    job = await in_status(project, status)
+    answer = await act(project.forge.root, job, "play")
+    if not TABLE[status][2]:
+        assert (answer.status, answer.body) == (400, UNPLAYABLE)
+        return
+    assert (answer.status, answer.body["id"], answer.body["status"]) == (200, job["id"], "pending")
+    assert answer.body["user"]["username"] == "root"
+    assert [answer.body[key] for key in ("started_at", "finished_at", "duration")] == [None] * 3
+
+
+@pytest.mark.parametrize("status", ["success", "failed", "canceled"])
+@pytest.mark.parametrize("text", [MANUAL, DELAYED], ids=["manual", "delayed"])
+async def test_play_of_a_manual_job_that_has_run_makes_a_fresh_copy(project, status, text):
+    """4.3, play of `when: manual/delayed` after the end."""
+    job = await in_status(project, status, text)
+    answer = await act(project.api, job, "play")
+    assert (answer.status, answer.body["status"]) == (200, "pending")
+    assert answer.body["id"] > job["id"]
+    assert (await act(project.api, job, "play")).body == UNPLAYABLE
+
+
+@pytest.mark.parametrize("status", TABLE)
+async def test_erase(project, status):
+    """4.3, erase: 201 for finished jobs with a log or artifacts, 403 otherwise; a second time 403."""
+    job = await in_status(project, status)
+    answer = await act(project.api, job, "erase")
+    if not TABLE[status][3]:
+        assert (answer.status, answer.body) == (403, NOT_ERASABLE)
+        return
+    assert (answer.status, answer.body["status"], answer.body["artifacts"]) == (201, status, [])
+    assert answer.body["erased_at"] is not None
+    assert answer.body["artifacts_expire_at"] is None
+    assert answer.body["download_url"] is None
+    assert (await act(project.api, job, "erase")).body == NOT_ERASABLE
+
+
+async def test_erase_of_a_finished_job_without_log_and_artifacts_is_refused(project):
+    job = await in_status(project, "success", log=False)
+    assert (await act(project.api, job, "erase")).body == NOT_ERASABLE
+
+
+async def test_force_ends_the_waiting_for_after_script_and_is_for_maintainers(project):
+    """Row 8: force acts only on canceling; below Maintainer 403, even on a finished job."""
+    canceling, done = await in_status(project, "canceling"), await in_status(project, "success")
+    for job in (canceling, done):
+        refused = await act(project.api, job, "cancel", json={"force": True})
+        assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
+    forced = await act(project.forge.root, canceling, "cancel", json={"force": True})
+    assert (forced.status, forced.body["status"]) == (201, "canceled")
+    unchanged = await act(project.forge.root, done, "cancel", json={"force": True})
+    assert (unchanged.status, unchanged.body["status"]) == (201, "success")
+
+
+async def test_a_runner_that_knows_how_finishes_after_script_first(project):
+    """4.2, cancel: running becomes canceling there, and what it reports then makes it canceled."""
+    job = await project.job()
+    await run(project.forge, job["id"], cancels_gracefully=True)
+    answer = await act(project.api, job | {"project_id": project.id}, "cancel")
+    assert (answer.status, answer.body["status"], answer.body["finished_at"]) == (201, "canceling", None)
+    row = await happen(project.forge, job["id"], "success")
+    assert row.status == "canceled"
+
+
+async def test_variables_given_to_play_are_kept_encrypted_and_for_this_job_only(project):
+    """Row 11."""
+    from api_server.ci.pipelines import queries
+    from api_server.web.context import VAULT
+    from tests.support.ci import database
+
+    job = await in_status(project, "manual", MANUAL, log=False)
+    variables = [{"key": "TARGET", "value": "staging"}, {"key": "TOKEN", "value": "s3cret"}]
+    answer = await act(project.api, job, "play", json={"job_variables_attributes": variables})
+    assert answer.status == 200, answer
+    rows = await queries.job_variables(database(project.forge), job["id"])
+    vault = project.forge.server.app[VAULT]
+    assert {row.key: vault.decrypt(row.value) for row in rows} == {"TARGET": "staging", "TOKEN": "s3cret"}
+    assert all(b"s3cret" not in bytes(row.value) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ([{"value": "x"}], "job_variables_attributes[0][key] is missing"),
+        ([{"key": "A", "value": "x"}, {"key": "B"}], "job_variables_attributes[1][value] is missing"),
+        (["key", "value"], "job_variables_attributes[0] is invalid"),
+    ],
+)
+async def test_variables_of_the_wrong_shape_are_refused_and_the_job_stays_manual(project, variables, error):
+    """Row 11, and clients 1.3: the broken query of python-gitlab is 400, not 500."""
+    job = await in_status(project, "manual", MANUAL, log=False)
+    answer = await act(project.api, job, "play", json={"job_variables_attributes": variables})
+    assert (answer.status, answer.body) == (400, {"error": error})
+    assert (await project.api.get(f"{project.url}/jobs/{job['id']}")).body["status"] == "manual"
+    url = f"{project.url}/jobs/{job['id']}/play?job_variables_attributes=key&job_variables_attributes=value"
+    assert (await project.api.post(url)).status == 400
+
+
+async def test_retry_of_a_manual_job_does_not_wait_for_play(project):
+    """4.4."""
+    job = await in_status(project, "failed", MANUAL)
+    assert (await act(project.api, job, "retry")).body["status"] == "pending"
+
+
+async def test_bridges_are_404_but_for_retry_and_play(project):
+    """Rows 6, 8, 10; 4.3: bridges."""
+    pipeline = await project.pipeline(
+        "other:\n  trigger: {project: nowhere/at-all}\n  when: manual\nbuild:\n  script: echo\n"
+    )
+    bridge = (await project.bridges(pipeline))["other"]
+    where = f"{project.url}/jobs/{bridge['id']}"
+    missing = {"message": "404 Not found"}
+    assert (await project.api.get(where)).body == missing
+    for action in ("cancel", "erase"):
+        assert (await project.api.post(f"{where}/{action}")).body == missing
+    assert (await project.api.post(f"{where}/retry")).body == NOT_RETRYABLE
+    played = await project.api.post(f"{where}/play")
+    assert (played.status, played.body["id"], played.body["downstream_pipeline"]) == (200, bridge["id"], None)
+    assert "runner" not in played.body

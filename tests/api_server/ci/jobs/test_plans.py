@@ -1,0 +1,147 @@
+"""Lists of a project with 200,000 jobs read the rows of their page and no more, whatever page it is."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import psycopg2
+import pytest
+
+from api_server.ci.jobs import queries
+from api_server.state.database import Statement, connect
+from api_server.state.listing import MOST_COUNTED, Page
+from scripts.bench.many_jobs import fill
+
+PAGE = 20
+
+PROJECTS = """
+    WITH owner AS (
+        INSERT INTO users (username, name, email, static_object_seed, static_object_digest)
+        VALUES ('alice', 'Alice', 'alice@example.org', '', '') RETURNING id
+    ), namespace AS (
+        INSERT INTO namespaces (kind, owner_id, name, path, full_path, full_name, visibility)
+        SELECT 'user', owner.id, 'Alice', 'alice', 'alice', 'Alice', 'public' FROM owner RETURNING id
+    )
+    INSERT INTO projects (namespace_id, name, path, full_path, visibility)
+    SELECT namespace.id, path, path, 'alice/' || path, 'public'
+    FROM namespace, unnest(ARRAY['busy', 'newer']) AS path
+    RETURNING id, (SELECT owner.id FROM owner) AS user_id
+"""
+
+
+@pytest.fixture(scope="module")
+async def full(new_database, postgres_url):
+    """A database with a project of 200,000 jobs, which are older than the jobs of another one, and its id."""
+    url = new_database()
+    async with connect(url, base_url="http://localhost", statement_timeout=120) as database:
+        async with database.transaction() as transaction:
+            project, newer = await transaction.rows(PROJECTS)
+            await fill(transaction, project_id=project.id, user_id=project.user_id, runner_id=None)
+            await fill(transaction, project_id=newer.id, user_id=project.user_id, runner_id=None, jobs=10_000)
+        _command(url, "VACUUM (ANALYZE)")  # as PostgreSQL does by itself after a while
+        yield database, project.id
+    # its pages need not be written when the server stops
+    _command(postgres_url, f"DROP DATABASE {urlsplit(url).path.removeprefix('/')}")
+
+
+def _command(url: str, sql: str) -> None:
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(sql)
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+async def scans(database, statement: Statement, generic: bool, **parameters: Any) -> list[dict[str, Any]]:
+    """The nodes that read jobs when the statement is run as prepared, by a generic plan or by one for the values."""
+    async with database.transaction() as transaction:
+        mode = "force_generic_plan" if generic else "force_custom_plan"
+        await transaction.row(f"SET LOCAL plan_cache_mode = {mode}")
+        await transaction.row("DEALLOCATE ALL")
+        await transaction.row(re.sub("^PREPARE [^ ]+", "PREPARE tried", statement.prepare))
+        execute = re.sub(".*EXECUTE [^( ]+", "EXECUTE tried", statement.execute)
+        explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}", **parameters)
+        await transaction.row("DEALLOCATE ALL")
+    (top,) = orjson.loads(explained)
+    return [node for node in nodes(top["Plan"]) if node.get("Relation Name") == "jobs"]
+
+
+def rows_read(found: list[dict[str, Any]]) -> int:
+    return sum(
+        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in found
+    )
+
+
+def page_parameters(page: Page) -> dict[str, Any]:
+    return {
+        "page_size": page.size,
+        "page_offset": page.offset,
+        "page_after": page.after,
+        "page_counted": page.counted,
+        "archived_before": None,
+    }
+
+
+@pytest.mark.parametrize("generic", [True, False], ids=["generic", "custom"])
+@pytest.mark.parametrize("after", [None, 100_000], ids=["page 1", "page 5,000"])
+@pytest.mark.parametrize(
+    "scope", [None, ["failed"], ["failed", "canceled", "running"], ["success"], ["manual"]]
+)
+async def test_a_keyset_page_of_a_projects_jobs(full, scope, after, generic):
+    database, project_id = full
+    listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
+    found = await scans(
+        database,
+        listing.statement(Page(PAGE, after=after)),
+        generic,
+        project_id=project_id,
+        **page_parameters(Page(PAGE, after=after, counted=False)),
+        **({} if scope is None else {"scope": scope}),
+    )
+    assert rows_read(found) <= (PAGE + 1) * max(1, len(scope or [])), found
+
+
+@pytest.mark.parametrize("generic", [True, False], ids=["generic", "custom"])
+@pytest.mark.parametrize("scope", [None, ["failed"], ["success"]])
+async def test_the_first_offset_page_stops_counting(full, scope, generic):
+    """Decision D3: counting stops at 10,001 rows; the page itself reads its rows."""
+    database, project_id = full
+    listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
+    found = await scans(
+        database,
+        listing.statement(Page(PAGE)),
+        generic,
+        project_id=project_id,
+        **page_parameters(Page(PAGE)),
+        **({} if scope is None else {"scope": scope}),
+    )
+    counting = [node for node in found if rows_read([node]) > PAGE + 1]
+    assert len(counting) == 1
+    # where nearly all rows of the table count, reading the table in its own order is as good as the index
+    assert rows_read(counting) <= 1.01 * MOST_COUNTED
+    assert rows_read([node for node in found if node not in counting]) <= PAGE + 1
+
+
+@pytest.mark.parametrize("generic", [True, False], ids=["generic", "custom"])
+async def test_a_pipelines_jobs_are_read_from_that_pipeline_only(full, generic):
+    database, _ = full
+    pipeline_id = await database.value("SELECT id FROM pipelines ORDER BY id OFFSET 1000 LIMIT 1")
+    found = await scans(
+        database,
+        queries.JOBS_OF_PIPELINE.statement(Page(PAGE)),
+        generic,
+        pipeline_id=pipeline_id,
+        kind="build",
+        include_retried=False,
+        scope=None,
+        **page_parameters(Page(PAGE, counted=False)),
+    )
+    assert rows_read(found) <= PAGE + 1

@@ -1,0 +1,136 @@
+"""The pure rules: the status of many jobs, and which job is next."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_server.ci.pipelines.composite import composite, composite_of_needs
+from api_server.ci.pipelines.order import Job, dependents, next_events
+from api_server.ci.pipelines.states import COMPLETE, STATUSES, TRANSITIONS
+
+
+def jobs_of(*given: str) -> list[Job]:
+    """`!` marks those that may fail."""
+    return [
+        Job(id=n, name=str(n), stage_index=0, status=text.rstrip("!"), allow_failure=text.endswith("!"))
+        for n, text in enumerate(given)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("skipped", "manual!"), "skipped"),
+        (("success", "skipped", "failed!", "manual!"), "success"),
+        (("success", "canceled!"), "success"),
+        (("created", "failed!", "manual!"), "created"),
+        (("preparing", "manual!"), "preparing"),
+        (("canceled", "success", "skipped", "failed!"), "canceled"),
+        (("pending", "created", "skipped", "manual!"), "pending"),
+        (("running", "failed"), "running"),
+        (("pending", "success"), "running"),
+        (("canceling", "running"), "canceling"),
+        (("waiting_for_resource", "success", "manual"), "waiting_for_resource"),
+        (("waiting_for_callback", "success"), "waiting_for_callback"),
+        (("manual", "success"), "manual"),
+        (("manual", "failed"), "manual"),
+        (("scheduled", "success"), "scheduled"),
+        (("preparing", "success"), "preparing"),
+        (("created", "success"), "running"),
+        (("failed", "success", "canceled", "skipped"), "failed"),
+        ((), None),
+    ],
+)
+def test_row_of_4_5(given, expected):
+    assert composite(jobs_of(*given)) == expected
+
+
+def test_a_need_that_does_not_run_skips_and_one_that_has_not_finished_holds_up():
+    assert composite_of_needs(jobs_of("success", "skipped")) == "skipped"
+    assert composite_of_needs(jobs_of("failed", "manual!")) == "skipped"
+    assert composite_of_needs(jobs_of("running", "skipped")) == "pending"
+    assert composite_of_needs(jobs_of("success", "manual")) == "pending"
+    assert composite_of_needs(jobs_of("success", "failed!")) == "success"
+    assert composite_of_needs(jobs_of("success", "failed")) == "failed"
+
+
+@st.composite
+def pipelines(draw) -> list[Job]:
+    """Jobs in any statuses, with needs that point backwards only."""
+    count = draw(st.integers(1, 12))
+    found: list[Job] = []
+    for number in range(count):
+        stage = draw(st.integers(found[-1].stage_index if found else 0, number))
+        names = [job.name for job in found]
+        needs = draw(st.none() | st.frozensets(st.sampled_from(names), max_size=3)) if names else None
+        found.append(
+            Job(
+                id=number,
+                name=f"job {number}",
+                stage_index=stage,
+                status=draw(st.sampled_from(["created"] * 8 + list(STATUSES))),
+                when=draw(st.sampled_from(["on_success", "on_failure", "always", "manual", "delayed"])),
+                allow_failure=draw(st.booleans()),
+                needs=needs,
+                has_resource_group=draw(st.booleans()),
+            )
+        )
+    return found
+
+
+def after(jobs: list[Job], events) -> list[Job]:
+    import attrs
+
+    known = {job.id: job for job in jobs}
+    for job_id, event in events:
+        job = known[job_id]
+        known[job_id] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
+    return list(known.values())
+
+
+@given(pipelines())
+def test_only_created_jobs_move_each_once_and_nothing_is_left_to_do(jobs):
+    events = next_events(jobs)
+    assert len({job_id for job_id, _ in events}) == len(events)
+    assert {jobs[job_id].status for job_id, _ in events} <= {"created"}
+    assert next_events(after(jobs, events)) == []
+
+
+@given(pipelines())
+def test_a_job_goes_on_only_when_all_that_it_waits_for_has_an_end_or_does_not_count(jobs):
+    then = {job.name: job for job in after(jobs, next_events(jobs))}
+    for job in jobs:
+        now = then[job.name]
+        if job.status == "created" and now.status != "created":
+            before = (
+                [other for other in then.values() if other.stage_index < job.stage_index]
+                if job.needs is None
+                else [then[name] for name in job.needs]
+            )
+            if now.status != "skipped":
+                assert all(
+                    other.status in COMPLETE or (other.status == "manual" and other.allow_failure)
+                    for other in before
+                )
+
+
+@given(pipelines())
+def test_a_pipeline_always_comes_to_an_end(jobs):
+    """When every job on its way finishes and every manual one is played, nothing stays created."""
+    import attrs
+
+    for _ in range(len(jobs) + 1):
+        jobs = after(jobs, next_events(jobs))
+        jobs = [
+            job if job.status in (*COMPLETE, "created") else attrs.evolve(job, status="success")
+            for job in jobs
+        ]
+    assert {job.status for job in jobs} <= COMPLETE
+
+
+@given(pipelines())
+def test_dependents_come_later_and_never_are_the_job_itself(jobs):
+    for job in jobs:
+        found = dependents(jobs, [job.name])
+        assert job.name not in found
+        assert {other.name for other in jobs if other.needs and job.name in other.needs} <= found

@@ -1,0 +1,306 @@
+"""Pipelines from pushes and from the API, and CI lint."""
+
+import asyncio
+import subprocess
+
+import pytest
+
+from api_server.ci.pipelines.creation import DIALECT
+from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, database, eventually, give_log
+
+SHOWING_RULES = """
+on push: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "push"}]}
+on api: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "api"}]}
+for red: {script: echo, rules: [{if: $COLOR == "red"}]}
+always: {script: echo}
+"""
+
+
+@pytest.fixture(scope="session")
+async def project(forge):
+    return await ci_project(forge)
+
+
+async def pushed(project, **filters) -> list[dict]:
+    query = "&".join(f"{key}={value}" for key, value in ({"source": "push"} | filters).items())
+    return list((await project.api.get(f"{project.url}/pipelines?{query}")).body)
+
+
+async def test_a_push_makes_a_pipeline_of_the_pushed_commit_by_its_pusher(forge, tmp_path):
+    project = await ci_project(forge)
+    url = f"{forge.base}/{project.path}.git".replace("://", f"://any:{project.developer.token}@")
+
+    def push() -> None:
+        def git(*arguments: str) -> None:
+            command = ["git", "-c", "user.name=alice", "-c", "user.email=alice@example.org", *arguments]
+            subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+        git("clone", "-q", url, ".")
+        git("checkout", "-q", "-b", "feature/one")
+        (tmp_path / ".gitlab-ci.yml").write_text(SHOWING_RULES)
+        git("add", ".")
+        git("commit", "-q", "-m", "Add CI")
+        git("tag", "v1")
+        git("push", "-q", "origin", "feature/one", "v1")
+
+    await asyncio.to_thread(push)
+
+    async def both():
+        return len(found := await pushed(project)) == 2 and found
+
+    found = await eventually(both)
+    assert {(one["ref"], one["status"]) for one in found} == {("feature/one", "pending"), ("v1", "pending")}
+    assert {one["sha"] for one in found} == {
+        (await project.api.get(f"{project.url}/repository/branches/feature%2Fone")).body["commit"]["id"]
+    }
+    by_ref = {one["ref"]: one for one in found}
+    assert set(await project.statuses(by_ref["v1"])) == {"on push", "always"}
+    shown = (await project.api.get(f"{project.url}/pipelines/{by_ref['v1']['id']}")).body
+    assert (shown["tag"], shown["user"]["id"]) == (True, project.developer.id)
+
+
+async def test_a_commit_through_the_api_makes_a_pipeline_unless_it_says_ci_skip(forge):
+    project = await ci_project(forge)
+    await project.commit(ONE_JOB, message="Build")
+    await project.commit(ONE_JOB + "\n", message="Do not build [skip ci]")
+
+    async def both():
+        return len(found := await pushed(project, ref="topic")) == 2 and found
+
+    found = await eventually(both)
+    assert sorted(one["status"] for one in found) == ["pending", "skipped"]
+
+
+async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_says_why(forge):
+    project = await ci_project(forge)
+    await project.commit("build:\n  skript: echo\n", message="Typo")
+
+    async def failed():
+        return await pushed(project, ref="topic", status="failed")
+
+    (found,) = await eventually(failed)
+    shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
+    assert "jobs build config should implement a script: or a trigger: keyword" in shown["yaml_errors"]
+    assert (await pushed(project, yaml_errors="true"))[0]["id"] == found["id"]
+    assert (await project.api.get(f"{project.url}/pipelines/{found['id']}/jobs")).body == []
+    for action in ("retry", "cancel"):
+        answer = await project.api.post(f"{project.url}/pipelines/{found['id']}/{action}")
+        assert answer.body["status"] == "failed"
+
+
+async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
+    from api_server.ci.pipelines.creation import Wanted, maker
+
+    pipeline = await project.pipeline()
+    wanted = Wanted(
+        project_id=project.id, ref="topic", sha=pipeline["sha"], source="api", user_id=None, origin="once"
+    )
+    made = [await maker(project.forge.server.app).make(wanted) for _ in range(2)]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(("interruptible", "status"), [("true", "canceled"), ("false", "pending")])
+async def test_a_push_ends_older_pipelines_of_its_branch_that_may_be_interrupted(
+    forge, interruptible, status
+):
+    project = await ci_project(forge)
+    text = f"build:\n  script: echo\n  interruptible: {interruptible}\n"
+    await project.commit(text, message="One")
+
+    async def there_are(count: int):
+        return len(found := await pushed(project, ref="topic")) == count and found
+
+    (first,) = await eventually(lambda: there_are(1))
+    await project.commit(text + "#\n", message="Two")
+
+    async def as_expected() -> bool:
+        return [one["status"] for one in await there_are(2) or ()] == ["pending", status]
+
+    await eventually(as_expected)
+    assert await project.status(first) == status
+
+
+async def test_a_created_pipeline_has_every_key(project):
+    pipeline = await project.pipeline(MANUAL_JOB)
+    assert pipeline == {
+        "id": pipeline["id"],
+        "iid": pipeline["iid"],
+        "project_id": project.id,
+        "sha": pipeline["sha"],
+        "ref": "topic",
+        "status": "manual",
+        "source": "api",
+        "created_at": pipeline["created_at"],
+        "updated_at": pipeline["updated_at"],
+        "web_url": f"{project.forge.base}/{project.path}/-/pipelines/{pipeline['id']}",
+        "name": None,
+        "before_sha": "0" * 40,
+        "tag": False,
+        "yaml_errors": None,
+        "user": pipeline["user"],
+        "started_at": None,
+        "finished_at": None,
+        "committed_at": pipeline["committed_at"],
+        "duration": None,
+        "queued_duration": None,
+        "coverage": None,
+    }
+    assert pipeline["user"]["id"] == project.developer.id
+
+
+async def test_variables_of_a_pipeline_decide_rules_and_can_be_read_back(project):
+    variables = [{"key": "COLOR", "value": "red"}, {"key": "F", "value": "x", "variable_type": "file"}]
+    pipeline = await project.pipeline(SHOWING_RULES, variables=variables)
+    assert set(await project.statuses(pipeline)) == {"on api", "for red", "always"}
+    answer = await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")
+    assert answer.body == [
+        {"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False},
+        {"variable_type": "file", "key": "F", "value": "x", "raw": False},
+    ]
+    stored = await database(project.forge).rows(
+        "SELECT value FROM pipeline_variables WHERE pipeline_id = %(id)s", id=pipeline["id"]
+    )
+    assert all(b"red" not in bytes(row.value) for row in stored)
+
+
+async def test_pipelines_that_cannot_be_made(forge):
+    project = await ci_project(forge)
+
+    async def refusal(ref: str) -> list[str]:
+        answer = await project.api.post(f"{project.url}/pipeline", {"ref": ref})
+        assert answer.status == 400
+        return list(answer.body["message"]["base"])
+
+    assert await refusal("nowhere") == ["Reference not found"]
+    await project.commit("a", path="file", branch="topic")
+    assert await refusal("topic") == ["Missing CI config file"]
+    await project.commit("build:\n  script: echo\n  rules: [{if: $NEVER}]\n")
+    assert await refusal("topic") == ["No stages / jobs for this pipeline."]
+    await project.commit("build:\n  script: echo\n  needs: [gone]\n")
+    assert await refusal("topic") == ["build job: undefined need: gone"]
+    missing = await project.api.post(f"{project.url}/pipeline", {})
+    assert (missing.status, missing.body) == (400, {"error": "ref is missing"})
+    assert await pushed(project, source="api") == []
+
+
+async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_need_not(forge):
+    from api_server.git.repositories import REPOSITORIES
+
+    project = await ci_project(forge)
+    repository = forge.server.app[REPOSITORIES].open(project.id)
+    await project.commit(ONE_JOB)
+    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
+    pipeline = await project.pipeline(ONE_JOB + "#\n")
+    kept = [name for name in repository.references if name.startswith("refs/keep-around/")]
+    main = (await project.api.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
+    assert f"refs/keep-around/{pipeline['sha']}" in kept
+    assert f"refs/keep-around/{main}" not in kept
+
+
+async def test_the_configuration_is_where_the_project_says(forge):
+    project = await ci_project(forge, ci_config_path="ci/main.yml")
+    await project.commit(ONE_JOB, path="ci/main.yml")
+    answer = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    assert answer.status == 201
+
+
+async def test_pipelines_are_filtered_and_ordered(forge):
+    project = await ci_project(forge)
+    first = await project.pipeline(MANUAL_JOB)
+    for branch in ("topic", "other"):
+        await project.commit(ONE_JOB, branch=branch)
+        project.texts[branch] = ONE_JOB
+
+    async def pushes_are_settled() -> bool:
+        return len(await pushed(project)) == 3
+
+    await eventually(pushes_are_settled)
+    second = await project.pipeline(ONE_JOB)
+    third = await project.pipeline(ONE_JOB, branch="other")
+
+    async def ids(query: str) -> list[int]:
+        answer = await project.api.get(f"{project.url}/pipelines?source=api&{query}")
+        assert answer.status == 200, answer
+        return [one["id"] for one in answer.body]
+
+    assert await ids("") == [third["id"], second["id"], first["id"]]
+    assert await ids("sort=asc") == [first["id"], second["id"], third["id"]]
+    assert await ids("status=manual") == [first["id"]]
+    assert await ids("scope=pending&ref=topic") == [second["id"]]
+    assert await ids("scope=branches") == [third["id"], second["id"]]
+    assert await ids("scope=tags") == []
+    assert await ids(f"sha={first['sha']}") == [first["id"]]
+    assert await ids(f"username={project.developer.username}&order_by=ref&sort=asc") == [
+        third["id"], first["id"], second["id"]
+    ]  # fmt: skip
+    assert await ids("username=nobody") == []
+    assert await ids("updated_after=2999-01-01T00:00:00Z") == []
+    assert await ids("created_before=2999-01-01T00:00:00Z&per_page=1") == [third["id"]]
+    assert await ids("pagination=keyset&per_page=2") == [third["id"], second["id"]]
+    bad = await project.api.get(f"{project.url}/pipelines?scope=all")
+    assert (bad.status, bad.body) == (400, {"error": "scope does not have a valid value"})
+
+
+async def test_latest(forge):
+    project = await ci_project(forge)
+    missing = await project.api.get(f"{project.url}/pipelines/latest?ref=topic")
+    assert (missing.status, missing.body) == (404, {"message": "404 Not found"})
+    await project.pipeline()
+    newest = await project.pipeline()
+    assert (await project.api.get(f"{project.url}/pipelines/latest?ref=topic")).body["id"] == newest["id"]
+
+
+async def test_deleting_a_pipeline_takes_its_jobs_along_and_is_recorded(forge):
+    project = await ci_project(forge)
+    pipeline = await project.pipeline()
+    (job,) = (await project.jobs(pipeline)).values()
+    await give_log(forge, job["id"])
+    where = f"{project.url}/pipelines/{pipeline['id']}"
+    assert (await forge.root.delete(where)).status == 204
+    assert (await forge.root.get(where)).status == 404
+    assert (await forge.root.get(f"{project.url}/jobs/{job['id']}")).status == 404
+    assert (await forge.root.delete(where)).body == {"message": "404 Not found"}
+    recorded = await database(forge).value(
+        "SELECT count(*) FROM audit_events WHERE event_type = 'destroy_pipeline' AND target_id = %(id)s",
+        id=pipeline["id"],
+    )
+    assert recorded == 1
+
+
+async def test_deleting_a_project_with_pipelines(forge):
+    project = await ci_project(forge)
+    await project.pipeline("a:\n  trigger: nowhere/at-all\nb:\n  script: echo\n")
+    assert (await forge.root.delete(project.url)).status == 202
+
+
+async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="more.yml", branch="main")
+    bad = await project.api.post(f"{project.url}/ci/lint", {"content": "build: {skript: a}"})
+    assert (bad.status, bad.body["valid"]) == (200, False)
+    assert bad.body["errors"] == ["jobs build config should implement a script: or a trigger: keyword"]
+    good = await project.api.post(
+        f"{project.url}/ci/lint",
+        {"content": "include: more.yml\nbuild: {script: make}", "include_jobs": True},
+    )
+    assert (good.body["valid"], good.body["errors"], good.body["warnings"]) == (True, [], [])
+    assert good.body["includes"] == [{"type": "local", "location": "more.yml"}]
+    assert "script: make" in good.body["merged_yaml"]
+    assert {job["name"]: job["script"] for job in good.body["jobs"]} == {"inner": ["echo"], "build": ["make"]}
+    filtered = {"content": "build: {script: make, rules: [{if: $NEVER}]}"}
+    assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
+    dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
+    assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
+
+
+async def test_lint_of_the_projects_own_file(forge):
+    project = await ci_project(forge)
+    nothing = await project.api.get(f"{project.url}/ci/lint")
+    assert (nothing.body["valid"], nothing.body["errors"]) == (False, ["Missing CI config file"])
+    await project.commit(ONE_JOB, branch="topic")
+    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=topic")).body["valid"] is True
+
+
+def test_the_dialect_is_a_version_in_three_parts():
+    """Scripts and clients split it."""
+    assert [part.isdecimal() for part in DIALECT.split(".")] == [True] * 3

@@ -1,0 +1,200 @@
+"""The table of transitions, and that PostgreSQL holds to it with any number of callers."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from api_server.ci.pipelines import actions, queries, transitions
+from api_server.ci.pipelines.composite import composite
+from api_server.ci.pipelines.states import EVENTS, STATUSES, TRANSITIONS
+from api_server.state.database import connect
+from api_server.state.secrets import JOB_TOKEN, digest, new_token
+from tests.support.ci import a_runner, bring, ci_project, database
+
+WAITING = ("waiting_for_resource", "preparing", "waiting_for_callback")
+UNFINISHED = ("created", *WAITING, "pending", "running")
+
+#: The rows of 4.2: event -> (statuses before, status after), but for `canceling`, which has a table of its own.
+ROWS = {
+    "enqueue": (("created", "skipped", "manual", "scheduled"), "pending"),
+    "wait_for_resource": (("created", "skipped", "manual", "scheduled"), "waiting_for_resource"),
+    "prepare": (("created", "skipped", "manual", "scheduled", "waiting_for_resource"), "preparing"),
+    "enqueue_waiting_for_resource": (("waiting_for_resource",), "pending"),
+    "enqueue_preparing": (("preparing",), "pending"),
+    "actionize": (("created",), "manual"),
+    "schedule": (("created",), "scheduled"),
+    "unschedule": (("scheduled",), "manual"),
+    "enqueue_scheduled": (("scheduled",), "pending"),
+    "run": (("pending",), "running"),
+    "success": (UNFINISHED, "success"),
+    "drop": ((*UNFINISHED, "manual", "scheduled"), "failed"),
+    "skip": (("created", "waiting_for_resource", "preparing", "pending"), "skipped"),
+    "cancel": ((*UNFINISHED, "scheduled", "manual"), "canceled"),
+    "cancel_gracefully": (("running",), "canceling"),
+    "force_cancel": ((), None),
+    "process": (("skipped", "manual"), "created"),
+    "reopen": (("success", "failed"), "running"),
+}
+FROM_CANCELING = {"success": "canceled", "drop": "canceled", "force_cancel": "canceled"}
+
+
+def test_the_thirteen_statuses_of_4_1():
+    assert len(STATUSES) == len(set(STATUSES)) == 13
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_row_of_4_2(event):
+    before, after = ROWS[event]
+    expected = dict.fromkeys(before, after)
+    if event in FROM_CANCELING:
+        expected["canceling"] = FROM_CANCELING[event]
+    assert TRANSITIONS[event] == expected
+
+
+@pytest.fixture(scope="session")
+async def project(forge):
+    return await ci_project(forge)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_postgresql_moves_a_job_exactly_where_the_table_says(project, event):
+    """Every event in every status: the status after, the stamps of 4.2, or nothing at all."""
+    jobs = {status: await project.job() for status in STATUSES}
+    for status, job in jobs.items():
+        await bring(project.forge, job["id"], status)
+    for status, job in jobs.items():
+        before = await queries.find_job(database(project.forge), job["id"])
+        async with database(project.forge).transaction() as transaction:
+            moved = await queries.transit(transaction, [job["id"]], event)
+        after = await queries.find_job(database(project.forge), job["id"])
+        expected = TRANSITIONS[event].get(status)
+        if expected is None:
+            assert (moved, after) == ([], before)
+            continue
+        assert (moved[0].status, after.status) == (expected, expected)
+        assert (after.finished_at is not None) == (expected in ("success", "failed", "canceled"))
+        if expected == "running":
+            assert after.started_at is not None
+        if expected in ("pending", *WAITING[:2]) and status in ("created", "skipped", "manual", "scheduled"):
+            assert after.queued_at is not None
+        assert (after.scheduled_at is not None) == (expected == "scheduled")
+
+
+WATCH = """
+    CREATE TABLE IF NOT EXISTS seen (job_id bigint, before text, after text, runner_id bigint);
+    CREATE OR REPLACE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF old.status <> new.status THEN
+            INSERT INTO seen VALUES (new.id, old.status, new.status, new.runner_id);
+        END IF;
+        RETURN new;
+    END $$;
+    CREATE OR REPLACE TRIGGER watch AFTER UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION watch();
+"""
+PIPELINE = """
+stages: [a, b, c]
+one: {stage: a, script: echo, retry: 1}
+two: {stage: a, script: echo, when: manual}
+three: {stage: a, script: echo, resource_group: r}
+four: {stage: b, script: echo}
+five: {stage: b, script: echo, needs: [one], allow_failure: true}
+six: {stage: b, script: echo, when: delayed, start_in: 1 hour}
+seven: {stage: c, script: echo, when: always, resource_group: r}
+eight: {stage: c, script: echo, when: on_failure}
+"""
+ALLOWED = {(before, after) for changed in TRANSITIONS.values() for before, after in changed.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_sequence_of_concurrent_callers_reaches_a_forbidden_state(new_forge, seed):
+    """Runners, people and queued work pull at the jobs of one pipeline at the same time, each caller on a connection
+    of its own: every change is in the table, every job goes to one runner at most, and the pipeline's status is in
+    the end what its jobs say."""
+    async with new_forge() as forge:
+        project = await ci_project(forge)
+        pipeline = await project.pipeline(PIPELINE)
+        runners = [await a_runner(forge) for _ in range(3)]
+        url = forge.settings.database_url
+        async with connect(url, base_url="http://localhost", size=8) as many:
+            async with many.transaction() as transaction:
+                await transaction.row(WATCH)
+            await asyncio.gather(
+                *(
+                    _pull(many, pipeline["id"], project, random.Random(seed * 10 + n), runners)
+                    for n in range(6)
+                )
+            )
+            async with many.transaction() as transaction:
+                await transitions.refresh(transaction, pipeline["id"])
+            seen = await many.rows("SELECT * FROM seen")
+            latest = await queries.latest_jobs(many, pipeline["id"])
+            status = await many.value("SELECT status FROM pipelines WHERE id = %(id)s", id=pipeline["id"])
+    assert {(row.before, row.after) for row in seen} <= ALLOWED
+    assert len(seen) > 20
+    response = Counter(row.job_id for row in seen if row.after == "running")
+    assert set(response.values()) <= {1}
+    assert len({row.name for row in latest}) == len(latest) == 8
+    assert status == composite(latest)
+
+
+async def _pull(many, pipeline_id, project, choice, runners) -> None:
+    for _ in range(25):
+        rows = await many.rows("SELECT id FROM jobs WHERE pipeline_id = %(id)s", id=pipeline_id)
+        job_id = choice.choice(rows).id
+        deed = choice.choice(["run"] * 3 + ["success", "success", "drop", "cancel", "retry", "play", "skip"])
+        async with many.transaction() as transaction:
+            started = None
+            if deed == "run":
+                started = await transitions.start(
+                    transaction,
+                    job_id,
+                    runner_id=choice.choice(runners),
+                    runner_manager_id=None,
+                    token_digest=digest(new_token(JOB_TOKEN)),
+                    cancels_gracefully=choice.random() < 0.5,
+                )
+            elif deed == "cancel":
+                await actions.cancel(transaction, job_id, force=choice.random() < 0.3)
+            elif deed == "retry":
+                await actions.retry(transaction, job_id, project.developer.id)
+            elif deed == "play":
+                await actions.play(transaction, job_id, project.developer.id, {})
+            else:
+                await transitions.advance(transaction, job_id, deed)
+        if started is not None:
+            async with many.transaction() as transaction:
+                await transitions.refresh(transaction, pipeline_id)
+
+
+async def test_a_job_is_handed_out_once_however_many_ask(project):
+    job = await project.job()
+    runner = await a_runner(project.forge)
+    async with connect(project.forge.settings.database_url, base_url="http://localhost", size=10) as many:
+
+        async def ask() -> bool:
+            async with many.transaction() as transaction:
+                return (
+                    await transitions.start(
+                        transaction,
+                        job["id"],
+                        runner_id=runner,
+                        runner_manager_id=None,
+                        token_digest=digest(new_token(JOB_TOKEN)),
+                        cancels_gracefully=False,
+                    )
+                ) is not None
+
+        assert sorted(await asyncio.gather(*(ask() for _ in range(20)))) == [False] * 19 + [True]
+
+
+async def test_a_retried_job_is_retried_once_however_many_ask(project):
+    """4.4: one of the callers gets the new job."""
+    job = await project.job_in("failed")
+    async with connect(project.forge.settings.database_url, base_url="http://localhost", size=10) as many:
+
+        async def ask() -> bool:
+            async with many.transaction() as transaction:
+                return await actions.retry(transaction, job["id"], project.developer.id) is not None
+
+        assert sum(await asyncio.gather(*(ask() for _ in range(10)))) == 1

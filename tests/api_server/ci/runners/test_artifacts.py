@@ -1,0 +1,287 @@
+"""Artifacts: uploaded by runners, downloaded by jobs and people, kept, expired and deleted."""
+
+import asyncio
+import contextlib
+import io
+import zipfile
+from unittest.mock import AsyncMock
+
+import gitlab
+import obstore
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from obstore.exceptions import GenericError
+
+from api_server.ci.jobs import upkeep
+from api_server.ci.runners import dotenv
+from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.folders import files_below
+from tests.support.forge import Forge
+from tests.support.runner import Runner, RunningJob, a_runner
+
+CHAIN = """
+stages: [one, two]
+build: {stage: one, script: 'true', artifacts: {paths: [out/]}}
+other: {stage: one, script: 'true', when: manual}
+test: {stage: two, script: 'true'}
+"""
+
+
+def archive(**files: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
+        for name, content in files.items():
+            writer.writestr(name.replace("__", "/"), content)
+    return packed.getvalue()
+
+
+ZIP = archive(out__a_b_txt=b"a\n" * 50_000, out__empty=b"")
+
+
+@pytest.fixture
+async def job(project: CiProject, runner: Runner) -> RunningJob:
+    await project.pipeline(CHAIN)
+    return await runner.job()
+
+
+async def artifacts_of(project: CiProject, job: RunningJob) -> dict:
+    shown = (await project.api.get(f"{project.url}/jobs/{job.id}")).body
+    return {one["file_type"]: one for one in shown["artifacts"]} | {"expires": shown["artifacts_expire_at"]}
+
+
+async def read(forge: Forge, path: str, **headers: str) -> tuple[int, bytes]:
+    async with forge.session.get(f"{forge.base}/api/v4{path}", headers=headers) as answer:
+        return answer.status, await answer.read()
+
+
+async def test_types_and_formats(project: CiProject, job: RunningJob) -> None:
+    assert (await job.upload(ZIP, artifact_type="archive", artifact_format="zip")).status == 201
+    assert (
+        await job.upload(b"<x/>", "junit.xml.gz", artifact_type="junit", artifact_format="gzip")
+    ).status == 201
+    assert (
+        await job.upload(b"meta", "metadata.gz", artifact_type="metadata", artifact_format="gzip")
+    ).status == 201
+    found = await artifacts_of(project, job)
+    assert found["archive"] == {
+        "file_type": "archive", "size": len(ZIP), "filename": "artifacts.zip", "file_format": "zip",
+    }  # fmt: skip
+    assert found["junit"]["file_format"] == "gzip"
+    assert found["metadata"]["size"] == 4
+    answer = await job.upload(b"x", artifact_type="no_such")
+    assert (answer.status, answer.body) == (
+        400,
+        {"message": "400 Bad request - no_such is no type of artifact"},
+    )
+
+
+async def test_fields_may_come_in_the_form_behind_the_file(project: CiProject, job: RunningJob) -> None:
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="../../etc/some b.zip"\r\n\r\n'
+        + ZIP
+        + b'\r\n--x\r\nContent-Disposition: form-data; name="artifact_format"\r\n\r\nzip'
+        b'\r\n--x\r\nContent-Disposition: form-data; name="artifact_type"\r\n\r\narchive\r\n--x--\r\n'
+    )
+    headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
+    answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
+    assert answer.status == 201
+    assert (await artifacts_of(project, job))["archive"]["filename"] == "some b.zip"
+
+
+async def test_the_same_again_is_201_and_another_400(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    assert [(await job.upload(content)).status for content in (ZIP, ZIP, b"other")] == [201, 201, 400]
+    folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
+    assert len(files_below(folder)) == 1
+
+
+async def test_uploads_need_the_token_of_a_running_job(runner: Runner, job: RunningJob) -> None:
+    for token in ("fljob-wrong", runner.token, ""):
+        other = RunningJob(job.client, job.payload | {"token": token})
+        assert (await other.upload(ZIP)).status == 403
+    await job.finish()
+    answer = await job.upload(ZIP)
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden - Job is not running"})
+
+
+async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
+    async with new_forge(artifact_limit=1000) as forge:
+        project = await ci_project(forge)
+        runner = await a_runner(forge)
+        await project.pipeline()
+        job = await runner.job()
+        assert (await job.upload(b"x" * 1000)).status == 201
+        assert (await job.upload(b"x" * 1001, artifact_type="junit")).status == 413
+        authorize = f"/jobs/{job.id}/artifacts/authorize"
+        for size, status in ((1000, 200), (1001, 413)):
+            headers = {"JOB-TOKEN": job.token}
+            assert (await job.client.post(authorize, {"filesize": size}, headers=headers)).status == status
+        folder = forge.settings.data_dir / "objects"
+        assert len(files_below(folder)) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense"])
+async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
+    headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
+    answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
+    assert answer.status == 400
+
+
+async def test_jobs_of_the_same_pipeline_download(
+    forge: Forge, project: CiProject, runner: Runner, job: RunningJob
+) -> None:
+    await job.upload(ZIP)
+    await job.finish()
+    later = await runner.job()
+    dependency = later.payload["dependencies"][0]
+    assert dependency["artifacts_file"] == {"filename": "artifacts.zip", "size": len(ZIP)}
+    path = f"/jobs/{dependency['id']}/artifacts?direct_download=true"
+    assert await read(forge, path, **{"JOB-TOKEN": dependency["token"]}) == (200, ZIP)
+    assert await read(forge, path, **{"JOB-TOKEN": job.token}) == (200, ZIP)
+    assert (await read(forge, f"/jobs/{later.id}/artifacts", **{"JOB-TOKEN": later.token}))[0] == 404
+    await project.pipeline()
+    stranger = await runner.job()
+    assert (await read(forge, path, **{"JOB-TOKEN": stranger.token}))[0] == 403
+    await later.finish()
+    assert (await read(forge, path, **{"JOB-TOKEN": later.token}))[0] == 403
+
+
+async def test_people_download_the_archive_and_files_of_it(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    await job.upload(ZIP)
+    await job.finish()
+    url = f"{project.url}/jobs/{job.id}/artifacts"
+    token = {"PRIVATE-TOKEN": project.developer.token}
+    assert await read(forge, url, **token) == (200, ZIP)
+    assert await read(forge, url, Range="bytes=0-3", **token) == (206, ZIP[:4])
+    assert await read(forge, f"{url}/out/a_b_txt", **token) == (200, b"a\n" * 50_000)
+    assert await read(forge, f"{url}/out%2Fempty", **token) == (200, b"")
+    for missing in ("out", "out/", "nothing", "../out/empty"):
+        assert (await read(forge, f"{url}/{missing}", **token))[0] == 404
+    for path in ("", "/out/a_b_txt"):
+        tag = (await project.api.request("HEAD", url + path)).headers["ETag"]
+        assert (await project.api.get(url + path, headers={"If-None-Match": tag})).status == 304
+    stranger = await forge.user()
+    assert (await stranger.api.get(url)).status == 404
+    assert (await forge.anonymous.get(url)).status == 401
+
+
+async def test_by_the_name_of_a_branch(
+    forge: Forge, project: CiProject, runner: Runner, job: RunningJob
+) -> None:
+    await job.upload(ZIP)
+    await job.finish()
+    token = {"PRIVATE-TOKEN": project.developer.token}
+    url = f"{project.url}/jobs/artifacts/topic"
+    assert (await read(forge, f"{url}/download?job=build", **token))[0] == 404  # the pipeline is not over
+    await (await runner.job()).finish()
+    assert await read(forge, f"{url}/download?job=build", **token) == (200, ZIP)
+    assert await read(forge, f"{url}/raw/out/a_b_txt?job=build", **token) == (200, b"a\n" * 50_000)
+    assert (await read(forge, f"{url}/download?job=test", **token))[0] == 404
+
+
+EXPIRE = "UPDATE job_artifacts SET expire_at = now() - interval '1 second' WHERE job_id = %(id)s"
+
+
+async def test_a_full_store_is_503_and_keeps_nothing(
+    forge: Forge, project: CiProject, job: RunningJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = AsyncMock(side_effect=GenericError("No space left on device (os error 28)"))
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "put_async", full)
+        answer = await job.upload(ZIP)
+    assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
+    assert "archive" not in await artifacts_of(project, job)
+    assert (await job.upload(ZIP)).status == 201
+
+
+async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:
+    await job.upload(ZIP, expire_in="1 week")
+    assert (await artifacts_of(project, job))["expires"] is not None
+    async with database(forge).transaction() as transaction:
+        await transaction.row(EXPIRE, id=job.id)
+    assert (await project.api.get(f"{project.url}/jobs/{job.id}/artifacts")).status == 404
+    await upkeep.expire_artifacts(database(forge))
+    assert "archive" not in await artifacts_of(project, job)
+    folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
+
+    async def gone() -> bool:
+        return not files_below(folder)
+
+    await eventually(gone)
+    await job.upload(ZIP, expire_in="1 hour")
+    kept = await project.api.post(f"{project.url}/jobs/{job.id}/artifacts/keep")
+    assert (kept.status, kept.body["artifacts_expire_at"]) == (200, None)
+
+
+@pytest.mark.parametrize(("expire_in", "status"), [("never", 201), ("3 mins 4 sec", 201), ("soon", 400)])
+async def test_expire_in(job: RunningJob, expire_in: str, status: int) -> None:
+    assert (await job.upload(ZIP, expire_in=expire_in)).status == status
+
+
+async def test_without_expire_in_the_setting_counts(project: CiProject, job: RunningJob) -> None:
+    await job.upload(ZIP)
+    assert (await artifacts_of(project, job))["expires"] is not None
+
+
+async def test_deleting(forge: Forge, project: CiProject, job: RunningJob) -> None:
+    await job.log(b"log")
+    await job.upload(ZIP)
+    await job.finish()
+    url = f"{project.url}/jobs/{job.id}/artifacts"
+    assert (await project.api.delete(url)).status == 403
+    assert (await forge.root.delete(url)).status == 204
+    assert (await project.api.get(url)).status == 404
+    assert (await project.api.get(f"{project.url}/jobs/{job.id}/trace")).status == 200
+    assert (await project.api.post(f"{url}/keep")).status == 404
+
+
+async def test_dotenv_variables_reach_later_jobs(project: CiProject, runner: Runner, job: RunningJob) -> None:
+    report = b'# made by build\nVERSION=1.2.3\nQUOTED="two words"\nCI_NODE_TOTAL=weak\n'
+    assert (await job.upload(report, ".env", artifact_type="dotenv", artifact_format="raw")).status == 201
+    await job.finish()
+    variables = (await runner.job()).variables
+    assert (variables["VERSION"], variables["QUOTED"]) == ("1.2.3", "two words")
+
+
+async def test_a_broken_dotenv_report_is_400(job: RunningJob) -> None:
+    for content, text in ((b"no line", "Invalid Format"), (b"A=" + b"x" * 6000, "Dotenv Artifact Too Big")):
+        answer = await job.upload(content, ".env", artifact_type="dotenv", artifact_format="raw")
+        assert answer.status == 400
+        assert text in answer.body["message"]
+
+
+@given(
+    some.dictionaries(
+        some.from_regex(r"[A-Z_][A-Z0-9_]*", fullmatch=True),
+        some.from_regex(r"[!#-&(-~]*", fullmatch=True),
+        max_size=9,
+    )
+)
+def test_dotenv_reads_what_was_written(variables: dict[str, str]) -> None:
+    text = "".join(f"{key}={value}\n" for key, value in variables.items())
+    assert dotenv.parse(text.encode()) == variables
+
+
+@given(some.binary(max_size=200))
+def test_dotenv_never_fails_otherwise_than_by_refusal(content: bytes) -> None:
+    with contextlib.suppress(dotenv.InvalidReport):
+        assert len(dotenv.parse(content)) <= dotenv.MAX_VARIABLES
+
+
+async def test_python_gitlab(forge: Forge, project: CiProject, job: RunningJob) -> None:
+    await job.upload(ZIP)
+    await job.finish()
+    client = gitlab.Gitlab(forge.base, private_token=project.developer.token)
+
+    def use() -> None:
+        found = client.projects.get(project.id).jobs.get(job.id)
+        assert found.artifacts() == ZIP
+        assert b"".join(found.artifacts(iterator=True)) == ZIP
+        assert found.artifact("out/a_b_txt") == b"a\n" * 50_000
+        found.keep_artifacts()
+
+    await asyncio.to_thread(use)

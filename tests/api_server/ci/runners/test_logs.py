@@ -1,0 +1,292 @@
+"""`PATCH /jobs/:id/trace` and endpoint 7: a log grows piece by piece, and is read while it grows and afterwards."""
+
+import asyncio
+
+import gitlab
+import pytest
+
+from api_server.ci.jobs.logs import sealing
+from api_server.ci.jobs.logs.storage import logs_of
+from api_server.state.objects import OBJECTS
+from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.folders import files_below
+from tests.support.forge import Forge
+from tests.support.runner import Runner, RunningJob, a_runner
+
+
+def trace_of(project: CiProject, job: RunningJob) -> str:
+    return f"{project.url}/jobs/{job.id}/trace"
+
+
+async def seal(forge: Forge, job_id: int) -> None:
+    await sealing.seal(logs_of(forge.server.app), job_id)
+
+
+async def test_an_append_is_acknowledged_with_the_size(project: CiProject, job: RunningJob) -> None:
+    answer = await job.append(b"one\n", 0)
+    assert (answer.status, answer.headers["Range"], answer.headers["Job-Status"]) == (202, "0-4", "running")
+    assert (
+        answer.headers["X-GitLab-Trace-Update-Interval"]
+        == answer.headers["X-Service-Trace-Update-Interval"]
+        == "60"
+    )
+    assert (await job.append(b"two\n", 4)).headers["Range"] == "0-8"
+    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("start", [0, 2, 5, 9])
+async def test_what_does_not_begin_at_the_end_is_416_with_the_size(job: RunningJob, start: int) -> None:
+    await job.log(b"one\n")
+    answer = await job.append(b"twenty\n", start)
+    assert (answer.status, answer.headers["Range"]) == (416, "0-4")
+    assert answer.body == {"message": "416 Range Not Satisfiable"}
+
+
+async def test_a_first_piece_begins_at_0(job: RunningJob) -> None:
+    answer = await job.append(b"x", 3)
+    assert (answer.status, answer.headers["Range"]) == (416, "0-0")
+
+
+async def test_a_piece_whose_answer_was_lost_may_come_again(project: CiProject, job: RunningJob) -> None:
+    await job.log(b"one\n")
+    await job.append(b"two\n", 4)
+    assert (await job.append(b"two\n", 4)).headers["Range"] == "0-8"
+    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("content_range", ["0-0", "0-1", "0--1", "0-99", "bytes 0-1/5", "0-2/2"])
+async def test_of_content_range_the_start_counts(job: RunningJob, content_range: str) -> None:
+    answer = await job.append(b"ab", 0, headers={"Content-Range": content_range})
+    assert (answer.status, answer.headers["Range"]) == (202, "0-2")
+
+
+@pytest.mark.parametrize("content_range", ["", "a-b", "-5"])
+async def test_without_a_start_it_is_400(job: RunningJob, content_range: str) -> None:
+    answer = await job.append(b"ab", 0, headers={"Content-Range": content_range})
+    assert (answer.status, answer.body) == (400, {"message": "400 Missing header Content-Range"})
+
+
+async def test_an_empty_piece_changes_nothing(project: CiProject, job: RunningJob) -> None:
+    assert (await job.append(b"", 0)).status == 202
+    assert (await project.api.get(trace_of(project, job))).status == 404
+    await job.log(b"one\n")
+    answer = await job.append(b"", 4)
+    assert (answer.status, answer.headers["Range"]) == (202, "0-4")
+
+
+async def test_two_appends_for_one_place_store_one(project: CiProject, job: RunningJob) -> None:
+    answers = await asyncio.gather(*(job.append(b"%d" % n * 5, 0) for n in range(8)))
+    assert sorted(answer.status for answer in answers).count(416) < 8
+    log = (await project.api.get(trace_of(project, job))).body
+    assert len(log) == 5
+    assert len(set(log)) == 1
+
+
+async def test_wrong_tokens_are_403_and_unknown_jobs_too(job: RunningJob) -> None:
+    for headers in ({"JOB-TOKEN": "fljob-wrong"}, {"JOB-TOKEN": ""}):
+        answer = await job.append(b"x", 0, headers=headers)
+        assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+    unknown = RunningJob(job.client, job.payload | {"id": 2**40})
+    assert (await unknown.append(b"x", 0)).status == 403
+
+
+async def test_a_canceled_job_tells_its_runner_so(project: CiProject, job: RunningJob) -> None:
+    await job.log(b"one\n")
+    assert (await project.api.post(f"{project.url}/jobs/{job.id}/cancel")).status == 201
+    answer = await job.append(b"two\n", 4)
+    assert (answer.status, answer.headers["Job-Status"]) == (403, "canceled")
+    assert answer.body == {"message": "403 Forbidden - Job is not running"}
+
+
+async def test_a_log_over_the_limit_fails_the_job(new_forge) -> None:
+    async with new_forge(log_limit=10) as forge:
+        project = await ci_project(forge)
+        runner = await a_runner(forge)
+        await project.pipeline()
+        job = await runner.job()
+        await job.log(b"0123456789")
+        answer = await job.append(b"x", 10)
+        assert (answer.status, answer.headers["Job-Status"]) == (403, "failed")
+        shown = (await project.api.get(f"{project.url}/jobs/{job.id}")).body
+        assert (shown["status"], shown["failure_reason"]) == ("failed", "trace_size_exceeded")
+
+
+async def test_the_jobs_token_is_hidden_also_between_pieces(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    secret = job.token.encode()
+    text = b"echo " + secret + b" and " + secret + b"\n"
+    for cut in (8, len(secret) + 20):
+        text_size = len(text)
+        size = int((await job.append(b"", 0)).headers["Range"][2:])
+        await job.append(text[:cut], size)
+        visible = (await project.api.get(trace_of(project, job))).body
+        assert secret[:3].decode() not in visible
+        await job.append(text[cut:], size + cut)
+        assert text_size
+    hidden = "x" * len(secret)
+    expected = f"echo {hidden} and {hidden}\n" * 2
+    assert (await project.api.get(trace_of(project, job))).body == expected
+
+
+async def test_what_only_looked_like_a_secret_is_shown_in_the_end(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    await job.log(b"the end is fljob-")
+    assert (await project.api.get(trace_of(project, job))).body == "the end is "
+    await job.finish()
+    await seal(forge, job.id)
+    assert (await project.api.get(trace_of(project, job))).body == "the end is fljob-"
+
+
+async def test_ranges_of_a_growing_and_of_a_finished_log(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    """Decision D4: a trace answers Range with 206 and 416."""
+    await job.log(b"0123456789")
+    await job.append(b"abcdeg", 10)
+
+    async def check() -> None:
+        url = trace_of(project, job)
+        part = await project.api.get(url, headers={"Range": "bytes=8-11"})
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, "89ab", "bytes 8-11/16")
+        assert (await project.api.get(url, headers={"Range": "bytes=-3"})).body == "deg"
+        behind = await project.api.get(url, headers={"Range": "bytes=16-"})
+        assert (behind.status, behind.headers["Content-Range"]) == (416, "bytes */16")
+        whole = await project.api.get(url)
+        assert (whole.status, whole.body) == (200, "0123456789abcdeg")
+        assert whole.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert whole.headers["Content-Disposition"] == f'infile; filename="{job.id}.log"'
+        tag = whole.headers["ETag"]
+        assert (await project.api.get(url, headers={"If-None-Match": tag})).status == 304
+        part = await project.api.get(url, headers={"Range": "bytes=0-1", "If-Range": '"another"'})
+        assert part.status == 200
+        head = await project.api.request("HEAD", url)
+        assert (head.status, head.body, head.headers["Content-Length"]) == (200, "", "16")
+
+    await check()
+    await job.finish()
+    await seal(forge, job.id)
+    assert (
+        await database(forge).value("SELECT count(*) FROM job_trace_chunks WHERE job_id = %(id)s", id=job.id)
+        == 0
+    )
+    await check()
+
+
+async def test_a_job_without_a_log_is_404(project: CiProject, job: RunningJob) -> None:
+    """Decision D4: the document's 404 where GitLab answers an empty 200."""
+    answer = await project.api.get(trace_of(project, job))
+    assert (answer.status, answer.body) == (404, {"message": "404 Not Found"})
+
+
+async def test_who_may_read_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:
+    await job.log(b"one\n")
+    people = await forge.people(project.id)
+    statuses = {
+        name: (await person.api.get(trace_of(project, job))).status for name, person in people.items()
+    }
+    assert statuses == {
+        "stranger": 404, "guest": 200, "reporter": 200, "developer": 200, "maintainer": 200, "owner": 200,
+    }  # fmt: skip
+    assert (await forge.anonymous.get(trace_of(project, job))).status == 401
+    await forge.root.put(project.url, {"public_jobs": False})
+    assert (await people["guest"].api.get(trace_of(project, job))).status == 403
+
+
+async def test_a_debug_trace_is_for_developers(forge: Forge, project: CiProject, runner: Runner) -> None:
+    await project.pipeline("build: {script: 'true', variables: {CI_DEBUG_TRACE: 'true'}}")
+    job = await runner.job()
+    await job.log(b"+ secrets\n")
+    people = await forge.people(project.id)
+    assert (await people["reporter"].api.get(trace_of(project, job))).status == 403
+    assert (await people["developer"].api.get(trace_of(project, job))).status == 200
+
+
+async def test_a_watched_log_is_sent_more_often(project: CiProject, job: RunningJob) -> None:
+    await job.log(b"one\n")
+    await project.api.get(trace_of(project, job))
+    assert (await job.append(b"two\n", 4)).headers["X-GitLab-Trace-Update-Interval"] == "3"
+
+
+async def test_coverage_is_read_from_the_log(forge: Forge, project: CiProject, runner: Runner) -> None:
+    await project.pipeline("build: {script: 'true', coverage: '/TOTAL.*? (\\d+(?:\\.\\d+)?)%/'}")
+    job = await runner.job()
+    await job.log(b"TOTAL 10%\nTOTAL 97.")
+    await job.append(b"5%\nbye\n", 19)
+    await job.finish()
+
+    async def coverage() -> float | None:
+        return (await project.api.get(f"{project.url}/jobs/{job.id}")).body["coverage"]
+
+    assert await eventually(coverage) == 97.5
+
+
+async def test_sealing_twice_and_erasing_leave_nothing_behind(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    await job.log(b"one\n")
+    await seal(forge, job.id)  # too early: nothing happens
+    assert (await job.append(b"two\n", 4)).status == 202
+    await job.finish()
+    await asyncio.gather(seal(forge, job.id), seal(forge, job.id))
+    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+    folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
+
+    async def one_object() -> bool:
+        return len(files_below(folder)) == 1
+
+    await eventually(one_object)
+    assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
+    assert (await project.api.get(trace_of(project, job))).status == 404
+
+    async def gone() -> bool:
+        return not files_below(folder)
+
+    await eventually(gone)
+
+
+async def test_deleting_a_project_deletes_its_bytes(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    await job.log(b"one\n")
+    await job.finish()
+    await seal(forge, job.id)
+    folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
+    assert list(folder.rglob("*"))
+    assert (await forge.root.delete(project.url)).status == 202
+
+    async def gone() -> bool:
+        return not folder.exists()
+
+    await eventually(gone)
+
+
+async def test_python_gitlab_streams_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:
+    text = b"".join(b"%d: \x00\xff\xc3\xa9 any bytes\r\n" % number for number in range(5000))
+    await job.log(text)
+    client = gitlab.Gitlab(forge.base, private_token=project.developer.token)
+
+    def read() -> bytes:
+        pieces: list[bytes] = []
+        found = client.projects.get(project.id).jobs.get(job.id)
+        found.trace(streamed=True, action=pieces.append, chunk_size=1000)
+        return b"".join(pieces)
+
+    assert await asyncio.to_thread(read) == text
+
+
+async def test_the_store_forgets_nothing_it_should_keep(forge: Forge) -> None:
+    """Objects are deleted by key; a prefix is a folder, not the beginning of a name."""
+    objects = forge.server.app[OBJECTS]
+
+    async def one():
+        yield b"x"
+
+    for key in ("projects/777/jobs/1/a", "projects/7770/jobs/1/a"):
+        await objects.put(key, one())
+    await objects.delete_below("projects/777")
+    assert [piece async for piece in objects.read("projects/7770/jobs/1/a", 0, 1)] == [b"x"]
+    with pytest.raises(FileNotFoundError):
+        [piece async for piece in objects.read("projects/777/jobs/1/a", 0, 1)]
+    await objects.delete(["projects/7770/jobs/1/a", "projects/7770/jobs/1/a"])

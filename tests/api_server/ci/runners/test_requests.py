@@ -1,0 +1,232 @@
+"""`POST /jobs/request`: who gets which job, and when."""
+
+import asyncio
+import time
+
+import aiohttp
+import attrs
+import pytest
+
+from api_server.ci.pipelines import queries
+from tests.support.ci import CiProject, ci_project, database, run
+from tests.support.forge import Forge
+from tests.support.runner import Runner, a_runner
+
+
+async def test_the_payload_is_what_runners_read(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id, maximum_timeout=700)
+    pipeline = await project.pipeline("build: {script: [make], tags: [], variables: {A: '1'}}")
+    job = await runner.job(info={"version": "17.0", "features": {"cancel_gracefully": True}})
+    payload = job.payload
+    assert list(payload) == [
+        "id", "token", "allow_git_fetch", "job_info", "git_info", "runner_info", "variables", "steps", "image",
+        "services", "artifacts", "cache", "credentials", "dependencies", "features",
+    ]  # fmt: skip
+    assert payload["job_info"] | {"project_name": ""} == {
+        "id": job.id, "name": "build", "stage": "test", "project_id": project.id, "project_name": "",
+    }  # fmt: skip
+    sha = pipeline["sha"]
+    host = forge.base.removeprefix("http://")
+    assert payload["git_info"] == {
+        "repo_url": f"http://gitlab-ci-token:{job.token}@{host}/{project.path}.git",
+        "ref": "topic",
+        "sha": sha,
+        "before_sha": "0" * 40,
+        "ref_type": "branch",
+        "refspecs": [
+            f"+{sha}:refs/pipelines/{pipeline['id']}",
+            "+refs/heads/topic:refs/remotes/origin/topic",
+        ],
+        "depth": 20,
+    }
+    assert payload["runner_info"] == {"timeout": 700, "runner_session_url": None}
+    assert payload["steps"] == [
+        {"name": "script", "script": ["make"], "timeout": 700, "when": "on_success", "allow_failure": False}
+    ]
+    assert job.variables["CI_PROJECT_PATH"] == project.path
+    assert job.variables["CI_COMMIT_SHA"] == sha
+    assert job.variables["CI_CONFIG_PATH"] == ".gitlab-ci.yml"
+    assert job.variables["CI_RUNNER_ID"] == str(runner.id)
+    assert {one["key"]: one["masked"] for one in payload["variables"]}["CI_JOB_TOKEN"] is True
+    own = await forge.anonymous.get("/job", headers={"JOB-TOKEN": job.token})
+    assert (own.status, own.body["id"], own.body["runner"]["id"]) == (200, job.id, runner.id)
+    assert own.body["runner_manager"]["system_id"] == "s_test"
+
+
+async def test_without_a_job_it_is_204_at_once(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    answer = await runner.poll()
+    assert (answer.status, answer.body) == (204, "")
+    assert answer.headers["X-GitLab-Last-Update"] == answer.headers["X-Service-Last-Update"] != ""
+
+
+async def test_a_waiting_runner_wakes_at_once_on_a_new_job(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    last = (await runner.poll()).headers["X-GitLab-Last-Update"]
+    waiting = asyncio.create_task(runner.poll(last_update=last))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await project.pipeline()
+    began = time.monotonic()
+    answer = await waiting
+    assert answer.status == 201
+    assert time.monotonic() - began < 2
+
+
+async def test_a_wait_ends_with_204(new_forge) -> None:
+    async with new_forge(runner_poll_timeout=1) as forge:
+        runner = await a_runner(forge)
+        began = time.monotonic()
+        assert (await runner.poll(last_update="x")).status == 204
+        assert time.monotonic() - began >= 0.9
+
+
+async def test_a_server_that_shuts_down_sends_waiting_runners_home(new_forge) -> None:
+    async with new_forge() as forge:
+        runner = await a_runner(forge)
+        waiting = asyncio.create_task(runner.poll(last_update="x"))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await forge.server.app.shutdown()
+        assert (await waiting).status == 204
+        assert time.monotonic() - began < 2
+
+
+async def test_a_runner_that_hung_up_gets_no_job(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    waiting = asyncio.create_task(runner.poll(last_update="x"))
+    await asyncio.sleep(0.2)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    pipeline = await project.pipeline()
+    await asyncio.sleep(0.3)
+    assert await project.statuses(pipeline) == {"build": "pending"}
+
+
+@pytest.mark.parametrize("token", ["glrt-wrong", "", None])
+async def test_a_wrong_token_is_403(forge: Forge, token: str | None) -> None:
+    answer = await forge.anonymous.post("/jobs/request", {"token": token})
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+
+
+async def test_the_token_may_come_in_the_header(forge: Forge) -> None:
+    runner = await a_runner(forge, tag_list=["nothing"], run_untagged=False)
+    answer = await forge.anonymous.post("/jobs/request", {}, headers={"RUNNER-TOKEN": runner.token})
+    assert answer.status == 204
+
+
+async def test_200_concurrent_polls_hand_each_job_out_once(forge: Forge, project: CiProject) -> None:
+    text = "".join(f"job{number}: {{script: 'true'}}\n" for number in range(50))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        crowd = attrs.evolve(forge, session=session)
+        runners = [await a_runner(crowd, project_id=project.id) for _ in range(10)]
+        polls = [
+            asyncio.create_task(runners[number % 10].poll(last_update="x", system_id=f"s{number}"))
+            for number in range(200)
+        ]
+        await asyncio.sleep(0.3)
+        pipeline = await project.pipeline(text)
+        taken = [
+            (await poll).body["id"] for _, poll in zip(range(50), asyncio.as_completed(polls), strict=False)
+        ]
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+    assert sorted(taken) == sorted(job["id"] for job in (await project.jobs(pipeline)).values())
+    assert set((await project.statuses(pipeline)).values()) == {"running"}
+
+
+TAGGED = "build: {script: 'true', tags: [linux, big]}"
+
+
+@pytest.mark.parametrize(
+    ("runner", "text", "gets"),
+    [
+        ({"tag_list": ["linux", "big", "new"]}, TAGGED, True),
+        ({"tag_list": ["linux"]}, TAGGED, False),
+        ({}, TAGGED, False),
+        ({"tag_list": ["linux"]}, "build: {script: 'true'}", True),
+        ({"tag_list": ["linux"], "run_untagged": False}, "build: {script: 'true'}", False),
+        ({"access_level": "ref_protected"}, "build: {script: 'true'}", False),
+        ({"paused": True}, "build: {script: 'true'}", False),
+    ],
+)
+async def test_which_jobs_a_runner_gets(
+    forge: Forge, project: CiProject, runner: dict, text: str, gets: bool
+) -> None:
+    one = await a_runner(forge, project_id=project.id, **runner)
+    await project.pipeline(text)
+    assert ((await one.poll()).status == 201) is gets
+
+
+async def test_protected_runners_get_jobs_of_protected_refs(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id, access_level="ref_protected")
+    await project.pipeline(branch="main", by=forge.root)
+    assert (await runner.poll()).status == 201
+
+
+async def test_runners_of_a_project_and_of_a_group_stay_there(forge: Forge) -> None:
+    group = await forge.group()
+    inside, outside = await ci_project(forge, namespace_id=group["id"]), await ci_project(forge)
+    of_group, of_project = (
+        await a_runner(forge, group_id=group["id"]),
+        await a_runner(forge, project_id=inside.id),
+    )
+    await outside.pipeline()
+    assert [(await one.poll()).status for one in (of_group, of_project)] == [204, 204]
+    await inside.pipeline()
+    assert (await of_group.poll()).status == 201
+    await inside.pipeline()
+    assert (await of_project.poll()).status == 201
+
+
+async def test_projects_take_turns(new_forge) -> None:
+    """The project with the fewest running jobs is served first, so a large pipeline does not keep others waiting."""
+    async with new_forge() as forge:
+        runner = await a_runner(forge)
+        large, small = await ci_project(forge), await ci_project(forge)
+        await large.pipeline("a: {script: 'true'}\nb: {script: 'true'}\nc: {script: 'true'}\n")
+        await small.pipeline("d: {script: 'true'}\n")
+        names = [(await runner.job()).payload["job_info"]["name"] for _ in range(4)]
+        assert names == ["a", "d", "b", "c"]
+
+
+async def test_jobs_of_a_project_without_ci_wait(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    await project.pipeline()
+    await forge.root.put(project.url, {"builds_access_level": "disabled"})
+    assert (await runner.poll()).status == 204
+
+
+async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
+    forge: Forge, project: CiProject
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    pipeline = await project.pipeline("a: {script: 'true'}\nb: {script: 'true'}\n")
+    jobs = await project.jobs(pipeline)
+    async with database(forge).transaction() as transaction:
+        sealed_elsewhere = {"A": b"sealed under another key, long enough"}
+        await queries.set_job_variables(transaction, jobs["a"]["id"], sealed_elsewhere)
+    assert (await runner.job()).id == jobs["b"]["id"]
+    broken = (await project.api.get(f"{project.url}/jobs/{jobs['a']['id']}")).body
+    assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")
+
+
+async def test_variables_given_to_pipeline_and_job_reach_the_runner(forge: Forge, project: CiProject) -> None:
+    runner: Runner = await a_runner(forge, project_id=project.id)
+    pipeline = await project.pipeline(
+        "build: {script: 'true', when: manual, variables: {A: file, B: file, C: file}}",
+        variables=[{"key": "B", "value": "pipeline"}, {"key": "C", "value": "pipeline"}],
+    )
+    job_id = (await project.jobs(pipeline))["build"]["id"]
+    given = {"job_variables_attributes": [{"key": "C", "value": "play"}]}
+    assert (await project.api.post(f"{project.url}/jobs/{job_id}/play", given)).status == 200
+    variables = (await runner.job()).variables
+    assert [variables[key] for key in "ABC"] == ["file", "pipeline", "play"]
+
+
+async def test_a_job_already_started_is_nobody_elses(forge: Forge, project: CiProject) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    job = await project.job()
+    await run(forge, job["id"])
+    assert (await runner.poll()).status == 204

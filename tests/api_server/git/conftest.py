@@ -1,0 +1,185 @@
+"""A tiny HTTP app over the git layer, a git client that reads no configuration, and small repositories."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from api_server.git import new_commits, ref_transactions, smart_http
+from api_server.git.names import BRANCHES, NO_COMMIT
+from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.push import Push, RefUpdate, Verdict, applied_updates
+from api_server.git.repositories import Repositories, Repository
+
+PROJECT = 4711
+ALICE = Person("Alice", "alice@example.org", 1_700_000_000, 120)
+
+
+def new_commit(message: str = "Change files") -> NewCommit:
+    return NewCommit(message, ALICE, ALICE)
+
+
+async def commit(repositories: Repositories, branch: str, expected: str | None, **files: bytes) -> str:
+    """One commit that creates `files` (name=content)."""
+    actions = [FileAction("create", name, content) for name, content in files.items()]
+    return await commit_files(repositories.open(PROJECT), branch, actions, new_commit(), expected)
+
+
+async def commit_files(
+    repository: Repository, branch: str, actions: list[FileAction], made: NewCommit, expected: str | None
+) -> str:
+    """One commit, to which the branch is moved."""
+    sha = await new_commits.commit_files(repository, actions, made, expected)
+    await move_branch(repository, branch, sha, expected)
+    return sha
+
+
+async def move_branch(
+    repository: Repository, name: str, new: str | None, expected: str | None = None
+) -> None:
+    """None stands for a branch that does not exist."""
+    update = RefUpdate(expected or NO_COMMIT, new or NO_COMMIT, BRANCHES + name)
+    await ref_transactions.move(Path(repository.path), Push((update,)))
+
+
+@attrs.define
+class Service:
+    """The app's other side: what pushes are answered, and what was seen of them."""
+
+    repository: Path
+    url: str = ""
+    verdict: Verdict = attrs.Factory(Verdict)
+    pushes: list[Push] = attrs.Factory(list)
+    applied: list[list[RefUpdate]] = attrs.Factory(list)
+    encodings: list[str | None] = attrs.Factory(list)
+
+    async def decide(self, push: Push) -> Verdict:
+        self.pushes.append(push)
+        return self.verdict
+
+    async def info_refs(self, request: web.Request) -> web.StreamResponse:
+        service: smart_http.Service = request.query["service"]  # type: ignore[assignment]
+        protocol = request.headers.get("Git-Protocol")
+        async with smart_http.info_refs(self.repository, service, protocol) as chunks:
+            return await _answer(request, chunks, smart_http.content_type(service, "advertisement"))
+
+    async def upload_pack(self, request: web.Request) -> web.StreamResponse:
+        self.encodings.append(request.headers.get("Content-Encoding"))
+        protocol = request.headers.get("Git-Protocol")
+        async with smart_http.upload_pack(self.repository, request.content.iter_any(), protocol) as chunks:
+            return await _answer(request, chunks, smart_http.content_type("git-upload-pack", "result"))
+
+    async def receive_pack(self, request: web.Request) -> web.StreamResponse:
+        push: Push | None = None
+        try:
+            body = request.content.iter_any()
+            async with smart_http.receive_pack(self.repository, body, self.decide) as receiving:
+                push = receiving.push
+                return await _answer(
+                    request, receiving.output, smart_http.content_type("git-receive-pack", "result")
+                )
+        finally:
+            if push is not None and push.updates:
+                self.applied.append(applied_updates(self.repository, push))
+
+
+async def _answer(
+    request: web.Request, chunks: AsyncIterator[bytes], content_type: str
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    async for chunk in chunks:
+        await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+@attrs.frozen
+class Client:
+    """git as a user runs it, in its own folder."""
+
+    folder: Path
+
+    async def __call__(self, *arguments: str, cwd: Path | None = None, fails: bool = False) -> str:
+        """What git printed on both streams. Asserts that it succeeded, or that it failed."""
+        process = await self.start(*arguments, cwd=cwd)
+        printed, _ = await asyncio.wait_for(process.communicate(), 60)
+        assert bool(process.returncode) == fails, printed.decode()
+        return printed.decode().strip()
+
+    async def start(self, *arguments: str, cwd: Path | None = None) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            "git",
+            *arguments,
+            cwd=cwd or self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.folder),
+                "GIT_CONFIG_NOSYSTEM": "1",
+                "GIT_TERMINAL_PROMPT": "0",
+                "GIT_CONFIG_COUNT": "4",
+                "GIT_CONFIG_KEY_0": "user.name",
+                "GIT_CONFIG_VALUE_0": "Bob",
+                "GIT_CONFIG_KEY_1": "user.email",
+                "GIT_CONFIG_VALUE_1": "bob@example.org",
+                "GIT_CONFIG_KEY_2": "init.defaultBranch",
+                "GIT_CONFIG_VALUE_2": "main",
+                "GIT_CONFIG_KEY_3": "advice.detachedHead",
+                "GIT_CONFIG_VALUE_3": "false",
+            },
+        )
+
+    async def commit_file(self, clone: Path, name: str, content: str = "content\n") -> str:
+        (clone / name).write_text(content)
+        await self("add", "--", name, cwd=clone)
+        await self("commit", "-qm", f"Add {name}", cwd=clone)
+        return await self("rev-parse", "HEAD", cwd=clone)
+
+
+@pytest.fixture
+async def repositories(tmp_path: Path) -> Repositories:
+    repositories = Repositories(tmp_path / "repositories")
+    await repositories.create(PROJECT)
+    return repositories
+
+
+@pytest.fixture
+def git(tmp_path: Path) -> Client:
+    folder = tmp_path / "client"
+    folder.mkdir()
+    return Client(folder)
+
+
+@pytest.fixture
+async def service(repositories: Repositories) -> AsyncIterator[Service]:
+    service = Service(repositories.path(PROJECT))
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/app.git/info/refs", service.info_refs),
+            web.post("/app.git/git-upload-pack", service.upload_pack),
+            web.post("/app.git/git-receive-pack", service.receive_pack),
+        ]
+    )
+    async with TestServer(app) as server:
+        service.url = str(server.make_url("/app.git"))
+        yield service
+
+
+@pytest.fixture
+async def clone(service: Service, git: Client) -> Path:
+    """A clone with one commit on `main`, pushed."""
+    clone = git.folder / "clone"
+    await git("clone", "-q", service.url, str(clone))
+    await git.commit_file(clone, "readme.txt")
+    await git("push", "-q", "origin", "main", cwd=clone)
+    return clone

@@ -1,0 +1,244 @@
+"""Commits that the server makes, and commits as it shows them."""
+
+import asyncio
+
+import pygit2
+import pytest
+
+from api_server.git import commits, files, new_commits, references
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidActionError,
+    InvalidNameError,
+    MergeConflictError,
+    NotFoundError,
+    NothingToMergeError,
+    RepositoryExistsError,
+)
+from api_server.git.new_commits import FileAction
+from api_server.git.repositories import Repositories
+from tests.api_server.git.conftest import (
+    ALICE,
+    PROJECT,
+    commit,
+    commit_files,
+    move_branch,
+    new_commit,
+)
+
+
+async def act(repositories: Repositories, expected: str | None, *actions: FileAction) -> str:
+    return await commit_files(repositories.open(PROJECT), "main", actions, new_commit(), expected)
+
+
+def contents(repositories: Repositories, sha: str) -> dict[str, bytes]:
+    repository = repositories.open(PROJECT)
+
+    def walk(folder: str):
+        for entry in files.listing(repository, sha, folder):
+            if entry.kind == "folder":
+                yield from walk(entry.path)
+            else:
+                yield entry.path, files.read(repository, entry)
+
+    return dict(walk(""))
+
+
+async def test_file_actions_make_one_commit(repositories: Repositories) -> None:
+    first = await commit(repositories, "main", None, a=b"a", b=b"b", c=b"c")
+    second = await act(
+        repositories,
+        first,
+        FileAction("update", "a", b"A"),
+        FileAction("delete", "b"),
+        FileAction("move", "folder/c", previous_path="c"),
+        FileAction("create", "b/now/a/folder", b"new", executable=True),
+    )
+    assert contents(repositories, second) == {"a": b"A", "folder/c": b"c", "b/now/a/folder": b"new"}
+    repository = repositories.open(PROJECT)
+    assert references.branch(repository, "main") == references.Branch("main", second)
+    entry = files.find(repository, second, "b/now/a/folder")
+    assert entry is not None
+    assert (entry.kind, entry.size) == ("executable", 3)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        FileAction("create", "a", b""),
+        FileAction("create", "folder", b""),
+        FileAction("create", "a/below-a-file", b""),
+        FileAction("update", "nothing", b""),
+        FileAction("update", "a"),
+        FileAction("delete", "nothing"),
+        FileAction("delete", "folder"),
+        FileAction("move", "new", previous_path="nothing"),
+        FileAction("move", "folder/b", previous_path="a"),
+        *(
+            FileAction("create", path, b"")
+            for path in ("", "/x", "x/", "../x", "x/./y", ".git/config", "x/.GIT/y", "a\0b", "x\\y")
+        ),
+    ],
+    ids=lambda action: f"{action.action}-{action.path!a}",
+)
+async def test_an_action_that_does_not_fit_changes_nothing(
+    repositories: Repositories, action: FileAction
+) -> None:
+    first = await commit(repositories, "main", None, **{"a": b"a", "folder/b": b"b"})
+    with pytest.raises(InvalidActionError):
+        await act(repositories, first, FileAction("create", "other", b""), action)
+    assert references.branch(repositories.open(PROJECT), "main") == references.Branch("main", first)
+
+
+async def test_of_concurrent_writers_one_wins_and_the_others_are_told(repositories: Repositories) -> None:
+    first = await commit(repositories, "main", None, a=b"a")
+    writers = [act(repositories, first, FileAction("create", f"file{n}", b"")) for n in range(8)]
+    outcomes = await asyncio.gather(*writers, return_exceptions=True)
+    won = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    assert len(won) == 1
+    assert all(isinstance(outcome, BranchMovedError) for outcome in outcomes if outcome not in won)
+    branch = references.branch(repositories.open(PROJECT), "main")
+    assert branch is not None
+    assert branch.commit == won[0]
+
+
+async def test_a_new_branch_needs_a_proper_name(repositories: Repositories) -> None:
+    with pytest.raises(InvalidNameError):
+        await commit(repositories, "-x", None, a=b"a")
+    with pytest.raises(RepositoryExistsError):
+        await repositories.create(PROJECT)
+
+
+async def test_a_merge_has_two_parents_and_both_sides(repositories: Repositories) -> None:
+    base = await commit(repositories, "main", None, a=b"a")
+    repository = repositories.open(PROJECT)
+    await move_branch(repository, "topic", base)
+    topic = await commit(repositories, "topic", base, b=b"b")
+    main = await commit(repositories, "main", base, c=b"c")
+    assert await new_commits.merge_conflicts(repository, topic, main) == []
+    merged = await new_commits.merge(repository, topic, main, new_commit("Merge topic"))
+    assert commits.commit_data(repository, merged)["parent_ids"] == [main, topic]
+    assert set(contents(repositories, merged)) == {"a", "b", "c"}
+    with pytest.raises(NothingToMergeError):
+        await new_commits.merge(repository, topic, merged, new_commit())
+
+
+async def test_a_merge_conflict_names_the_files(repositories: Repositories) -> None:
+    base = await commit(repositories, "main", None, a=b"a", b=b"b")
+    repository = repositories.open(PROJECT)
+    await move_branch(repository, "topic", base)
+    update = [FileAction("update", "a", b"topic"), FileAction("delete", "b")]
+    topic = await commit_files(repository, "topic", update, new_commit(), base)
+    main = await act(
+        repositories, base, FileAction("update", "a", b"main"), FileAction("update", "b", b"main")
+    )
+    assert await new_commits.merge_conflicts(repository, topic, main) == ["a", "b"]
+    with pytest.raises(MergeConflictError) as raised:
+        await new_commits.merge(repository, topic, main, new_commit())
+    assert raised.value.paths == ["a", "b"]
+    assert references.branch(repository, "main") == references.Branch("main", main)
+
+
+async def test_ancestry(repositories: Repositories) -> None:
+    first = await commit(repositories, "main", None, a=b"a")
+    second = await commit(repositories, "main", first, b=b"b")
+    third = await commit(repositories, "main", second, c=b"c")
+    alone = await commit(repositories, "alone", None, x=b"x")
+    repository = repositories.open(PROJECT)
+    assert await commits.commits_between(repository, first, third, 10) == [third, second]
+    assert await commits.commits_between(repository, None, third, 2) == [third, second]
+    assert await commits.merge_base(repository, second, third) == second
+    assert await commits.merge_base(repository, alone, third) is None
+    assert await commits.is_ancestor(repository, first, third)
+    assert not await commits.is_ancestor(repository, third, first)
+    with pytest.raises(NotFoundError):
+        await commits.is_ancestor(repository, "--help", first)
+
+
+async def test_a_commit_is_shown_in_gitlabs_shape(repositories: Repositories) -> None:
+    first = await commit(repositories, "main", None, a=b"a")
+    repository = repositories.open(PROJECT)
+    made = new_commits.NewCommit(
+        "Title é\n\nBody\n", ALICE, new_commits.Person("Bob <b>", "bob@example.org", 0)
+    )
+    second = await commit_files(repository, "main", [FileAction("delete", "a")], made, first)
+    assert commits.commit_data(repository, second) == {
+        "id": second,
+        "short_id": second[:8],
+        "created_at": "1970-01-01T00:00:00.000+00:00",
+        "parent_ids": [first],
+        "title": "Title é",
+        "message": "Title é\n\nBody\n",
+        "author_name": "Alice",
+        "author_email": "alice@example.org",
+        "authored_date": "2023-11-15T00:13:20.000+02:00",
+        "committer_name": "Bob b",
+        "committer_email": "bob@example.org",
+        "committed_date": "1970-01-01T00:00:00.000+00:00",
+    }
+    with pytest.raises(NotFoundError):
+        commits.commit_data(repository, "1" * 40)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"author \xff <\xfe> 99999999999999 +9999\ncommitter x <> 1 -0000\n\n\xff\xfe",
+        b"author a <a> 1 +0000\ncommitter a <a> 1 +0000\nencoding nonsense\n\nT\xe4st",
+        b"author a <a> 1 +0000\ncommitter a <a> 1 +0000\nencoding ISO-8859-1\n\nT\xe4st",
+    ],
+)
+async def test_commits_of_strange_tools_are_shown_all_the_same(
+    repositories: Repositories, raw: bytes
+) -> None:
+    first = await commit(repositories, "main", None, a=b"a")
+    repository = repositories.open(PROJECT)
+    tree = str(repository[first].peel(pygit2.Tree).id).encode()
+    strange = str(repository.odb.write(1, b"tree " + tree + b"\n" + raw))
+    shown = commits.commit_data(repository, strange)
+    assert shown["title"].encode()
+    assert (shown["title"] == "Täst") == (b"8859" in raw)
+
+
+async def test_a_long_title_is_cut_at_a_word(repositories: Repositories) -> None:
+    repository = repositories.open(PROJECT)
+    made = new_commits.NewCommit("word " * 30, ALICE, ALICE)
+    sha = await commit_files(repository, "main", [FileAction("create", "a", b"")], made, None)
+    title = commits.commit_data(repository, sha)["title"]
+    assert title == " ".join(["word"] * 15) + "..."
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 * 1024 * 1024])
+async def test_blobs_of_all_sizes_are_streamed(repositories: Repositories, size: int) -> None:
+    content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    sha = await commit(repositories, "main", None, **{"folder/-name": content})
+    repository = repositories.open(PROJECT)
+    entry = files.find(repository, sha, "folder/-name")
+    assert entry is not None
+    assert (entry.kind, entry.size, entry.is_blob) == ("file", size, True)
+    async with files.stream(repository, entry) as chunks:
+        assert b"".join([chunk async for chunk in chunks]) == content
+
+
+async def test_only_what_exists_is_found(repositories: Repositories) -> None:
+    sha = await commit(repositories, "main", None, **{"folder/file": b"1"})
+    repository = repositories.open(PROJECT)
+    folder = files.find(repository, sha, "folder")
+    assert folder is not None
+    assert (folder.kind, folder.size, folder.is_blob) == ("folder", None, False)
+    for path in (
+        "",
+        "/",
+        "nothing",
+        "folder/",
+        "/folder",
+        "folder/file/x",
+        "folder/file\0x",
+        "folder\udcff",
+        "..",
+    ):
+        assert files.find(repository, sha, path) is None
+    with pytest.raises(NotFoundError):
+        files.find(repository, "1" * 40, "folder")
+    with pytest.raises(NotFoundError):
+        files.listing(repository, sha, "folder/file")

@@ -1,0 +1,221 @@
+"""Names of refs and what they resolve to."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pygit2
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from api_server.git import ref_transactions, references
+from api_server.git.errors import (
+    BranchMovedError,
+    InvalidNameError,
+    NameTakenError,
+    NotFoundError,
+    RepositoryMissingError,
+)
+from api_server.git.names import NO_COMMIT, check_branch_name, is_valid_ref_name
+from api_server.git.processes import GitError
+from api_server.git.push import Push, RefUpdate, applied_updates
+from api_server.git.repositories import Repositories, Repository
+from tests.api_server.git.conftest import ALICE, PROJECT, commit, move_branch
+
+
+@pytest.fixture
+async def head(repositories: Repositories) -> str:
+    return await commit(repositories, "main", None, file=b"1")
+
+
+@pytest.fixture
+def repository(repositories: Repositories, head: str) -> Repository:
+    return repositories.open(PROJECT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from("ab/.@{-~^: \\*?[lock\x7fé"), max_size=12))
+@example("a.lock/b")
+@example("@")
+def test_valid_names_are_those_of_git_check_ref_format(name: str) -> None:
+    checked = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"])
+    assert is_valid_ref_name(name) == (checked.returncode == 0 and name != "@")
+
+
+@pytest.mark.parametrize("name", ["", "-x", "HEAD", "a" * 40, "a..b", "a b", "a/", "x" * 1025, "a\0b"])
+def test_a_new_branch_cannot_have_a_misleading_name(name: str) -> None:
+    with pytest.raises(InvalidNameError):
+        check_branch_name(name)
+
+
+async def test_a_branch_comes_before_a_tag_of_its_name_and_a_full_sha_before_both(
+    repository: Repository, head: str
+) -> None:
+    other = _child(repository, head)
+    await move_branch(repository, "v1", other)
+    repository.references.create("refs/tags/v1", head)
+    repository.references.create(f"refs/heads/{head}", other)
+    resolved = {
+        name: references.resolve(repository, name)
+        for name in (
+            "v1",
+            "refs/tags/v1",
+            "refs/heads/v1",
+            head,
+            head[:7],
+            "HEAD",
+            "nothing",
+            "refs/heads/no",
+        )
+    }
+    assert resolved == {
+        "v1": references.Resolved("branch", "v1", other),
+        "refs/tags/v1": references.Resolved("tag", "v1", head),
+        "refs/heads/v1": references.Resolved("branch", "v1", other),
+        head: references.Resolved("commit", head, head),
+        head[:7]: references.Resolved("commit", head, head),
+        "HEAD": references.Resolved("branch", "main", head),
+        "nothing": None,
+        "refs/heads/no": None,
+    }
+
+
+def test_annotated_tags_have_a_message_and_a_commit(repository: Repository, head: str) -> None:
+    tag = repository.create_tag("v2", pygit2.Oid(hex=head), 1, ALICE.signature(), "Second\n")
+    repository.references.create("refs/tags/light", head)
+    repository.references.create("refs/tags/blob", repository.create_blob(b"no commit"))
+    assert references.tags(repository) == [
+        references.Tag("light", head, head, None),
+        references.Tag("v2", head, str(tag), "Second"),
+    ]
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(NAMES, max_size=6), st.sets(NAMES, max_size=4), NAMES)
+def test_the_longest_existing_ref_wins(
+    repository: Repository, branches: set[str], tags: set[str], text: str
+) -> None:
+    branches = {name for name in branches if not any(name.startswith(f"{other}/") for other in branches)}
+    tags = {name for name in tags if not any(name.startswith(f"{other}/") for other in tags)}
+    refs = [f"refs/heads/{name}" for name in branches] + [f"refs/tags/{name}" for name in tags]
+    head = str(repository.lookup_reference("refs/heads/main").target)
+    for ref in refs:
+        repository.references.create(ref, head)
+    try:
+        fitting = [name for name in branches | tags if f"{text}/".startswith(f"{name}/")]
+        expected = max(fitting, key=len, default=None)
+        found = references.split_ref_and_path(repository, text)
+        if expected is None:
+            assert found is None
+        else:
+            kind = "branch" if expected in branches else "tag"
+            path = text[len(expected) :].removeprefix("/")
+            assert found == (references.Resolved(kind, expected, head), path)
+    finally:
+        for ref in refs:
+            repository.references.delete(ref)
+
+
+def test_a_sha_can_stand_before_a_path(repository: Repository, head: str) -> None:
+    resolved = references.Resolved("commit", head, head)
+    assert references.split_ref_and_path(repository, f"{head}/a/b") == (resolved, "a/b")
+    assert references.split_ref_and_path(repository, f"{head[:8]}/a/b") == (resolved, "a/b")
+    assert references.split_ref_and_path(repository, "nothing/a/b") is None
+    assert references.split_ref_and_path(repository, "") is None
+
+
+def test_splitting_is_cheap_beside_50_000_refs(repositories: Repositories, head: str) -> None:
+    lines = [f"{head} refs/heads/many/{n:05d}\n" for n in range(50_000)]
+    heading = "# pack-refs with: peeled fully-peeled sorted \n"
+    (repositories.path(PROJECT) / "packed-refs").write_text(heading + "".join(lines))
+    repository = repositories.open(PROJECT)
+    started = time.perf_counter()
+    for _ in range(20):
+        found = references.split_ref_and_path(repository, "many/01234/some/folder/with/a/file.txt")
+    assert (time.perf_counter() - started) / 20 < 0.01  # listing them takes ten times as long
+    assert found is not None
+    assert found[1] == "some/folder/with/a/file.txt"
+    assert len(references.branches(repository)) == 50_001
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_branches_are_created_moved_and_deleted(
+    repositories: Repositories, repository: Repository, head: str, packed: bool
+) -> None:
+    await move_branch(repository, "topic/a", head)
+    if packed:
+        await repositories.housekeep(PROJECT)
+    for taken in ("topic/a", "topic", "topic/a/b"):
+        with pytest.raises(NameTakenError):
+            await move_branch(repository, taken, head)
+    with pytest.raises(GitError):
+        await move_branch(repository, "new", "1" * 40)
+    for new in (head, None):
+        with pytest.raises(BranchMovedError):
+            await move_branch(repository, "topic/a", new, expected=_child(repository, head))
+        with pytest.raises(BranchMovedError):
+            await move_branch(repository, "nothing", new, expected=head)
+    await move_branch(repository, "topic/a", _child(repository, head), expected=head)
+    await move_branch(repository, "topic/a", None, expected=_child(repository, head))
+    assert [branch.name for branch in references.branches(repository)] == ["main"]
+
+
+async def test_of_several_moves_none_is_made_where_one_is_refused(repository: Repository, head: str) -> None:
+    create = RefUpdate(NO_COMMIT, head, "refs/heads/new")
+    delete = RefUpdate(_child(repository, head), NO_COMMIT, "refs/heads/main")
+    push = Push((create, delete))
+    with pytest.raises((BranchMovedError, NameTakenError)):
+        await ref_transactions.move(Path(repository.path), push)
+    assert applied_updates(Path(repository.path), push) == []
+    assert references.branches(repository) == [references.Branch("main", head)]
+
+
+async def test_a_move_is_found_again_behind_later_ones(repository: Repository, head: str) -> None:
+    first = Push((RefUpdate(head, _child(repository, head), "refs/heads/main"),))
+    await ref_transactions.move(Path(repository.path), first)
+    await move_branch(repository, "main", head, expected=_child(repository, head))
+    assert applied_updates(Path(repository.path), first) == [*first.updates]
+    assert applied_updates(Path(repository.path), Push(first.updates)) == []
+
+
+async def test_the_default_branch_can_only_be_one_that_exists(repository: Repository, head: str) -> None:
+    await move_branch(repository, "trunk", head)
+    references.set_default_branch(repository, "trunk")
+    assert references.default_branch(repository) == "trunk"
+    with pytest.raises(NotFoundError):
+        references.set_default_branch(repository, "nothing")
+
+
+def test_internal_refs_are_set_moved_and_removed(repository: Repository, head: str) -> None:
+    ref = "refs/merge-requests/1/head"
+    for target in (head, _child(repository, head)):
+        references.set_internal_ref(repository, ref, target)
+        assert str(repository.lookup_reference(ref).target) == target
+    references.set_internal_ref(repository, ref, None)
+    assert ref not in repository.references
+    with pytest.raises(ValueError, match="refs/heads/main"):
+        references.set_internal_ref(repository, "refs/heads/main", head)
+
+
+async def test_a_new_repository_is_empty_and_a_deleted_one_is_gone(repositories: Repositories) -> None:
+    repository = repositories.open(PROJECT)
+    assert references.is_empty(repository)
+    assert references.default_branch(repository) == "main"
+    assert references.resolve(repository, "HEAD") is None
+    assert await repositories.size(PROJECT) > 0
+    await repositories.delete(PROJECT)
+    await repositories.delete(PROJECT)
+    assert not repositories.exists(PROJECT)
+    with pytest.raises(RepositoryMissingError):
+        repositories.open(PROJECT)
+    assert list((repositories.root / "unfinished").iterdir()) == []
+
+
+def _child(repository: Repository, parent: str) -> str:
+    tree = repository[parent].peel(pygit2.Tree).id
+    signature = ALICE.signature()
+    return str(repository.create_commit(None, signature, signature, "child", tree, [parent]))

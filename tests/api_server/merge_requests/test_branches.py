@@ -1,0 +1,213 @@
+"""What pushes mean for merge requests, and merging."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server.git.repositories import REPOSITORIES
+from tests.support.forge import Forge, Person
+from tests.support.git_client import Git, git_url
+from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
+
+
+@pytest.fixture
+async def alice(forge: Forge) -> Person:
+    return await forge.user("alice")
+
+
+@pytest.fixture
+async def project(forge: Forge, alice: Person) -> dict[str, Any]:
+    return await new_project(forge, alice)
+
+
+def refs_of(forge: Forge, project: dict[str, Any]) -> dict[str, str]:
+    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    return {name: str(repository.references[name].target) for name in repository.references}
+
+
+async def test_a_push_to_the_source_moves_the_head_and_keeps_it_fetchable(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    assert refs_of(forge, project)["refs/merge-requests/1/head"] == made["sha"]
+    head = await commit(alice.api, project, "feature")
+    moved = (await alice.api.get(one)).body
+    assert moved["sha"] == head != made["sha"]
+    assert moved["diff_refs"] == made["diff_refs"] | {"head_sha": head}
+    assert moved["updated_at"] > made["updated_at"]
+    assert refs_of(forge, project)["refs/merge-requests/1/head"] == head
+
+
+async def test_a_real_push_counts_like_a_commit_of_the_api(
+    forge: Forge, alice: Person, project: dict[str, Any], tmp_path: Path
+) -> None:
+    made = await open_merge_request(alice, project)
+    git = Git(tmp_path)
+    await git(
+        "clone",
+        "--quiet",
+        "--branch=feature",
+        git_url(forge, project["path_with_namespace"], alice),
+        ".",
+    )
+    head = await git.commit("Rewritten", new="1")
+    await git("push", "--quiet", "origin", "HEAD:feature")
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    assert (await alice.api.get(one)).body["sha"] == head
+    await git("reset", "--quiet", "--hard", "HEAD~2")
+    forced = await git.commit("Other", other="2")
+    await git("push", "--quiet", "--force", "origin", "HEAD:feature")
+    assert (await alice.api.get(one)).body["sha"] == forced
+
+
+async def test_conflicts_are_found_when_either_branch_moves(alice: Person, project: dict[str, Any]) -> None:
+    made = await open_merge_request(alice, project)
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    await commit(alice.api, project, "feature", "same.txt", content="ours")
+    await commit(alice.api, project, "main", "same.txt", content="theirs")
+    listed = (await alice.api.get(f"/projects/{project['id']}/merge_requests")).body[0]
+    assert (listed["merge_status"], listed["detailed_merge_status"]) == ("unchecked", "unchecked")
+    shown = (await alice.api.get(one)).body
+    assert (shown["merge_status"], shown["detailed_merge_status"], shown["has_conflicts"]) == (
+        "cannot_be_merged",
+        "conflict",
+        True,
+    )
+    refused = await alice.api.put(f"{one}/merge")
+    assert (refused.status, refused.body) == (422, {"message": "Branch cannot be merged"})
+
+
+async def test_without_commits_or_without_a_branch_there_is_nothing_to_merge(
+    alice: Person, project: dict[str, Any]
+) -> None:
+    base = f"/projects/{project['id']}"
+    await alice.api.post(f"{base}/repository/branches", {"branch": "empty", "ref": "main"})
+    wanted = {"source_branch": "empty", "target_branch": "main", "title": "Nothing"}
+    made = (await alice.api.post(f"{base}/merge_requests", wanted)).body
+    assert made["detailed_merge_status"] == "commits_status"
+    refused = await alice.api.put(f"{base}/merge_requests/1/merge")
+    body = {"message": "405 Method Not Allowed", "detailed_merge_status": "commits_status"}
+    assert (refused.status, refused.body) == (405, body)
+
+    gone = await open_merge_request(alice, project, "gone")
+    assert (await alice.api.delete(f"{base}/repository/branches/gone")).status == 204
+    shown = (await alice.api.get(f"{base}/merge_requests/{gone['iid']}")).body
+    assert (shown["state"], shown["sha"], shown["detailed_merge_status"]) == (
+        "opened",
+        gone["sha"],
+        "commits_status",
+    )
+
+
+async def test_merging_makes_a_merge_commit_of_the_head_and_the_target(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project, "topic/a")
+    await commit(alice.api, project, "main")
+    target = await head_of(alice.api, project, "main")
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    refused = await alice.api.put(f"{one}/merge", {"sha": target})
+    text = f"SHA does not match HEAD of source branch: {made['sha']}"
+    assert (refused.status, refused.body) == (409, {"message": text})
+    merged = await alice.api.put(f"{one}/merge", {"sha": made["sha"]})
+    assert merged.status == 200
+    head = await head_of(alice.api, project, "main")
+    assert (merged.body["state"], merged.body["merge_commit_sha"]) == ("merged", head)
+    assert merged.body["merge_user"]["id"] == merged.body["merged_by"]["id"] == alice.id
+    assert merged.body["merged_at"] is not None
+    found = forge.server.app[REPOSITORIES].open(project["id"])[head]
+    assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
+    path = project["path_with_namespace"]
+    assert found.message == (
+        f"Merge branch 'topic/a' into 'main'\n\nAdd a feature\n\nSee merge request {path}!1"
+    )
+    assert found.author.email == alice.email
+    again = await alice.api.put(f"{one}/merge")
+    assert (again.status, again.body["detailed_merge_status"]) == (405, "not_open")
+    for state_event in ("close", "reopen"):
+        answer = await alice.api.put(one, {"state_event": state_event})
+        assert answer.body == {"message": ["A merged merge request cannot be closed or reopened"]}
+        assert answer.status == 422
+
+
+async def test_merging_removes_the_source_when_asked_but_never_a_protected_one(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    await open_merge_request(alice, project, "topic", remove_source_branch=True)
+    kept = await open_merge_request(alice, project, "kept", remove_source_branch=True)
+    rule = {"name": "kept", "push_access_level": 40}
+    assert (await alice.api.post(f"/projects/{project['id']}/protected_branches", rule)).status == 201
+    base = f"/projects/{project['id']}/merge_requests"
+    message = {"merge_commit_message": "Bring it in"}
+    assert (await alice.api.put(f"{base}/1/merge", message)).body["state"] == "merged"
+    assert (await alice.api.put(f"{base}/{kept['iid']}/merge")).body["state"] == "merged"
+    refs = refs_of(forge, project)
+    assert "refs/heads/topic" not in refs
+    assert "refs/heads/kept" in refs
+    assert "refs/merge-requests/1/head" in refs
+
+
+async def test_commits_that_arrive_in_the_target_by_a_push_merge_their_merge_requests(
+    forge: Forge, alice: Person, project: dict[str, Any], tmp_path: Path
+) -> None:
+    by_hand = await open_merge_request(alice, project, "by-hand")
+    forward = await open_merge_request(alice, project, "forward", "by-hand")
+    other = await open_merge_request(alice, project, "other")
+    git = Git(tmp_path)
+    await git("clone", "--quiet", git_url(forge, project["path_with_namespace"], alice), ".")
+    await git("push", "--quiet", "origin", f"{forward['sha']}:by-hand")  # a fast-forward
+    await git("merge", "--quiet", "--no-ff", "--message=By hand", by_hand["sha"])
+    await git("push", "--quiet", "origin", "HEAD:main")
+    base = f"/projects/{project['id']}/merge_requests"
+    found = {one["iid"]: one for one in (await alice.api.get(base)).body}
+    assert (found[forward["iid"]]["state"], found[forward["iid"]]["merge_commit_sha"]) == ("merged", None)
+    assert found[other["iid"]]["state"] == "opened"
+    # The source had moved on with the fast-forward, and what was merged by hand was older.
+    assert (found[by_hand["iid"]]["state"], found[by_hand["iid"]]["sha"]) == ("opened", forward["sha"])
+    await git("merge", "--quiet", "--no-ff", "--message=The rest", forward["sha"])
+    await git("push", "--quiet", "origin", "HEAD:main")
+    merged = (await alice.api.get(f"{base}/{by_hand['iid']}")).body
+    head = await head_of(alice.api, project, "main")
+    assert (merged["state"], merged["merge_commit_sha"]) == ("merged", head)
+
+
+async def test_who_may_merge_is_what_the_targets_protection_says(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    people = await forge.people(project["id"])
+    base = f"/projects/{project['id']}"
+    await commit(alice.api, project, "open/a", start_branch="main")
+    rules = [
+        {"name": "devs/*", "push_access_level": 0, "merge_access_level": 30},
+        {"name": "none/*", "push_access_level": 0, "merge_access_level": 0},
+    ]
+    for rule in rules:
+        branch = rule["name"].replace("*", "a")
+        await commit(alice.api, project, branch, start_branch="main")
+        assert (await alice.api.post(f"{base}/protected_branches", rule)).status == 201
+    for target, role, status in [
+        ("open/a", "developer", 200),
+        ("devs/a", "developer", 200),
+        ("main", "developer", 403),
+        ("main", "maintainer", 200),
+        ("none/a", "owner", 403),
+    ]:
+        made = await open_merge_request(alice, project, f"{role}-{target.replace('/', '-')}", target)
+        answer = await people[role].api.put(f"{base}/merge_requests/{made['iid']}/merge")
+        assert answer.status == status, (target, role, answer)
+
+
+async def test_two_merges_at_once_make_one_merge_commit(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    url = f"/projects/{project['id']}/merge_requests/{made['iid']}/merge"
+    answers = await asyncio.gather(*(alice.api.put(url) for _ in range(4)))
+    assert [answer.status for answer in answers].count(200) == 1, answers
+    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    head = repository[await head_of(alice.api, project, "main")]
+    assert [str(parent) for parent in head.parent_ids][1] == made["sha"]
+    assert made["diff_refs"]["start_sha"] == str(head.parent_ids[0])

@@ -1,0 +1,160 @@
+"""Mirrors of a running server, as tests handle them."""
+
+import asyncio
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from api_server.code import refs
+from api_server.git.push import RefUpdate
+from api_server.git.repositories import REPOSITORIES
+from api_server.state.database import Database, Row
+from api_server.web.context import DATABASE
+from tests.api_server.mirrors.repositories import BareRepository
+from tests.api_server.mirrors.targets import PASSWORD, USER
+from tests.support.forge import Forge, Person
+
+Json = dict[str, Any]
+
+
+#: A target that nothing is sent to, and how answers show it.
+URL = "https://example:p%40ss@target.example.org/group/app.git"
+SHOWN = "https://*****:*****@target.example.org/group/app.git"
+
+
+def with_credentials(url: str, password: str = PASSWORD) -> str:
+    return url.replace("://", f"://{USER}:{quote(password, safe='')}@")
+
+
+def database(forge: Forge) -> Database:
+    return forge.server.app[DATABASE]
+
+
+async def queued(forge: Forge, mirror_id: int) -> list[Any]:
+    """The runs of a mirror that wait: scheduled_at, args."""
+    return await database(forge).rows(
+        "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
+        lock=f"remote_mirror:{mirror_id}",
+    )
+
+
+async def new_mirror(forge: Forge, owner: Person, project_id: int, url: str, **values: Any) -> Json:
+    """A mirror as endpoint 21 answers it."""
+    made = await owner.api.post(f"/projects/{project_id}/remote_mirrors", {"url": url} | values)
+    assert made.status == 201, made
+    return dict(made.body)
+
+
+@attrs.frozen
+class Mirrored:
+    """A project whose repository the test writes into, with one enabled mirror."""
+
+    forge: Forge
+    owner: Person
+    project: Json
+    mirror: Json
+    source: BareRepository
+
+    @classmethod
+    async def create(cls, forge: Forge, url: str, **values: Any) -> "Mirrored":
+        owner = await forge.user("alice")
+        project = await forge.project(owner)
+        repositories = forge.server.app[REPOSITORIES]
+        await repositories.create(project["id"])
+        mirror = await new_mirror(forge, owner, project["id"], url, **{"enabled": True} | values)
+        return cls(forge, owner, project, mirror, BareRepository(Path(repositories.path(project["id"]))))
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.project['id']}/remote_mirrors/{self.mirror['id']}"
+
+    async def show(self) -> Json:
+        answer = await self.owner.api.get(self.path)
+        assert answer.status == 200, answer
+        return dict(answer.body)
+
+    async def push(self, new: dict[str, str | None]) -> None:
+        """Moves refs and does what follows a push."""
+        old = self.source.refs()
+        self.source.set_refs(new)
+        zeros = "0" * 40
+        updates = [RefUpdate(old.get(ref, zeros), sha or zeros, ref) for ref, sha in new.items()]
+        app = self.forge.server.app
+        async with database(self.forge).transaction() as transaction:
+            await refs.follow(app, transaction, self.project["id"], self.owner.id, updates)
+
+    async def sync(self) -> None:
+        answer = await self.owner.api.post(f"{self.path}/sync")
+        assert answer.status == 204, answer
+
+    async def hurry(self) -> None:
+        """A waiting run waits no longer for its back-off."""
+        async with database(self.forge).transaction() as transaction:
+            await transaction.row(
+                "UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE lock = %(lock)s AND status = 'todo'",
+                lock=self.lock,
+            )
+            await transaction.row(
+                "SELECT pg_notify('procrastinate_any_queue_v1', '{\"type\": \"job_inserted\"}')"
+            )
+
+    @property
+    def lock(self) -> str:
+        return f"remote_mirror:{self.mirror['id']}"
+
+    async def jobs(self) -> list[str]:
+        """The states of this mirror's tasks in the queue."""
+        rows = await database(self.forge).rows(
+            "SELECT status::text FROM procrastinate_jobs WHERE lock = %(lock)s ORDER BY id", lock=self.lock
+        )
+        return [row.status for row in rows]
+
+    async def row(self) -> Row:
+        return await database(self.forge).row(
+            "SELECT * FROM remote_mirrors WHERE id = %(id)s", id=self.mirror["id"]
+        )
+
+    async def reaches(self, *statuses: str, run: int = 1, seconds: float = 20) -> Json:
+        """The mirror once its run of that number has one of the statuses."""
+        async with asyncio.timeout(seconds):
+            while True:
+                row = await self.row()
+                if row.run >= run and row.update_status in statuses:
+                    return await self.show()
+                await asyncio.sleep(0.05)
+
+    async def idle(self, seconds: float = 20) -> None:
+        """Once nothing of it is in the queue."""
+        async with asyncio.timeout(seconds):
+            while await self.jobs():
+                await asyncio.sleep(0.05)
+
+
+async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
+    """The mails that told of this mirror, once they have left the queue."""
+    waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
+    async with asyncio.timeout(10):
+        while await database(forge).value(waiting):
+            await asyncio.sleep(0.05)
+    files = sorted((forge.settings.data_dir / "mail").glob(f"remote-mirror-{mirror_id}-*.eml"))
+    return [message_from_bytes(file.read_bytes(), policy=default) for file in files]
+
+
+def text_of(mail: EmailMessage) -> str:
+    body = mail.get_body(("plain",))
+    assert body is not None
+    return str(body.get_content())
+
+
+async def failures(forge: Forge, mirror_id: int) -> list[str]:
+    rows = await database(forge).rows(
+        "SELECT details ->> 'reason' AS reason FROM audit_events "
+        "WHERE event_type = 'remote_mirror_update_failed' AND target_id = %(id)s ORDER BY id",
+        id=mirror_id,
+    )
+    return [row.reason for row in rows]

@@ -1,0 +1,153 @@
+"""Pushing refs over HTTP and without: every change finds the ref where it was listed, or leaves it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_server.git import ref_pushes
+from api_server.git.ref_pushes import Change, PushReport, Result, parse_statuses
+from api_server.git.remote_access import Remote
+from api_server.git.remote_errors import RemoteError
+from api_server.git.remotes import connect
+from tests.api_server.mirrors.repositories import MAIN, BareRepository
+from tests.api_server.mirrors.targets import PASSWORD, USER, Http
+
+X = "refs/heads/x"
+
+
+@pytest.fixture(params=["http", "git"])
+def remote(request: pytest.FixtureRequest, http_target: Http, git_url: str) -> Remote:
+    """The target by HTTP, and by another protocol, which is pushed to in another way."""
+    return Remote(http_target[1], USER, PASSWORD) if request.param == "http" else Remote(git_url)
+
+
+async def push(remote: Remote, source: BareRepository, *changes: Change) -> PushReport:
+    async with connect(remote, time_limit=20) as connection, connection.pushing(source.path) as push:
+        return await push(changes)
+
+
+async def test_creates_forces_and_deletes_refs_in_one_push(
+    source: BareRepository, target: BareRepository, remote: Remote
+) -> None:
+    old, new = source.commit("old"), source.commit("new")
+    target.commit("old")
+    target.set_refs({MAIN: old, "refs/heads/gone": old, "refs/tags/v1": old, "refs/heads/x": old})
+    report = await push(
+        remote,
+        source,
+        Change(MAIN, old, new),
+        Change("refs/heads/gone", old, None),
+        Change("refs/tags/v1", old, new),
+        Change("refs/heads/v1", None, new),
+        Change("refs/heads/--force", None, new),
+    )
+    assert [result.status for result in report.results] == ["done"] * 5
+    assert target.refs() == {
+        MAIN: new,
+        "refs/tags/v1": new,
+        "refs/heads/v1": new,
+        "refs/heads/--force": new,
+        "refs/heads/x": old,
+    }
+
+
+async def test_a_ref_that_moved_on_the_target_since_it_was_listed_is_left_alone(
+    source: BareRepository, target: BareRepository, remote: Remote
+) -> None:
+    listed, new = source.commit("listed"), source.commit("new")
+    theirs = target.commit("theirs")
+    target.set_refs({MAIN: theirs, "refs/heads/created": theirs, "refs/heads/kept": theirs})
+    report = await push(
+        remote,
+        source,
+        Change(MAIN, listed, new),
+        Change("refs/heads/created", None, new),
+        Change("refs/heads/kept", listed, None),
+        Change("refs/heads/other", None, new),
+    )
+    assert [result.status for result in report.results] == ["stale", "stale", "stale", "done"]
+    assert target.refs() == {
+        MAIN: theirs,
+        "refs/heads/created": theirs,
+        "refs/heads/kept": theirs,
+        "refs/heads/other": new,
+    }
+
+
+async def test_a_ref_that_somebody_else_has_moved_to_the_same_place_is_done(
+    source: BareRepository, target: BareRepository, remote: Remote
+) -> None:
+    old, new = source.commit("old"), source.commit("new")
+    target.commit("new")
+    target.set_refs({MAIN: new})
+    assert (await push(remote, source, Change(MAIN, old, new))).results == (Result(MAIN, "done"),)
+
+
+async def test_a_ref_that_the_target_refuses_is_told_with_its_reason(
+    source: BareRepository, target: BareRepository, remote: Remote
+) -> None:
+    commit = source.commit("new")
+    target.add_hook("update", 'echo "no entry for $1" >&2; test "$1" != refs/heads/closed')
+    report = await push(remote, source, Change(MAIN, None, commit), Change("refs/heads/closed", None, commit))
+    assert report.results == (
+        Result(MAIN, "done"),
+        Result("refs/heads/closed", "rejected", "[remote rejected] (hook declined)"),
+    )
+    assert "no entry for refs/heads/closed" in report.messages
+
+
+async def test_pushes_one_after_the_other_find_what_the_first_has_done(
+    source: BareRepository, target: BareRepository, remote: Remote
+) -> None:
+    old, new = source.commit("old"), source.commit("new")
+    async with connect(remote, time_limit=20) as connection, connection.pushing(source.path) as push:
+        for change in (Change(X, None, old), Change(X, old, new), Change(X, new, None)):
+            assert (await push([change])).results == (Result(X, "done"),)
+    assert target.refs() == {}
+
+
+async def test_more_leases_than_a_command_line_takes_are_several_pushes(
+    source: BareRepository, target: BareRepository, git_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ref_pushes, "ARGUMENT_BYTES", 120)
+    commit = source.commit("first")
+    changes = [Change(f"refs/heads/b{number}", None, commit) for number in range(5)]
+    report = await push(Remote(git_url), source, *changes)
+    assert report.results == tuple(Result(change.name, "done") for change in changes)
+    assert set(target.refs()) == {change.name for change in changes}
+
+
+@given(st.lists(st.integers(1, 300), min_size=1))
+def test_the_parts_of_a_push_are_all_changes_in_order_and_no_part_is_too_large_or_empty(lengths) -> None:
+    changes = [Change("x" * length, None, "1" * 40) for length in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ref_pushes, "ARGUMENT_BYTES", 400)
+        parts = list(ref_pushes._parts(changes))
+    assert [change for part in parts for change in part] == changes
+    assert all(0 < sum(len(ref_pushes._lease(change)) for change in part) <= 400 for part in parts)
+
+
+async def test_a_failed_connection_is_told_when_something_is_to_be_pushed(
+    source: BareRepository, http_target: Http
+) -> None:
+    wrong = Remote(http_target[1], USER, "wr@ng")
+    async with connect(wrong, time_limit=20) as connection, connection.pushing(source.path) as push:
+        with pytest.raises(RemoteError, match=r"The push to the target failed: .*Authentication failed"):
+            await push([Change(MAIN, None, source.commit("first"))])
+    async with connect(wrong, time_limit=20) as connection, connection.pushing(source.path):
+        pass
+
+
+def test_statuses_are_read_with_their_reasons_and_those_of_other_refs_left_out() -> None:
+    output = (
+        b"ok refs/heads/a\nok refs/heads/b up to date\nerror refs/heads/c no match\n"
+        b'error refs/heads/d "sch\\303\\266n \\"quoted\\""\nerror refs/heads/e stale info\n'
+        b"error refs/heads/\xff\n\n"
+    )
+    assert list(parse_statuses(output).values()) == [
+        Result("refs/heads/a", "done"),
+        Result("refs/heads/b", "done"),
+        Result("refs/heads/d", "rejected", '[remote rejected] (schön "quoted")'),
+        Result("refs/heads/e", "stale"),
+        Result("refs/heads/\udcff", "rejected", "[remote rejected]"),
+    ]

@@ -1,0 +1,268 @@
+"""Reaching real servers by each protocol: logging in, host keys, addresses, what is left behind."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from api_server.git import processes
+from api_server.git.ref_pushes import Change, PushReport
+from api_server.git.remote_access import Remote
+from api_server.git.remote_errors import (
+    AuthenticationFailedError,
+    HostKeyRefusedError,
+    RemoteError,
+    RemoteTimeoutError,
+)
+from api_server.git.remotes import Refs, connect, parse_listing
+from api_server.git.secret_files import remove_leftovers, secret_folder, write_secret
+from api_server.git.ssh_keys import KeyPair, make_key_pair, parse_host_keys
+from tests.api_server.mirrors.repositories import MAIN, BareRepository
+from tests.api_server.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
+
+
+async def push(remote: Remote, source: BareRepository, *changes: Change) -> PushReport:
+    async with connect(remote, time_limit=20) as connection, connection.pushing(source.path) as push:
+        return await push(changes)
+
+
+async def test_lists_branches_and_tags_with_what_tags_peel_to_and_marks_symbolic_refs(
+    target: BareRepository, http_target: Http
+) -> None:
+    commit = target.commit("first")
+    tag = target.tag_object("v1", commit)
+    target.set_refs({MAIN: commit, "refs/tags/v1": tag, "refs/tags/main": commit, "refs/notes/x": commit})
+    target.set_refs({"refs/heads/with}": commit})
+    target.git("symbolic-ref", "refs/heads/alias", MAIN)
+    async with connect(Remote(http_target[1], USER, PASSWORD), time_limit=20) as connection:
+        listed = await connection.list_refs()
+    names = ["refs/heads/alias", "refs/heads/with}", MAIN, "refs/tags/main"]
+    assert listed.ids == dict.fromkeys(names, commit) | {"refs/tags/v1": tag}
+    assert (listed.peeled, listed.symbolic) == ({"refs/tags/v1": commit}, {"refs/heads/alias"})
+
+
+async def test_an_empty_repository_lists_no_refs(target: BareRepository, http_target: Http) -> None:
+    async with connect(Remote(http_target[1], USER, PASSWORD), time_limit=20) as connection:
+        assert await connection.list_refs() == Refs({})
+
+
+@pytest.mark.parametrize("answer", [b"x\trefs/heads/main\n", b"warning\n", b"0" * 39 + b"\tx\n"])
+def test_what_is_no_list_of_refs_is_refused(answer: bytes) -> None:
+    with pytest.raises(RemoteError, match="not a list of refs"):
+        parse_listing(answer)
+
+
+async def test_a_wrong_password_is_told_without_it(target: BareRepository, http_target: Http) -> None:
+    async with connect(Remote(http_target[1], USER, "wr@ng pässword"), time_limit=20) as connection:
+        with pytest.raises(AuthenticationFailedError) as caught:
+            await connection.list_refs()
+    assert "Authentication failed" in str(caught.value)
+    assert "wr@ng" not in str(caught.value)
+    assert "alice" not in str(caught.value)
+
+
+async def test_a_missing_password_is_not_asked_for(target: BareRepository, http_target: Http) -> None:
+    async with connect(Remote(http_target[1]), time_limit=20) as connection:
+        with pytest.raises(AuthenticationFailedError):
+            await connection.list_refs()
+
+
+async def test_a_redirect_is_not_followed(target: BareRepository, http_target: Http) -> None:
+    http, url = http_target
+    http.before = lambda request: (
+        None
+        if request.path.startswith("/moved")
+        else web.Response(status=301, headers={"Location": f"/moved{request.rel_url}"})
+    )
+    async with connect(Remote(url, USER, PASSWORD), time_limit=20) as connection:
+        with pytest.raises(RemoteError, match="301"):
+            await connection.list_refs()
+    assert not [line for line in http.requests if "/moved" in line]
+
+
+async def test_a_target_that_hangs_is_given_up_after_the_time_limit(
+    target: BareRepository, http_target: Http
+) -> None:
+    http, url = http_target
+
+    async def hang(_request: web.Request) -> None:
+        await asyncio.sleep(60)
+
+    http.before = hang
+    async with connect(Remote(url, USER, PASSWORD), time_limit=0.5) as connection:
+        with pytest.raises(RemoteTimeoutError, match="took too long"):
+            await connection.list_refs()
+    assert [line for line in process_list() if url in line] == []
+
+
+async def test_an_unreachable_target_is_told(target: BareRepository) -> None:
+    async with connect(Remote("http://127.0.0.1:9/target.git"), time_limit=20) as connection:
+        with pytest.raises(RemoteError, match=r"could not be listed: .*Failed to connect"):
+            await connection.list_refs()
+
+
+async def test_git_connects_to_the_checked_address_and_not_to_what_the_name_resolves_to_now(
+    target: BareRepository, http_target: Http, git_url: str
+) -> None:
+    http, url = http_target
+    for reachable, scheme_url in ((True, url), (True, git_url), (False, url)):
+        named = scheme_url.replace("127.0.0.1", "target.invalid")
+        addresses = ("127.0.0.1",) if reachable else ("127.0.0.2",)
+        async with connect(Remote(named, USER, PASSWORD, addresses=addresses), time_limit=20) as connection:
+            if reachable:
+                assert await connection.list_refs() == Refs({})
+            else:
+                with pytest.raises(RemoteError, match="Failed to connect"):
+                    await connection.list_refs()
+    assert {host.partition(":")[0] for host in http.hosts} == {"target.invalid"}
+
+
+async def test_pushes_by_the_git_protocol(
+    source: BareRepository, target: BareRepository, git_url: str
+) -> None:
+    commit = source.commit("first")
+    await push(Remote(git_url, addresses=("127.0.0.1",)), source, Change(MAIN, None, commit))
+    assert target.refs() == {MAIN: commit}
+
+
+@pytest.mark.parametrize("scheme", ["git", "ssh"])
+async def test_an_address_that_does_not_answer_leaves_the_others(
+    target: BareRepository, git_url: str, ssh_by_key: SshTarget, key_pair: KeyPair, scheme: str
+) -> None:
+    url = git_url if scheme == "git" else f"ssh://target.invalid:{ssh_by_key.port}{target.path}"
+    addresses = ("127.0.0.2", "127.0.0.1")
+    remote = Remote(url, ssh_by_key.user, private_key=key_pair.private, addresses=addresses)
+    async with connect(remote, time_limit=20) as connection:
+        assert await connection.list_refs() == Refs({})
+
+
+async def test_pushes_by_ssh_with_a_key_and_learns_the_host_key_once(
+    source: BareRepository, target: BareRepository, ssh_by_key: SshTarget, key_pair: KeyPair
+) -> None:
+    commit = source.commit("first")
+    remote = Remote(
+        f"ssh://target.invalid:{ssh_by_key.port}{target.path}",
+        ssh_by_key.user,
+        private_key=key_pair.private,
+        addresses=("127.0.0.1",),
+    )
+    async with connect(remote, time_limit=20) as connection:
+        assert await connection.list_refs() == Refs({})
+        async with connection.pushing(source.path) as push:
+            await push([Change(MAIN, None, commit)])
+        learnt = connection.learnt_host_keys()
+    assert target.refs() == {MAIN: commit}
+    key = " ".join(ssh_by_key.host_key.public.split()[:2])
+    assert learnt == (f"[target.invalid]:{ssh_by_key.port} {key}",)
+
+
+@pytest.fixture
+def pinned(target: BareRepository, ssh_by_key: SshTarget, key_pair: KeyPair):
+    """The SSH target with one pinned host key, given as a user would."""
+
+    def remote(host_key: str) -> Remote:
+        keys = parse_host_keys([host_key], "127.0.0.1", ssh_by_key.port)
+        return Remote(
+            f"ssh://127.0.0.1:{ssh_by_key.port}{target.path}",
+            ssh_by_key.user,
+            private_key=key_pair.private,
+            host_keys=tuple(key.line for key in keys),
+        )
+
+    return remote
+
+
+async def test_a_pinned_host_key_is_accepted_and_nothing_learnt(pinned, ssh_by_key: SshTarget) -> None:
+    async with connect(pinned(ssh_by_key.host_key.public), time_limit=20) as connection:
+        assert await connection.list_refs() == Refs({})
+        assert connection.learnt_host_keys() == ()
+
+
+async def test_another_host_key_than_the_pinned_one_is_refused(pinned) -> None:
+    async with connect(pinned(make_key_pair("other").public), time_limit=20) as connection:
+        with pytest.raises(HostKeyRefusedError, match="Host key verification failed"):
+            await connection.list_refs()
+
+
+async def test_an_ssh_key_that_the_target_does_not_know_is_refused(
+    target: BareRepository, ssh_by_key: SshTarget
+) -> None:
+    url = f"ssh://127.0.0.1:{ssh_by_key.port}{target.path}"
+    stranger = Remote(url, ssh_by_key.user, private_key=make_key_pair("stranger").private)
+    async with connect(stranger, time_limit=20) as connection:
+        with pytest.raises(AuthenticationFailedError, match="Permission denied"):
+            await connection.list_refs()
+
+
+async def test_pushes_by_ssh_with_a_password(
+    source: BareRepository, target: BareRepository, ssh_by_password: SshTarget
+) -> None:
+    commit = source.commit("first")
+    url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
+    remote = Remote(url, ssh_by_password.user, PASSWORD)
+    await push(remote, source, Change(MAIN, None, commit))
+    assert target.refs() == {MAIN: commit}
+
+
+async def test_an_ssh_password_is_in_no_process_list_and_no_trace(
+    target: BareRepository,
+    ssh_by_password: SshTarget,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = tmp_path / "trace"
+    plain_environment = processes.environment
+    monkeypatch.setattr(
+        processes, "environment", lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)}
+    )
+    url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
+    seen: list[str] = []
+    async with connect(Remote(url, ssh_by_password.user, PASSWORD), time_limit=20) as connection:
+        listing = asyncio.create_task(connection.list_refs())
+        while not listing.done():
+            seen += await asyncio.to_thread(process_list)
+        assert await listing == Refs({})
+    assert any("ssh_config" in text for text in seen)
+    assert "ssh_config" in trace.read_text()
+    assert not any(PASSWORD in text for text in [*seen, trace.read_text()])
+
+
+async def test_a_wrong_ssh_password_is_told_without_it(
+    target: BareRepository, ssh_by_password: SshTarget
+) -> None:
+    url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
+    async with connect(Remote(url, ssh_by_password.user, "wr@ng"), time_limit=20) as connection:
+        with pytest.raises(AuthenticationFailedError, match="Permission denied") as caught:
+            await connection.list_refs()
+    assert "wr@ng" not in str(caught.value)
+
+
+async def test_an_ssh_user_name_that_would_be_more_than_a_name_is_refused() -> None:
+    remote = Remote("ssh://127.0.0.1/x.git", 'alice"\nProxyCommand touch x')
+    with pytest.raises(RemoteError, match="user name"):
+        async with connect(remote, time_limit=20):
+            pass
+
+
+async def test_no_file_is_left_behind(tmp_path: Path, target: BareRepository, http_target: Http) -> None:
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    async with connect(Remote(http_target[1], USER, PASSWORD), time_limit=20, folder=folder) as connection:
+        await connection.list_refs()
+        (used,) = folder.iterdir()
+        assert used.stat().st_mode & 0o777 == 0o700
+        assert {file.stat().st_mode & 0o777 for file in used.iterdir()} == {0o600}
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_killed_process_has_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    for name in ("old", "new", "other"):
+        with secret_folder(tmp_path) as folder:
+            write_secret(folder / "password", "x")
+            folder.rename(tmp_path / (name if name == "other" else f"forgelet-secrets-{name}"))
+    os.utime(tmp_path / "forgelet-secrets-old", (0, 0))
+    os.utime(tmp_path / "other", (0, 0))
+    remove_leftovers(tmp_path, older_than=3600)
+    assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other"}

@@ -1,0 +1,144 @@
+"""What tests of deliveries work with: a server whose clock they move, and a receiver that does as it is told."""
+
+import contextlib
+import datetime
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from api_server.outbound.outgoing import RESOLVER
+from api_server.status_checks.dispatcher import Dispatcher
+from api_server.status_checks.tasks import DISPATCHER, RANDOM
+from api_server.web.context import CLOCK
+from tests.api_server.status_checks.receiver import Receiver, running_receiver
+from tests.support.forge import Answer, Forge, Person
+from tests.support.merge_requests import new_project, open_merge_request
+
+AHEAD = datetime.timedelta(minutes=4)
+
+
+@attrs.define
+class MovedClock:
+    """Stands still until it is moved.
+
+    It is ahead of the database's own, by which what is queued is due at once; and not by more than receivers accept.
+    """
+
+    now: datetime.datetime = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC) + AHEAD)
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += datetime.timedelta(**by)
+
+
+@attrs.define
+class NamedHosts(AbstractResolver):
+    """Knows no names but those that a test gives it."""
+
+    addresses: dict[str, list[str]] = attrs.field(factory=dict)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        if host not in self.addresses or family not in (socket.AF_UNSPEC, socket.AF_INET):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=socket.AF_INET, proto=0, flags=0)
+            for address in self.addresses[host]
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@attrs.define
+class Lab:
+    """A server that sends only when it is told to (`deliver`), at the time that `clock` shows."""
+
+    forge: Forge
+    clock: MovedClock
+    names: NamedHosts
+    alice: Person
+    project: dict[str, Any]
+
+    async def deliver(self, **moved: float) -> None:
+        """Moves the clock, then sends all that is due."""
+        self.clock.move(**moved)
+        await self.dispatcher.deliver_due()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.forge.server.app[DISPATCHER]
+
+    async def check(self, url: str, name: str = "QA", **values: Any) -> dict[str, Any]:
+        made = await self.alice.api.post(self.checks, {"name": name, "external_url": url} | values)
+        assert made.status == 201, made
+        return dict(made.body)
+
+    async def merge_request(self, *arguments: Any, **values: Any) -> dict[str, Any]:
+        return await open_merge_request(self.alice, self.project, *arguments, **values)
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.project['id']}"
+
+    @property
+    def checks(self) -> str:
+        return f"{self.path}/external_status_checks"
+
+    def one(self, merge_request: dict[str, Any]) -> str:
+        return f"{self.path}/merge_requests/{merge_request['iid']}"
+
+    async def respond(
+        self, merge_request: dict[str, Any], check: dict[str, Any], status: str, **values: Any
+    ) -> Answer:
+        body = {"sha": merge_request["sha"], "external_status_check_id": check["id"], "status": status}
+        return await self.alice.api.post(f"{self.one(merge_request)}/status_check_responses", body | values)
+
+    async def deliveries(self, check: dict[str, Any]) -> list[dict[str, Any]]:
+        """Each with its attempts, oldest first."""
+        base = f"{self.checks}/{check['id']}/deliveries"
+        listed = await self.alice.api.get(f"{base}?sort=asc&per_page=100")
+        return [(await self.alice.api.get(f"{base}/{one['id']}")).body for one in listed.body]
+
+    async def shown(self, check: dict[str, Any]) -> dict[str, Any]:
+        return dict((await self.alice.api.get(f"{self.checks}/{check['id']}")).body)
+
+
+@pytest.fixture
+def new_lab(
+    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]],
+) -> Callable[..., contextlib.AbstractAsyncContextManager[Lab]]:
+    @contextlib.asynccontextmanager
+    async def lab(**settings: Any) -> AsyncIterator[Lab]:
+        clock, names = MovedClock(), NamedHosts()
+
+        def change(app: Any) -> None:
+            app[CLOCK] = clock
+            app[RANDOM] = lambda: 0.0
+            app[RESOLVER] = names
+
+        chosen = {"work": False, "allow_local_requests": True} | settings
+        async with new_forge(change_app=change, **chosen) as forge:
+            alice = await forge.user("alice")
+            yield Lab(forge, clock, names, alice, await new_project(forge, alice))
+
+    return lab
+
+
+@pytest.fixture
+async def lab(new_lab: Any) -> AsyncIterator[Lab]:
+    async with new_lab() as made:
+        yield made
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with running_receiver() as running:
+        yield running

@@ -1,0 +1,235 @@
+"""The dispatcher: nothing is lost when a process dies, and no receiver keeps another waiting."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server.status_checks import dispatcher as module
+from api_server.status_checks.delivery_queries import TAKE_DUE
+from tests.api_server.status_checks.conftest import Lab
+from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
+from tests.support.merge_requests import new_project, open_merge_request
+
+
+async def until(condition: Any, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:
+    """Queues the first delivery of a check that many times more."""
+    async with lab.forge.database.transaction() as transaction:
+        await transaction.row(
+            """
+            INSERT INTO status_check_deliveries (check_id, merge_request_id, body)
+            SELECT first.check_id, first.merge_request_id, first.body
+            FROM generate_series(1, %(count)s), (
+                SELECT * FROM status_check_deliveries WHERE check_id = %(id)s ORDER BY id LIMIT 1) first
+            """,
+            id=check["id"],
+            count=count,
+        )
+
+
+async def test_a_running_server_delivers_by_itself(new_forge: Any, receiver: Receiver) -> None:
+    async with new_forge(allow_local_requests=True) as forge:
+        alice = await forge.user("alice")
+        project = await new_project(forge, alice)
+        wanted = {"name": "QA", "external_url": receiver.url}
+        made = await alice.api.post(f"/projects/{project['id']}/external_status_checks", wanted)
+        assert made.status == 201
+        await open_merge_request(alice, project)
+        await until(lambda: receiver.received)
+    assert receiver.received[0].payload["object_attributes"]["action"] == "open"
+
+
+async def test_a_worker_that_is_killed_while_it_sends_loses_nothing(lab: Lab, receiver: Receiver) -> None:
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    receiver.answers = [hang]
+    dispatcher = lab.dispatcher
+    killed = asyncio.create_task(dispatcher.deliver_due())
+    await until(lambda: receiver.received)
+    killed.cancel()
+    for task in list(dispatcher._flying):
+        task.cancel()
+    await asyncio.gather(killed, *dispatcher._flying, return_exceptions=True)
+    receiver.answers = []
+    await lab.deliver(seconds=59)
+    assert len(receiver.received) == 1, "another worker may still be at it"
+    await lab.deliver(seconds=1)
+    assert len(receiver.received) == 2
+    assert receiver.received[0].headers["webhook-id"] == receiver.received[1].headers["webhook-id"]
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("delivered", 1)
+
+
+async def test_a_server_that_ends_between_attempts_loses_nothing(
+    new_lab: Any, new_database: Any, receiver: Receiver, tmp_path: Path
+) -> None:
+    url = new_database()
+    receiver.answers = [answer(500), answer(204)]
+    async with new_lab(database_url=url, data_dir=tmp_path) as lab:
+        check = await lab.check(receiver.url, shared_secret="s")
+        await lab.merge_request("one")
+        await lab.deliver()
+        await lab.merge_request("two")  # queued, and never tried by this server
+        began = lab.clock.now
+    path = tmp_path / "again"
+    path.mkdir()
+    (path / "secret_key").write_text((tmp_path / "secret_key").read_text())
+    async with new_lab(database_url=url, data_dir=path) as restarted:
+        restarted.clock.now = began
+        await restarted.deliver(seconds=5)
+        rows = await restarted.forge.database.rows(
+            "SELECT status, attempts FROM status_check_deliveries WHERE check_id = %(id)s ORDER BY id",
+            id=check["id"],
+        )
+        assert [tuple(row) for row in rows] == [("delivered", 2), ("delivered", 1)]
+    assert len({received.headers["webhook-id"] for received in receiver.received}) == 2
+
+
+async def test_a_server_that_is_told_to_stop_gives_back_what_it_cannot_finish(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    receiver.answers = [hang]
+    dispatcher = lab.dispatcher
+    async with dispatcher.working():
+        await until(lambda: receiver.received)
+    (delivery,) = await lab.deliveries(check)
+    now = lab.clock.now.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    assert (delivery["status"], delivery["attempts"]) == ("queued", [])
+    assert delivery["next_attempt_at"] == now
+
+
+async def test_two_workers_send_each_delivery_once(lab: Lab, receiver: Receiver) -> None:
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await queue(lab, check, 199)
+    first = lab.dispatcher
+    second = module.Dispatcher(first._database, first._session, first._vault, first._clock, first._random)
+    await asyncio.gather(first.deliver_due(), second.deliver_due())
+    ids = [received.headers["webhook-id"] for received in receiver.received]
+    assert len(ids) == len(set(ids)) == 200
+
+
+async def test_a_slow_receiver_delays_nobody_else(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [hang]
+    slow = await lab.check(receiver.url, "slow")
+    async with running_receiver() as quick:
+        await lab.merge_request()
+        fast = await lab.check(quick.url, "fast")  # queued after all that the slow one has
+        await queue(lab, slow, 100)
+        await queue(lab, fast, 99)
+        sending = asyncio.create_task(lab.dispatcher.deliver_due())
+        await until(lambda: len(quick.received) == 100)
+        assert len(receiver.received) <= module.CONNECTIONS_OF_ONE
+        receiver.closing.set()  # what hangs is answered
+        await sending
+    assert len(receiver.received) == 101
+
+
+async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.answers = [hang]
+    async with running_receiver() as quick:
+        slow = await lab.check(receiver.url, "slow")
+        await lab.check(quick.url, "quick")
+        await lab.merge_request()
+        await queue(lab, slow, module.CONNECTIONS_OF_ONE)
+        dispatcher = lab.dispatcher
+        take_due = module.delivery_queries.take_due
+
+        async def answered_meanwhile(*arguments: Any, **options: Any) -> Any:
+            taken = await take_due(*arguments, **options)
+            if quick.received:
+                receiver.closing.set()
+                await until(lambda: not dispatcher._flying)
+            return taken
+
+        monkeypatch.setattr(module.delivery_queries, "take_due", answered_meanwhile)
+        await dispatcher.deliver_due()
+    assert len(receiver.received) == module.CONNECTIONS_OF_ONE + 1
+
+
+async def test_a_receiver_that_fails_gets_one_connection_until_it_succeeds(
+    lab: Lab, receiver: Receiver
+) -> None:
+    at_once: list[int] = []
+    busy = 0
+
+    async def note(request: Any) -> Any:
+        nonlocal busy
+        busy += 1
+        at_once.append(busy)
+        await asyncio.sleep(0.01)
+        busy -= 1
+        return await answer(500 if len(at_once) < 20 else 204)(request)
+
+    receiver.answers = [answer(500), note]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await lab.deliver()
+    await queue(lab, check, 100)
+    await lab.deliver()
+    assert set(at_once[:20]) == {1}
+    assert 1 < max(at_once) <= module.CONNECTIONS_OF_ONE
+
+
+async def test_a_delivery_that_is_redelivered_while_it_is_under_way_counts_both_attempts(
+    lab: Lab, receiver: Receiver
+) -> None:
+    receiver.answers = [hang]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    sending = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: receiver.received)
+    delivery = (await lab.alice.api.get(f"{lab.checks}/{check['id']}/deliveries")).body[0]
+    await lab.alice.api.post(f"{lab.checks}/{check['id']}/deliveries/{delivery['id']}/redeliver")
+    again = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: len(receiver.received) == 2)
+    receiver.closing.set()
+    await asyncio.gather(sending, again)
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"], len(delivery["attempts"])) == ("delivered", 2, 2)
+
+
+async def test_a_failure_of_our_own_is_an_attempt_like_any_other(lab: Lab, receiver: Receiver) -> None:
+    check = await lab.check(receiver.url, shared_secret="s")
+    await lab.merge_request()
+    async with lab.forge.database.transaction() as transaction:
+        await transaction.row(
+            "UPDATE external_status_checks SET shared_secret = '\\x00112233445566778899aabbccddeeff'"
+        )
+    await lab.deliver()
+    (delivery,) = await lab.deliveries(check)
+    (attempt,) = delivery["attempts"]
+    assert attempt["error"] == "The request could not be made; the server's log says why"
+    assert (delivery["status"], receiver.received) == ("queued", [])
+
+
+async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab, receiver: Receiver) -> None:
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await queue(lab, check, 20_000)
+    async with lab.forge.database.transaction() as transaction:
+        await transaction.row("ANALYZE status_check_deliveries")
+        plan = await transaction.rows(
+            "EXPLAIN (ANALYZE, BUFFERS) " + str(TAKE_DUE),
+            now=lab.clock.now,
+            due_again_at=lab.clock.now,
+            busy_checks=[],
+            busy_counts=[],
+            room=16,
+            total_room=256,
+        )
+    text = "\n".join(row[0] for row in plan)
+    assert "Seq Scan on status_check_deliveries" not in text, text
+    assert "Index" in text

@@ -1,0 +1,121 @@
+"""Lists stay cheap where there is very much: no list reads a whole table to show one page of what is the caller's."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server.ci.runners import queries as runners
+from api_server.namespaces.groups import queries as groups
+from api_server.namespaces.members import queries as members
+from api_server.namespaces.projects import queries as projects
+from api_server.state import database
+from api_server.state.database import Database, Executor, Row, Statement
+from api_server.state.listing import Page
+
+LOAD = (Path(__file__).parents[1] / "support/many_rows.sql").read_text()
+
+
+@pytest.fixture(scope="module")
+async def many(new_database: Callable[[], str]) -> AsyncIterator[Database]:
+    async with database.connect(
+        new_database(), base_url="http://forge.example.org", size=1, statement_timeout=60
+    ) as connected:
+        async with connected.transaction() as transaction:
+            for part in LOAD.split(";\n"):
+                if part.strip():
+                    await transaction.rows(part, users=2_000, projects=20_000)
+            # So few rows are read whole with good reason; what has no index is read whole even so.
+            await transaction.rows("SET enable_seqscan = off")
+        yield connected
+
+
+class Explaining(Executor):
+    """Gives plans instead of rows."""
+
+    def __init__(self, inner: Database) -> None:
+        self.inner = inner
+        self.plan = ""
+
+    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+        explained = await self.inner.rows(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", **parameters)
+        self.plan = "\n".join(line[0] for line in explained)
+        return await self.inner.rows(Statement(statement), **parameters)
+
+
+ALL: dict[str, Any] = {"visibility": None, "archived": None, "search": None}
+Read = Callable[[Executor, int, int], Awaitable[Any]]
+CHEAP: dict[str, tuple[str, Read]] = {
+    "her projects": (
+        "projects",
+        lambda d, her, _: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=False, min_level=10, **ALL
+        ),
+    ),
+    "private projects": (
+        "projects",
+        lambda d, her, _: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=False, **ALL | {"visibility": "private"}
+        ),
+    ),
+    "a group's projects": (
+        "projects",
+        lambda d, her, group: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=False, group_id=group, **ALL
+        ),
+    ),
+    "projects by keyset": (
+        "projects",
+        lambda d, her, _: projects.list_projects(
+            d, Page(after=10_000, counted=False), viewer_id=her, sees_all=False, **ALL
+        ),
+    ),
+    "her groups": (
+        "namespaces",
+        lambda d, her, _: groups.list_groups(
+            d,
+            Page(),
+            user_id=her,
+            admin=False,
+            min_level=30,
+            parent_id=None,
+            ancestor_id=None,
+            top_level_only=False,
+            search=None,
+        ),
+    ),
+    "her namespaces": (
+        "namespaces",
+        lambda d, her, _: groups.list_namespaces(d, Page(), user_id=her, admin=False, search=None),
+    ),
+    "projects below a group": (
+        "projects",
+        lambda d, her, group: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=False, group_id=group, below="with_subgroups", **ALL
+        ),
+    ),
+    "runners that she looks after": (
+        "runners",
+        lambda d, her, _: runners.list_runners(
+            d, Page(), "owner_id", her, runner_type=None, active=None, status=None, tags=None
+        ),
+    ),
+    "a project's members": (
+        "users",
+        lambda d, _, __: members.list_members(
+            d, Page(descending=False), project_id=5, namespace_ids=[], query=None, user_ids=None
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+async def test_a_page_of_what_is_hers_reads_no_whole_table(many: Database, name: str) -> None:
+    table, read = CHEAP[name]
+    her = await many.value("SELECT id FROM users WHERE username = 'many-777'")
+    group = await many.value("SELECT id FROM namespaces WHERE path = 'many-group-1'")
+    explaining = Explaining(many)
+    listed = await read(explaining, her, group)
+    assert listed.body != "[]"
+    assert f"Seq Scan on {table}" not in explaining.plan, explaining.plan

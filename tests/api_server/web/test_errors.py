@@ -1,0 +1,187 @@
+"""Error bodies of the API, each in GitLab's form (decision D2)."""
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn
+from unittest.mock import AsyncMock
+
+import psycopg2
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from api_server.state.database import LockNotAvailable
+from api_server.web.errors import api_errors
+from tests.support.forge import Forge
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/projects/a/b", "/projects/1/nothing", "/users/1/2/3/4"])
+async def test_an_unknown_route_is_404(forge: Forge, path: str) -> None:
+    for client in (forge.root, forge.anonymous):
+        answer = await client.get(path)
+        assert (answer.status, answer.body) == (404, {"error": "404 Not Found"})
+
+
+async def test_a_wrong_method_is_405_and_told_what_is_allowed(forge: Forge) -> None:
+    answer = await forge.root.delete("/user")
+    assert (answer.status, answer.body) == (405, {"error": "405 Not Allowed"})
+    assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
+
+
+async def test_a_body_that_is_too_large_is_413(forge: Forge) -> None:
+    for headers in (JSON, {"Content-Type": "application/x-www-form-urlencoded"}):
+        large = io.BytesIO(b" " * (11 * 2**20))
+        answer = await forge.root.post("/users", data=large, headers=headers)
+        assert (answer.status, answer.body) == (413, {"error": "413 Request Entity Too Large"})
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"a": ', "the body is not valid JSON"),
+        (b"\xff", "the body is not valid JSON"),
+        (b"[1]", "the body is not a JSON object"),
+        (b'"text"', "the body is not a JSON object"),
+        (b"[" * 100_000, "the body is not valid JSON"),
+        (b'{"name": "a\\u0000b", "path": "a"}', "name is invalid"),
+        (b'{"name": "\\ud800", "path": "a"}', "the body is not valid JSON"),
+        (b'{"name": "a", "path": "a", "parent_id": 9223372036854775808}', "parent_id is invalid"),
+        (b'{"name": "a", "path": "a", "parent_id": 1e2}', "parent_id is invalid"),
+        (b'{"name": ["a"], "path": {"a": 1}}', "name is invalid, path is invalid"),
+        (b"", "name is missing, path is missing"),
+        (b"{}", "name is missing, path is missing"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_400(forge: Forge, body: bytes, error: str) -> None:
+    answer = await forge.root.post("/groups", data=body, headers=JSON)
+    assert (answer.status, answer.body) == (400, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("search=%ff", "parameters are not valid UTF-8"),
+        ("search=a%00b", "search is invalid"),
+        ("page=9223372036854775808", "page is invalid"),
+        ("page=99999999999999999999999", "page is invalid"),
+        ("page=1.5&per_page=x", "page is invalid, per_page is invalid"),
+        ("page=0&per_page=-1", "page does not have a valid value, per_page does not have a valid value"),
+        ("owned=maybe", "owned is invalid"),
+        ("visibility=secret", "visibility does not have a valid value"),
+        ("sort=up", "sort does not have a valid value"),
+        ("order_by=colour", "order_by does not have a valid value"),
+        ("pagination=keyset&cursor=x", "cursor is invalid"),
+        ("&".join(f"a{n}=1" for n in range(1001)), "more than 1000 parameters"),
+    ],
+)
+async def test_a_query_that_cannot_be_read_is_400(forge: Forge, query: str, error: str) -> None:
+    answer = await forge.root.get(f"/projects?{query}")
+    assert (answer.status, answer.body) == (400, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("reference", "status"),
+    [("%00", 404), ("%ff", 404), ("-1", 404), ("9" * 30, 404), ("a%2Fb", 404), ("%F0%9F%98%80", 404)],
+)
+async def test_an_id_that_cannot_exist_is_not_found(forge: Forge, reference: str, status: int) -> None:
+    answer = await forge.root.get(f"/projects/{reference}")
+    assert answer.status in (status, 400)
+    assert answer.body in ({"message": "404 Project Not Found"}, {"error": "id is invalid"})
+
+
+async def test_an_empty_body_that_says_it_is_json_is_no_error(forge: Forge) -> None:
+    """python-gitlab sends such requests."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    answer = await alice.api.post(f"/projects/{project['id']}/archive", data=b"", headers=JSON)
+    assert answer.status == 201
+    answer = await alice.api.delete(f"/projects/{project['id']}", data=b"{}", headers=JSON)
+    assert (answer.status, answer.body) == (202, {"message": "202 Accepted"})
+
+
+async def test_query_form_and_json_are_merged_and_the_path_wins(forge: Forge) -> None:
+    group = await forge.group()
+    path = f"/groups/{group['id']}?description=query&name=query&id=999"
+    answer = await forge.root.put(path, data=json.dumps({"name": "json", "id": 998}), headers=JSON)
+    assert (answer.status, answer.body["name"], answer.body["description"]) == (200, "json", "query")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await forge.root.put(path, data="name=form", headers=form)
+    assert (answer.body["name"], answer.body["id"]) == ("form", group["id"])
+
+
+async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
+    forge: Forge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("api_server.accounts.version.json_value", _raising(RuntimeError("of the inside")))
+    answer = await forge.root.get("/version", headers={"X-Request-Id": "given-by-the-client"})
+    assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
+    assert answer.headers["X-Request-Id"] == "given-by-the-client"
+    logged = capsys.readouterr().out
+    failure = logged.index("unexpected failure")
+    assert "given-by-the-client" in logged[failure : failure + 200]
+    assert "RuntimeError: of the inside" in logged
+
+
+async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """python-gitlab tries again where the reason phrase says so."""
+    monkeypatch.setattr("api_server.accounts.version.json_value", _raising(LockNotAvailable()))
+    url = f"{forge.base}/api/v4/version"
+    async with forge.session.get(url, headers={"PRIVATE-TOKEN": forge.root.token or ""}) as answer:
+        assert (answer.status, answer.reason) == (409, "Conflict: Resource lock")
+        assert await answer.json() == {"message": "409 Conflict: Resource lock"}
+
+
+@pytest.mark.parametrize("length", [None, "4000"])
+async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(length: str | None) -> None:
+    """No second answer may stand in the body of the first, and the body may not look whole."""
+
+    async def fail(request: web.Request) -> NoReturn:
+        response = web.StreamResponse(headers={"Content-Length": length} if length else {})
+        await response.prepare(request)
+        await response.write(b"beginning")
+        raise RuntimeError("of the inside")
+
+    app = web.Application(middlewares=[api_errors])
+    app.router.add_get("/", fail)
+    async with TestServer(app) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        received = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
+
+
+async def test_without_a_database_everything_is_503_until_it_is_back(
+    new_forge: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with new_forge() as forge:
+        alice = await forge.user("alice")
+        project = await forge.project(alice, visibility="public")
+        path = project["path_with_namespace"]
+        connections = forge.database._connections
+        with monkeypatch.context() as patched:
+            unreachable = psycopg2.OperationalError("connection refused\nIs the server running?\n")
+            patched.setattr(connections, "acquire", AsyncMock(side_effect=unreachable))
+            answer = await alice.api.get("/groups")
+            assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
+            assert answer.headers["Retry-After"] == "5"
+            for other in (f"/{path}.git/info/refs?service=git-upload-pack", f"/{path}/-/raw/main/x"):
+                answer = await alice.api.get(f"{forge.base}{other}")
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        assert (await alice.api.get("/groups")).status == 200
+    logged = capsys.readouterr().out
+    assert "the database is unavailable" in logged
+    assert "connection refused" in logged
+    assert "Traceback" not in logged
+
+
+def _raising(problem: Exception) -> Callable[..., NoReturn]:
+    def fail(*_: object) -> NoReturn:
+        raise problem
+
+    return fail

@@ -1,0 +1,195 @@
+"""A small real origin, a real edge in front of it, and a clock that tests can move."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import formatdate
+from pathlib import Path
+
+import aiohttp
+import attrs
+import pytest
+from aiohttp import web
+from multidict import CIMultiDictProxy
+from typed_settings import SecretStr
+from yarl import URL
+
+from storage_edge.app import create_app
+from storage_edge.client.handlers import CACHE
+from storage_edge.client.server import listening
+from storage_edge.settings import Settings
+
+STORAGE_TOKEN = "storage-secret"
+PURGE_TOKEN = "purge-secret"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Clock:
+    """Seconds since 1970, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@attrs.define
+class Origin:
+    """An HTTP server whose answers each test decides; it remembers the requests."""
+
+    clock: Clock
+    url: str = ""
+    requests: list[web.Request] = attrs.field(factory=list)
+    handler: Handler | None = None
+
+    def answers(
+        self,
+        body: bytes = b"content",
+        status: int = 200,
+        cache_control: str | None = "public, max-age=60",
+        etag: str | None = '"v1"',
+        **headers: str,
+    ) -> None:
+        """The same answer for every request, or 304 where If-None-Match holds its entity tag."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cache_control is not None:
+            fields["Cache-Control"] = cache_control
+        if etag is not None:
+            fields["ETag"] = etag
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            fields["Date"] = headers.get("Date", self.date())
+            if etag is not None and request.headers.get("If-None-Match") == etag:
+                return web.Response(status=304, headers=fields)
+            return web.Response(status=status, body=body, headers=fields)
+
+        self.handler = handler
+
+    def date(self) -> str:
+        """The test's time as a Date."""
+        return formatdate(self.clock.now, usegmt=True)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        assert self.handler is not None
+        return await self.handler(request)
+
+
+@attrs.define
+class Edge:
+    """A running edge and a client session for it."""
+
+    url: str
+    port: int
+    session: aiohttp.ClientSession
+    app: web.Application
+
+    async def get(self, target: str, method: str = "GET", **headers: str) -> "Answer":
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        url = URL(self.url + target, encoded=True)
+        async with self.session.request(method, url, headers=fields, allow_redirects=False) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def settled(self) -> None:
+        """Waits until everything that is being stored is stored."""
+        await self.app[CACHE].settled()
+
+    async def purge(self, token: str = PURGE_TOKEN, **document: object) -> int:
+        async with self.session.post(
+            f"{self.url}/-/purge", json=document, headers={"Authorization": f"Bearer {token}"}
+        ) as response:
+            assert response.status == 200, await response.text()
+            return int((await response.json())["purged"])
+
+    async def raw(self, request: bytes) -> bytes:
+        """What the edge answers to these bytes on a connection of their own, until it is silent."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(request)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            answer = b""
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                while piece := await asyncio.wait_for(reader.read(2**16), 1):
+                    answer += piece
+            return answer
+        finally:
+            writer.close()
+
+
+@attrs.frozen
+class Answer:
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    @property
+    def cache_status(self) -> str:
+        return str(self.headers["Cache-Status"])
+
+
+StartEdge = Callable[..., Awaitable[Edge]]
+
+
+async def _serve(app: web.Application) -> tuple[web.AppRunner, int]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, lingering_time=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await site.start()
+    return runner, runner.addresses[0][1]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def origin(clock: Clock) -> AsyncIterator[Origin]:
+    origin = Origin(clock)
+    app = web.Application()
+    app.router.add_route("*", r"/{path:[\s\S]*}", origin.handle)
+    runner, port = await _serve(app)
+    origin.url = f"http://127.0.0.1:{port}"
+    yield origin
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def start_edge(origin: Origin, clock: Clock, tmp_path: Path) -> AsyncIterator[StartEdge]:
+    """Starts an edge in front of the origin; settings as keyword arguments."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(**settings: object) -> Edge:
+            values = {
+                "origin": origin.url,
+                "storage_token": SecretStr(STORAGE_TOKEN),
+                "purge_token": SecretStr(PURGE_TOKEN),
+                "data_dir": tmp_path / "edge",
+                "memory_object_bytes": 256 * 1024,
+                "origin_timeout": 5.0,
+                **settings,
+            }
+            chosen = Settings(port=0, access_log=False, shutdown_timeout=0.2, **values)
+            app = create_app(chosen, clock)
+            _, port = await stack.enter_async_context(listening(app, chosen))
+            session = await stack.enter_async_context(
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(limit=0),
+                    auto_decompress=False,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                )
+            )
+            return Edge(f"http://127.0.0.1:{port}", port, session, app)
+
+        yield start
+
+
+@pytest.fixture
+async def edge(start_edge: StartEdge) -> Edge:
+    return await start_edge()

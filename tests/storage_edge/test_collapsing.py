@@ -1,0 +1,261 @@
+"""Many clients, one origin request: who joins, what they get, and what happens when it goes wrong."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+
+ARCHIVE = "/group/app/-/archive/main/app-main.zip"
+
+
+class Stream:
+    """An origin answer that the test sends piece by piece."""
+
+    def __init__(self, origin: Origin, length: int | None, *, cut_off: bool = False, **headers: str) -> None:
+        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.headers = {"Cache-Control": "max-age=60", "ETag": '"v1"'} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        self.length = length
+        self.cut_off = cut_off
+        self.origin = origin
+        origin.handler = self.handle
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**self.headers, "Date": self.origin.date()})
+        if self.length is not None:
+            response.content_length = self.length
+        await response.prepare(request)
+        while (piece := await self.pieces.get()) is not None:
+            await response.write(piece)
+        if self.cut_off:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    def send(self, *pieces: bytes | None) -> None:
+        for piece in pieces:
+            self.pieces.put_nowait(piece)
+
+
+async def _wait_for(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("size", [30_000, 3_000_000])
+async def test_200_cold_requests_are_one_origin_request_with_identical_bytes(
+    edge: Edge, origin: Origin, size: int
+) -> None:
+    body = bytes(i % 251 for i in range(size))
+
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(body=body, headers={"Cache-Control": "max-age=60", "Date": origin.date()})
+
+    origin.handler = handler
+    answers = await asyncio.gather(*(edge.get(f"{ARCHIVE}?cb={n}") for n in range(200)))
+    assert len(origin.requests) == 1
+    assert all(answer.status == 200 and answer.body == body for answer in answers)
+    assert sum("collapsed" in answer.cache_status for answer in answers) == 199
+
+
+@pytest.mark.parametrize("length", [600_000, None])
+async def test_joiners_get_bytes_before_the_end_has_arrived(
+    edge: Edge, origin: Origin, length: int | None
+) -> None:
+    stream = Stream(origin, length)
+    stream.send(b"a" * 300_000)
+    async with OpenResponses(edge, 5) as responses:
+        for response in responses:
+            assert await response.content.readexactly(300_000) == b"a" * 300_000
+        stream.send(b"b" * 300_000, None)
+        for response in responses:
+            assert await response.content.read() == b"b" * 300_000
+    assert len(origin.requests) == 1
+
+
+async def test_a_range_is_answered_as_soon_as_its_bytes_are_there(edge: Edge, origin: Origin) -> None:
+    stream = Stream(origin, 600_000)
+    stream.send(b"a" * 300_000)
+    answer = await edge.get(ARCHIVE, Range="bytes=100-199")
+    assert (answer.status, answer.body) == (206, b"a" * 100)
+    stream.send(b"b" * 300_000, None)
+    assert (await edge.get(ARCHIVE)).body == b"a" * 300_000 + b"b" * 300_000
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("size", [20_000, 900_000])
+async def test_a_truncated_body_never_ends_cleanly_and_is_never_stored(
+    edge: Edge, origin: Origin, size: int
+) -> None:
+    stream = Stream(origin, size + 1, cut_off=True)
+    clients = [asyncio.create_task(edge.get(ARCHIVE)) for _ in range(5)]
+    stream.send(b"x" * (size // 2), b"x" * (size // 2), None)
+    for outcome in await asyncio.gather(*clients, return_exceptions=True):
+        assert isinstance(outcome, aiohttp.ClientError) or outcome.status == 502  # type: ignore[union-attr]
+    origin.answers(b"whole")
+    assert (await edge.get(ARCHIVE)).body == b"whole"
+
+
+async def test_a_truncated_chunked_body_never_ends_cleanly(edge: Edge, origin: Origin) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Cache-Control": "max-age=60", "Date": origin.date()})
+        await response.prepare(request)
+        await response.write(b"x" * 1000)
+        await asyncio.sleep(0.05)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    origin.handler = handler
+    with pytest.raises(aiohttp.ClientError):
+        await edge.get(ARCHIVE)
+    origin.answers(b"whole")
+    assert (await edge.get(ARCHIVE)).body == b"whole"
+
+
+async def test_a_client_that_leaves_cancels_nothing_that_others_need(edge: Edge, origin: Origin) -> None:
+    stream = Stream(origin, 600_000)
+    leader = asyncio.create_task(edge.get(ARCHIVE))
+    await _wait_for(lambda: len(origin.requests) == 1)
+    joiner = asyncio.create_task(edge.get(ARCHIVE))
+    stream.send(b"a" * 300_000)
+    await asyncio.sleep(0.05)
+    leader.cancel()
+    stream.send(b"b" * 300_000, None)
+    assert len((await joiner).body) == 600_000
+    assert (await edge.get(ARCHIVE)).cache_status.startswith("forgelet-edge; hit")
+    assert len(origin.requests) == 1
+
+
+async def test_what_concerns_only_the_leader_is_not_given_to_joiners(edge: Edge, origin: Origin) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        number = len(origin.requests)
+        return web.Response(body=b"%d" % number, headers={"Cache-Control": "no-store", "Date": origin.date()})
+
+    origin.handler = handler
+    answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(5)))
+    assert len(origin.requests) == 5
+    assert all("collapsed" not in answer.cache_status for answer in answers)
+
+
+async def test_a_failed_leader_does_not_fail_the_next_try(edge: Edge, origin: Origin) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    origin.handler = handler
+    answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(5)))
+    assert {answer.status for answer in answers} == {502}
+    origin.answers(b"back")
+    assert (await edge.get(ARCHIVE)).body == b"back"
+
+
+async def test_the_edge_never_repeats_a_request(edge: Edge, origin: Origin) -> None:
+    origin.answers(cache_control="no-store")
+    await edge.get(ARCHIVE)
+
+    async def handler(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    origin.handler = handler
+    assert (await edge.get(ARCHIVE)).status == 502
+    assert len(origin.requests) == 2
+
+
+async def test_stale_objects_are_validated_once_for_all(edge: Edge, origin: Origin, clock: Clock) -> None:
+    origin.answers(b"same")
+    await edge.get(ARCHIVE)
+    await edge.settled()
+    clock.advance(120)
+    answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(20)))
+    assert {answer.body for answer in answers} == {b"same"}
+    assert len(origin.requests) == 2
+    assert origin.requests[1].headers["If-None-Match"] == '"v1"'
+
+
+async def test_stale_while_revalidate_answers_at_once_and_asks_behind(
+    edge: Edge, origin: Origin, clock: Clock
+) -> None:
+    origin.answers(b"old", cache_control="max-age=10, stale-while-revalidate=60")
+    await edge.get(ARCHIVE)
+    clock.advance(20)
+    origin.answers(b"new", etag='"v2"', cache_control="max-age=10, stale-while-revalidate=60")
+    stale = await edge.get(ARCHIVE)
+    assert (stale.body, "stale" in stale.cache_status) == (b"old", True)
+    await _wait_for(lambda: len(origin.requests) == 2)
+    await edge.settled()
+    assert (await edge.get(ARCHIVE)).body == b"new"
+
+
+async def test_stale_if_error_covers_failures_only_where_it_is_given(
+    start_edge: StartEdge, origin: Origin, clock: Clock
+) -> None:
+    edge = await start_edge()
+    covered, strict = "/g/app/-/raw/main/covered", "/g/app/-/raw/main/strict"
+    origin.answers(b"covered", cache_control="max-age=10, stale-if-error=60")
+    await edge.get(covered)
+    origin.answers(b"strict", cache_control="max-age=10, stale-if-error=60, must-revalidate")
+    await edge.get(strict)
+    clock.advance(20)
+    origin.answers(status=503, etag=None, cache_control=None)
+    assert (await edge.get(covered)).body == b"covered"
+    assert (await edge.get(strict)).status == 503
+    clock.advance(60)
+    assert (await edge.get(covered)).status == 503
+
+
+class OpenResponses:
+    """`count` open responses for the archive."""
+
+    def __init__(self, edge: Edge, count: int) -> None:
+        self._edge, self._count = edge, count
+        self._responses: list[aiohttp.ClientResponse] = []
+
+    async def __aenter__(self) -> list[aiohttp.ClientResponse]:
+        self._responses = list(
+            await asyncio.gather(
+                *(self._edge.session.get(self._edge.url + ARCHIVE) for _ in range(self._count))
+            )
+        )
+        return self._responses
+
+    async def __aexit__(self, *_: object) -> None:
+        for response in self._responses:
+            response.close()
+
+
+def _mapped(directory: Path) -> list[str]:
+    """Bodies of an edge's directory that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(directory) in line and ("objects" in line or "incoming" in line)]
+
+
+async def test_clients_that_go_away_leave_no_body_behind(edge: Edge, origin: Origin, tmp_path: Path) -> None:
+    """Nothing that a broken connection leaves keeps a file mapped until garbage is collected."""
+    origin.answers(b"x" * 20_000_000)
+    gc.disable()
+    try:
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+            writer.write(f"GET {ARCHIVE} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await reader.read(100_000)
+            writer.transport.abort()
+            await edge.settled()
+        async with asyncio.timeout(3):
+            while _mapped(tmp_path):
+                await asyncio.sleep(0.05)
+    finally:
+        gc.enable()

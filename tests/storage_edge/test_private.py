@@ -1,0 +1,139 @@
+"""Private objects: stored once, given to a user only after the origin has said yes to that user's token."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from tests.storage_edge.conftest import Edge, Origin, StartEdge
+from tests.storage_edge.projects import Project
+
+RAW = "/group/secret/-/raw/main/plan.txt"
+
+
+@pytest.fixture(params=["service", "gitlab"])
+async def flavour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def secret_edge(start_edge: StartEdge, flavour: str) -> Edge:
+    return await start_edge(origin_flavour=flavour)
+
+
+@pytest.fixture
+def project(origin: Origin, flavour: str) -> Project:
+    return Project(origin, readers={"alice", "bob"}, gitlab=flavour == "gitlab")
+
+
+async def test_the_body_travels_once_for_all_who_may_read_it(secret_edge: Edge, project: Project) -> None:
+    for user in ("alice", "bob", "alice"):
+        assert (await secret_edge.get(f"{RAW}?token={user}")).body == project.body
+    assert project.sent == 1
+    assert len(project.origin.requests) == 3
+
+
+@pytest.mark.parametrize("query", ["", "?token=mallory", "?token="])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_stored_private_object_is_not_given_to_others(
+    secret_edge: Edge, project: Project, query: str, method: str
+) -> None:
+    await secret_edge.get(f"{RAW}?token=alice")
+    for fields in (
+        {},
+        {"Range": "bytes=0-2"},
+        {"If_None_Match": '"v1"'},
+        {"Cache_Control": "only-if-cached"},
+    ):
+        answer = await secret_edge.get(RAW + query, method, **fields)
+        assert answer.status in {302, 404, 504}
+        assert project.body[:3] not in answer.body
+        assert "ETag" not in answer.headers
+
+
+async def test_a_revoked_token_is_refused_at_the_next_request(secret_edge: Edge, project: Project) -> None:
+    await secret_edge.get(f"{RAW}?token=alice")
+    project.readers.remove("alice")
+    assert (await secret_edge.get(f"{RAW}?token=alice")).status in {302, 404}
+    assert (await secret_edge.get(f"{RAW}?token=bob")).body == project.body
+
+
+async def test_a_push_is_seen_at_the_next_request(secret_edge: Edge, project: Project) -> None:
+    await secret_edge.get(f"{RAW}?token=alice")
+    project.body, project.version = b"another plan", 2
+    assert (await secret_edge.get(f"{RAW}?token=alice")).body == b"another plan"
+    assert (await secret_edge.get(f"{RAW}?token=bob")).body == b"another plan"
+    assert project.sent == 2
+
+
+async def test_waiting_together_is_no_way_around_access(secret_edge: Edge, project: Project) -> None:
+    users = ["alice", "mallory", "bob", "eve", "alice", ""] * 5
+    answers = await asyncio.gather(*(secret_edge.get(f"{RAW}?token={user}") for user in users))
+    for user, answer in zip(users, answers, strict=True):
+        if user in project.readers:
+            assert (answer.status, answer.body) == (200, project.body)
+        else:
+            assert answer.status in {302, 404}
+
+
+async def test_readers_who_wait_for_a_cold_object_share_its_bytes(
+    secret_edge: Edge, project: Project
+) -> None:
+    project.body = b"p" * 700_000
+    answers = await asyncio.gather(*(secret_edge.get(f"{RAW}?token=alice") for _ in range(20)))
+    assert all(answer.body == project.body for answer in answers)
+    assert project.sent == 1
+
+
+async def test_a_private_object_is_never_served_stale(
+    secret_edge: Edge, project: Project, origin: Origin
+) -> None:
+    await secret_edge.get(f"{RAW}?token=alice")
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=503)
+
+    origin.handler = handler
+    assert (await secret_edge.get(f"{RAW}?token=alice")).status == 503
+
+
+async def test_an_anonymous_404_is_not_given_to_a_user_with_access(
+    secret_edge: Edge, project: Project
+) -> None:
+    assert (await secret_edge.get(RAW)).status in {302, 404}
+    assert (await secret_edge.get(f"{RAW}?token=alice")).status == 200
+
+
+async def test_a_project_made_public_is_shared_again(secret_edge: Edge, project: Project) -> None:
+    await secret_edge.get(f"{RAW}?token=alice")
+    await secret_edge.settled()
+    project.public = True
+    assert (await secret_edge.get(RAW)).body == project.body
+    before = len(project.origin.requests)
+    assert (await secret_edge.get(RAW)).body == project.body
+    assert len(project.origin.requests) == before
+
+
+async def test_private_objects_survive_a_restart_and_are_still_validated(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    project = Project(origin, readers={"alice"})
+    first = await start_edge()
+    await first.get(f"{RAW}?token=alice")
+    await first.settled()
+    second = await start_edge()
+    assert (await second.get(f"{RAW}?token=alice")).body == project.body
+    assert (await second.get(f"{RAW}?token=mallory")).status == 404
+    assert project.sent == 1
+
+
+async def test_a_grace_is_for_one_token_and_ends_with_a_purge(start_edge: StartEdge, origin: Origin) -> None:
+    project = Project(origin, readers={"alice"})
+    edge = await start_edge(private_grace=30.0)
+    for _ in range(3):
+        assert (await edge.get(f"{RAW}?token=alice")).status == 200
+    assert len(origin.requests) == 2
+    project.readers.clear()
+    assert (await edge.get(f"{RAW}?token=mallory")).status == 404
+    await edge.purge(keys=["project-1"])
+    assert (await edge.get(f"{RAW}?token=alice")).status == 404

@@ -1,0 +1,166 @@
+"""The edge as processes: TLS, several on one port, and a reload that keeps the cache."""
+
+import asyncio
+import datetime
+import ipaddress
+import resource
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.storage_edge.conftest import PURGE_TOKEN, Origin
+from tests.storage_edge.processes import edge_process
+
+RAW = "/group/app/-/raw/main/README.md"
+#: New connections until both processes of a port have surely been met.
+CONNECTIONS = 40
+
+
+async def _get(url: str, context: ssl.SSLContext | bool = True) -> tuple[bytes, str]:
+    """Body and Cache-Status, over a connection of its own."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        session.get(url, ssl=context) as response,
+    ):
+        assert response.status == 200
+        return await response.read(), response.headers["Cache-Status"]
+
+
+async def _purge(url: str) -> None:
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {PURGE_TOKEN}"}) as session,
+        session.post(f"{url}/-/purge", json={"prefixes": ["/group/"]}) as response,
+    ):
+        assert response.status == 200
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1 and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "edge.example.org")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    files = tmp_path / "edge.crt", tmp_path / "edge.key"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return files
+
+
+@pytest.mark.parametrize("size", [1000, 3_000_000])
+async def test_it_listens_with_tls_and_with_nothing_else(
+    origin: Origin, tmp_path: Path, certificate: tuple[Path, Path], size: int
+) -> None:
+    origin.answers(b"t" * size)
+    cert, key = certificate
+    context = ssl.create_default_context(cafile=str(cert))
+    options = ("--tls-cert", str(cert), "--tls-key", str(key), "--memory-object-bytes", "65536")
+    async with edge_process(origin, tmp_path / "edge", *options) as edge:
+        for _ in range(2):
+            body, _ = await _get(f"https://127.0.0.1:{edge.port}{RAW}", context)
+            assert body == b"t" * size
+        with pytest.raises(aiohttp.ClientError):
+            await _get(edge.url + RAW)
+        await edge.stop()
+    assert len(origin.requests) <= 2
+
+
+async def test_two_processes_on_one_port_share_what_is_stored_and_every_purge(
+    origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"0")
+    directory = tmp_path / "edge"
+    async with (
+        edge_process(origin, directory, "--reuse-port") as one,
+        edge_process(origin, directory, "--reuse-port", "--port", str(one.port)) as two,
+    ):
+        for version in range(4):
+            for _ in range(CONNECTIONS):
+                body, _ = await _get(one.url + RAW)
+                assert body == b"%d" % version
+            origin.answers(b"%d" % (version + 1), etag=f'"{version + 1}"')
+            await _purge(one.url)
+        logs = [await one.stop(), await two.stop()]
+    assert len(origin.requests) <= 4 * 2
+    for log in logs:
+        assert any("; hit" in str(line.get("cache")) for line in log)
+
+
+async def test_a_reload_ends_what_is_in_flight_and_keeps_the_cache(origin: Origin, tmp_path: Path) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Cache-Control": "max-age=600", "ETag": '"1"'})
+        response.content_length = 2_000_000
+        await response.prepare(request)
+        await response.write(b"a" * 1_000_000)
+        begun.set()
+        await gate.wait()
+        await response.write(b"b" * 1_000_000)
+        return response
+
+    origin.handler = handler
+    expected = b"a" * 1_000_000 + b"b" * 1_000_000
+    async with edge_process(origin, tmp_path / "edge") as edge:
+        first = asyncio.create_task(_get(edge.url + RAW))
+        await begun.wait()
+        stopped = asyncio.create_task(edge.stop())
+        await asyncio.sleep(0.2)
+        gate.set()
+        assert (await first)[0] == expected
+        await stopped
+    async with edge_process(origin, tmp_path / "edge") as edge:
+        body, status = await _get(edge.url + RAW)
+        assert (body, "; hit" in status) == (expected, True)
+    assert len(origin.requests) == 1
+
+
+async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Origin, tmp_path: Path) -> None:
+    origin.answers(b"m" * 3_000_000)
+    async with edge_process(origin, tmp_path / "edge") as edge:
+        for _ in range(2):
+            await _get(edge.url + RAW)
+        reader, writer = await asyncio.open_connection("127.0.0.1", edge.port, limit=1000)
+        writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        stopped = asyncio.create_task(edge.stop())
+        await asyncio.sleep(0.3)
+        body = await reader.readexactly(3_000_000)
+        assert body == b"m" * 3_000_000
+        writer.close()
+        await stopped
+
+
+async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Origin, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        async with edge_process(origin, tmp_path / "edge") as edge:
+            assert resource.prlimit(edge.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+            await edge.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

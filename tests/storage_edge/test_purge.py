@@ -1,0 +1,184 @@
+"""Purges: when they have answered, nothing from before is served."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+
+RAW = "/group/app/-/raw/main/README.md"
+OTHER = "/group/other/-/raw/main/README.md"
+
+
+async def _fill(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"old", cache_control="max-age=600", Surrogate_Key="project-1 project-1-ref-a")
+    await edge.get(RAW)
+    origin.answers(b"old", cache_control="max-age=600", Surrogate_Key="project-2")
+    await edge.get(OTHER)
+    await edge.settled()
+    origin.answers(b"new", etag='"v2"', cache_control="max-age=600", Surrogate_Key="project-1")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"keys": ["project-1"]},
+        {"keys": ["project-1-ref-a", "project-9"]},
+        {"urls": [RAW]},
+        {"urls": [f"https://cdn.example.org{RAW}?token=x"]},
+        {"prefixes": ["/group/app/"]},
+    ],
+)
+async def test_a_purge_concerns_what_it_names_and_nothing_else(
+    edge: Edge, origin: Origin, document: dict[str, object]
+) -> None:
+    await _fill(edge, origin)
+    assert await edge.purge(**document) == 1
+    assert (await edge.get(RAW)).body == b"new"
+    assert (await edge.get(OTHER)).body == b"old"
+
+
+async def test_a_soft_purge_makes_stale(edge: Edge, origin: Origin) -> None:
+    await _fill(edge, origin)
+    origin.answers(b"old", cache_control="max-age=600", Surrogate_Key="project-1")
+    assert await edge.purge(keys=["project-1"], soft=True) == 1
+    answer = await edge.get(RAW)
+    assert (answer.body, "fwd-status=304" in answer.cache_status) == (b"old", True)
+    assert "; hit; ttl" in (await edge.get(RAW)).cache_status
+
+
+@pytest.mark.parametrize("size", [100, 800_000])
+async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
+    edge: Edge, origin: Origin, size: int
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+    body = b"o" * size
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Cache-Control": "max-age=600", "Date": origin.date(), "Surrogate-Key": "project-1"}
+        )
+        response.content_length = size
+        await response.prepare(request)
+        await response.write(body[: size // 2])
+        begun.set()
+        await gate.wait()
+        await response.write(body[size // 2 :])
+        return response
+
+    origin.handler = handler
+    first = asyncio.create_task(edge.get(RAW))
+    await begun.wait()
+    await edge.purge(keys=["project-1"])
+    origin.answers(b"new")
+    assert (await edge.get(RAW)).body == b"new"
+    gate.set()
+    assert (await first).body == body
+    await edge.settled()
+    assert (await edge.get(RAW)).body == b"new"
+
+
+async def test_what_was_asked_of_the_origin_before_a_purge_is_not_joined_after_it(
+    edge: Edge, origin: Origin
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        begun.set()
+        await gate.wait()
+        return web.Response(body=b"old", headers={"Cache-Control": "max-age=600", "Date": origin.date()})
+
+    origin.handler = handler
+    first = asyncio.create_task(edge.get(RAW))
+    await begun.wait()
+    await edge.purge(prefixes=["/group/app/"])
+    origin.answers(b"new", cache_control="max-age=600")
+    assert (await edge.get(RAW)).body == b"new"
+    gate.set()
+    assert (await first).body == b"old"
+    await edge.settled()
+    assert (await edge.get(RAW)).body == b"new"
+
+
+async def test_a_purge_reaches_all_processes_of_a_data_directory(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    one, two = await start_edge(), await start_edge()
+    await _fill(one, origin)
+    assert (await two.get(RAW)).body == b"old"
+    await one.purge(keys=["project-1"])
+    assert (await two.get(RAW)).body == b"new"
+
+
+async def test_a_purge_survives_a_restart(start_edge: StartEdge, origin: Origin) -> None:
+    edge = await start_edge()
+    await _fill(edge, origin)
+    await edge.purge(keys=["project-1"])
+    again = await start_edge()
+    assert (await again.get(RAW)).body == b"new"
+    assert (await again.get(OTHER)).body == b"old"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "purge-secret"}],
+)
+async def test_a_purge_needs_its_token(edge: Edge, authorization: dict[str, str]) -> None:
+    async with edge.session.post(f"{edge.url}/-/purge", json={}, headers=authorization) as response:
+        assert response.status == 401
+
+
+async def test_without_a_token_there_is_no_purge(start_edge: StartEdge) -> None:
+    edge = await start_edge(purge_token="")
+    async with edge.session.post(f"{edge.url}/-/purge", json={}) as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'{"keys": "project-1"}', b'{"keys": [1]}', b'{"soft": 1}', b'{"prefix": []}',
+     b'{"prefixes": ["group"]}', b'{"urls": ["/no/marker"]}', b'{"keys": ["\\u0000"]}', b"[" * 50_000],
+)  # fmt: skip
+async def test_a_purge_that_is_none_is_400_and_says_why(edge: Edge, body: bytes) -> None:
+    async with edge.session.post(
+        f"{edge.url}/-/purge", data=body, headers={"Authorization": "Bearer purge-secret"}
+    ) as response:
+        assert response.status == 400
+        assert (await response.json())["error"].endswith(".")
+
+
+async def test_the_budget_of_the_disk_holds(start_edge: StartEdge, origin: Origin, tmp_path: Path) -> None:
+    edge = await start_edge(disk_bytes=1_000_000, data_dir=tmp_path / "small")
+    for number in range(20):
+        origin.answers(bytes([number]) * 100_000, etag=f'"{number}"')
+        await edge.get(f"/g/app/-/raw/main/{number}")
+        await edge.settled()
+    files = [path for path in (tmp_path / "small").glob("*/objects/*/*") if path.is_file()]
+    assert 0 < sum(path.stat().st_size for path in files) <= 1_000_000
+
+
+async def test_a_large_archive_asked_for_once_does_not_displace_others(
+    start_edge: StartEdge, origin: Origin, clock: Clock
+) -> None:
+    edge = await start_edge(disk_bytes=1_000_000, memory_bytes=10_000)
+    for number in range(20):
+        origin.answers(bytes([number]) * 45_000, etag=f'"{number}"')
+        await edge.get(f"/g/app/-/raw/main/{number}")
+    await edge.settled()
+    origin.answers(b"l" * 500_000, etag='"large"')
+    for expected in ("fwd=uri-miss", "fwd=uri-miss", "hit"):
+        assert expected in (await edge.get("/g/app/-/archive/main/app.zip")).cache_status
+        await edge.settled()
+
+
+async def test_every_purge_ends_what_was_not_found(edge: Edge, origin: Origin) -> None:
+    origin.answers(status=404, etag=None, cache_control=None)
+    for _ in range(2):
+        assert (await edge.get(RAW)).status == 404
+    await edge.settled()
+    assert len(origin.requests) == 1
+    await edge.purge(keys=["project-1"])
+    origin.answers(b"pushed")
+    assert (await edge.get(RAW)).body == b"pushed"

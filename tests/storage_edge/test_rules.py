@@ -1,0 +1,129 @@
+"""Properties of the pure rules: no field value breaks them, no combination of directives leaks."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from storage_edge.rules import (
+    fields,
+    freshness,
+    ranges,
+    reuse,
+    selection,
+    storing,
+    targeted,
+    validation,
+)
+from storage_edge.rules.freshness import Times
+from storage_edge.rules.ranges import UnsatisfiableError
+from storage_edge.rules.reuse import RequestDirectives, Reuse
+from storage_edge.rules.storing import RequestFacts, Storage
+
+NOW = 1_800_000_000.0
+SECONDS = st.integers(0, 10_000)
+DIRECTIVE = st.one_of(
+    st.sampled_from(["no-store", "no-cache", "private", "public", "must-revalidate", "proxy-revalidate"]),
+    st.builds("max-age={}".format, SECONDS),
+    st.builds("s-maxage={}".format, SECONDS),
+    st.builds("stale-while-revalidate={}".format, SECONDS),
+    st.builds("stale-if-error={}".format, SECONDS),
+    st.text(max_size=10),
+)
+CACHE_CONTROL = st.lists(DIRECTIVE, max_size=5).map(", ".join)
+STATUS = st.sampled_from([200, 203, 204, 206, 301, 302, 304, 401, 403, 404, 410, 416, 500, 503, 599])
+
+
+def _headers(**values: str) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): value for name, value in values.items()}))
+
+
+@given(st.lists(st.text(max_size=50), max_size=3))
+def test_no_field_value_breaks_a_parser(values: list[str]) -> None:
+    fields.directives(values)
+    targeted.directives(values)
+    fields.age_value(values)
+    selection.selection(values, {})
+    for value in values:
+        fields.http_date(value, NOW)
+        fields.seconds(value)
+        ranges.parse(value)
+        validation.is_not_modified(_headers(If_None_Match=value), _headers(ETag=value), NOW)
+
+
+@given(CACHE_CONTROL, CACHE_CONTROL, STATUS, st.booleans())
+def test_private_and_refusals_are_never_shared(plain: str, for_us: str, status: int, has_token: bool) -> None:
+    headers = _headers(Cache_Control=plain, CDN_Cache_Control=for_us, ETag='"1"')
+    policy = freshness.policy(status, headers, NOW)
+    where = storing.storage(RequestFacts(has_token=has_token), status, headers, policy)
+    if "private" in fields.directives([plain]) or status in {401, 403} or (has_token and status != 200):
+        assert where is not Storage.SHARED
+    if where is Storage.PRIVATE:
+        assert has_token
+        assert status == 200
+
+
+@given(CACHE_CONTROL, st.floats(0, 20_000), st.one_of(st.none(), SECONDS), st.one_of(st.none(), SECONDS))
+def test_nothing_is_used_past_what_it_allows(
+    cache_control: str, age: float, max_age: int | None, max_stale: int | None
+) -> None:
+    policy = freshness.policy(200, _headers(Cache_Control=cache_control), NOW)
+    decision = reuse.decide(policy, age, RequestDirectives(max_age=max_age, max_stale=max_stale))
+    if decision is Reuse.VALIDATE:
+        return
+    assert not policy.validate
+    assert max_age is None or age <= max_age
+    if age >= policy.lifetime:
+        assert not policy.strict
+        assert age - policy.lifetime <= max(policy.stale_while_revalidate, max_stale or 0)
+
+
+@given(CACHE_CONTROL, st.floats(0, 20_000))
+def test_an_error_is_covered_only_where_that_is_allowed(cache_control: str, age: float) -> None:
+    policy = freshness.policy(200, _headers(Cache_Control=cache_control), NOW)
+    if reuse.may_use_on_error(policy, age):
+        assert not policy.strict
+        assert age - policy.lifetime <= policy.stale_if_error
+
+
+@given(SECONDS, SECONDS, st.integers(-5000, 5000), SECONDS, SECONDS)
+def test_age_only_grows_and_never_below_what_is_known(
+    age: int, delay: int, skew: int, wait: int, longer: int
+) -> None:
+    times = Times(requested=NOW, received=NOW + delay, date=NOW + skew, age=float(age))
+    now = NOW + delay + wait
+    assert times.current_age(now) >= max(age + delay + wait, 0)
+    assert times.current_age(now + longer) == times.current_age(now) + longer
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.one_of(st.none(), st.integers(0, 300))), min_size=1,
+max_size=6),
+       st.integers(1, 250))  # fmt: skip
+def test_ranges_cover_exactly_the_bytes_asked_for(pairs: list[tuple[int, int | None]], length: int) -> None:
+    value = "bytes=" + ",".join(f"{first}-{'' if last is None else last}" for first, last in pairs)
+    asked = ranges.parse(value)
+    if asked is None:
+        assert any(last is not None and last < first for first, last in pairs)
+        return
+    wanted = {
+        n
+        for first, last in pairs
+        for n in range(first, min(length - 1 if last is None else last, length - 1) + 1)
+    }
+    try:
+        spans = ranges.resolve(asked, length)
+    except UnsatisfiableError:
+        assert not wanted
+        return
+    sent = [n for span in spans for n in range(span.first, span.last + 1)]
+    assert sorted(sent) == sorted(wanted)
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_all_three_forms_of_a_date_are_read(timestamp: int) -> None:
+    parts = time.gmtime(timestamp)
+    now = float(timestamp)
+    for form in ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT"):
+        assert fields.http_date(time.strftime(form, parts), now) == timestamp
+    assert fields.http_date(time.asctime(parts), now) == timestamp

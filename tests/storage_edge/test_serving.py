@@ -1,0 +1,230 @@
+"""The document's rules for external storage: what the edge forwards, keeps, refuses and answers itself."""
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from storage_edge.rules import client_fields
+from tests.storage_edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
+
+RAW = "/group/app/-/raw/main/README.md"
+ARCHIVE = "/group/app/-/archive/main/app-main.tar.gz"
+
+
+@pytest.mark.parametrize("target", ["/", "/group/app", "/group/app/-/tree/main", "/raw", "/favicon.ico"])
+async def test_a_path_without_a_marker_is_400_with_an_empty_body(
+    edge: Edge, origin: Origin, target: str
+) -> None:
+    answer = await edge.get(target)
+    assert (answer.status, answer.body) == (400, b"")
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert origin.requests == []
+
+
+async def test_the_origin_gets_both_tokens_and_only_the_parameters_that_count(
+    edge: Edge, origin: Origin
+) -> None:
+    origin.answers(cache_control="private, max-age=60")
+    await edge.get(f"{ARCHIVE}?path=docs&append_sha=false&inline=true&token=flso-1&cb=7")
+    (request,) = origin.requests
+    assert request.raw_path == f"{ARCHIVE}?append_sha=false&path=docs"
+    assert request.headers["X-Service-External-Storage-Token"] == STORAGE_TOKEN
+    assert request.headers["X-Service-Static-Object-Token"] == "flso-1"
+
+
+async def test_nothing_else_of_the_client_reaches_the_origin(edge: Edge, origin: Origin) -> None:
+    origin.answers()
+    await edge.get(
+        RAW,
+        Cookie="session=1",
+        Authorization="Bearer x",
+        Private_Token="flpat-x",
+        X_Forwarded_Host="evil.example.org",
+        X_Service_External_Storage_Token="forged",
+        X_Service_Static_Object_Token="forged",
+        Sec_Fetch_Mode="cors",
+        Accept="image/png",
+        Range="bytes=0-1",
+        If_None_Match='"old"',
+    )
+    (request,) = origin.requests
+    assert set(request.headers) <= {"Host", "Via", "X-Service-External-Storage-Token"}
+    assert request.headers["X-Service-External-Storage-Token"] == STORAGE_TOKEN
+
+
+async def test_the_second_request_is_a_hit_with_an_age(edge: Edge, origin: Origin, clock: Clock) -> None:
+    origin.answers(b"hello")
+    first = await edge.get(RAW)
+    clock.advance(7)
+    second = await edge.get(RAW)
+    assert (first.body, second.body) == (b"hello", b"hello")
+    assert first.cache_status == "forgelet-edge; fwd=uri-miss; stored"
+    assert second.cache_status.startswith("forgelet-edge; hit; ttl=")
+    assert int(second.headers["Age"]) >= 7
+    assert len(origin.requests) == 1
+
+
+async def test_junk_parameters_share_one_stored_object(edge: Edge, origin: Origin) -> None:
+    origin.answers()
+    for number in range(5):
+        assert (await edge.get(f"{RAW}?cb={number}")).status == 200
+    assert len(origin.requests) == 1
+
+
+async def test_set_cookie_is_neither_kept_nor_passed_on(edge: Edge, origin: Origin) -> None:
+    origin.answers(Set_Cookie="session=1", Surrogate_Key="project-1")
+    for answer in (await edge.get(RAW), await edge.get(RAW)):
+        assert not {"Set-Cookie", "Surrogate-Key"} & set(answer.headers)
+    assert len(origin.requests) == 1
+
+
+async def test_a_preflight_needs_all_three_fields(edge: Edge) -> None:
+    preflight = await edge.get(
+        RAW,
+        "OPTIONS",
+        Origin="https://example.org",
+        Access_Control_Request_Method="GET",
+        Access_Control_Request_Headers="range",
+    )
+    plain = await edge.get(RAW, "OPTIONS", Origin="https://example.org")
+    assert preflight.headers["Access-Control-Allow-Methods"] == "GET, HEAD, OPTIONS"
+    assert "X-Csrf-Token" in preflight.headers["Access-Control-Allow-Headers"]
+    assert plain.headers["Allow"] == "GET, HEAD, OPTIONS"
+    assert "Access-Control-Allow-Methods" not in plain.headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PURGE"])
+async def test_other_methods_are_405_with_allow(edge: Edge, origin: Origin, method: str) -> None:
+    answer = await edge.get(RAW, method)
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert origin.requests == []
+
+
+async def test_every_answer_is_safe_to_show(edge: Edge, origin: Origin) -> None:
+    origin.answers()
+    for answer in (await edge.get(RAW), await edge.get(RAW), await edge.get(RAW, "HEAD")):
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+        assert "ETag" in answer.headers["Access-Control-Expose-Headers"]
+
+
+async def test_head_and_conditions_are_answered_from_the_store(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"hello", etag='"abc"')
+    await edge.get(RAW)
+    head = await edge.get(RAW, "HEAD")
+    same = await edge.get(RAW, If_None_Match='"abc"')
+    assert (head.status, head.headers["Content-Length"], head.body) == (200, "5", b"")
+    assert (same.status, same.headers["ETag"], same.body) == (304, '"abc"', b"")
+    assert len(origin.requests) == 1
+
+
+async def test_a_condition_on_a_miss_fills_the_store(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"hello", etag='"abc"')
+    assert (await edge.get(RAW, If_None_Match='"abc"')).status == 304
+    assert (await edge.get(RAW)).body == b"hello"
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("length", [1000, 1_000_000])
+@pytest.mark.parametrize("warm", [True, False])
+async def test_ranges_come_from_the_stored_object(
+    edge: Edge, origin: Origin, length: int, warm: bool
+) -> None:
+    body = bytes(i * i % 251 for i in range(length))
+    origin.answers(body)
+    if warm:
+        await edge.get(RAW)
+    one = await edge.get(RAW, Range="bytes=10-19")
+    last = await edge.get(RAW, Range="bytes=-5")
+    many = await edge.get(RAW, Range="bytes=0-4,100-104")
+    beyond = await edge.get(RAW, Range=f"bytes={length}-")
+    whole = await edge.get(RAW, Range="bytes=0-4", If_Range='"other"')
+    assert (one.status, one.body, one.headers["Content-Range"]) == (206, body[10:20], f"bytes 10-19/{length}")
+    assert (last.status, last.body) == (206, body[-5:])
+    assert many.status == 206
+    assert many.headers["Content-Type"].startswith("multipart/byteranges; boundary=")
+    assert body[:5] in many.body
+    assert body[100:105] in many.body
+    assert (beyond.status, beyond.headers["Content-Range"]) == (416, f"bytes */{length}")
+    assert (whole.status, whole.body) == (200, body)
+    assert len(origin.requests) == 1
+
+
+async def test_a_redirect_is_passed_on_and_not_followed(edge: Edge, origin: Origin) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(
+            status=302, headers={"Location": "/users/sign_in", "Cache-Control": "public, max-age=60"}
+        )
+
+    origin.handler = handler
+    for _ in range(2):
+        answer = await edge.get(RAW)
+        assert (answer.status, answer.headers["Location"]) == (302, "/users/sign_in")
+    assert len(origin.requests) == 2
+
+
+async def test_an_unreachable_origin_is_502(start_edge: StartEdge) -> None:
+    edge = await start_edge(origin="http://127.0.0.1:1")
+    answer = await edge.get(RAW)
+    assert answer.status == 502
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert b"Traceback" not in answer.body
+
+
+async def test_an_answer_to_a_token_is_for_its_user_alone(edge: Edge, origin: Origin) -> None:
+    origin.answers(cache_control="public, max-age=60")
+    answer = await edge.get(f"{RAW}?token=flso-1")
+    assert answer.headers["Cache-Control"] == "private, no-cache"
+
+
+async def test_the_origin_of_a_gitlab_gets_its_own_header_names(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    edge = await start_edge(origin_flavour="gitlab")
+    origin.answers(cache_control="private, s-maxage=60")
+    await edge.get(f"{RAW}?token=glsoat-1")
+    (request,) = origin.requests
+    assert request.headers["X-Gitlab-External-Storage-Token"] == STORAGE_TOKEN
+    assert request.headers["X-Gitlab-Static-Object-Token"] == "glsoat-1"
+
+
+async def test_readiness_asks_the_origin(edge: Edge, origin: Origin) -> None:
+    origin.answers(status=200)
+    assert (await edge.get("/-/liveness")).status == 200
+    assert (await edge.get("/-/readiness")).status == 200
+    origin.answers(status=500)
+    assert (await edge.get("/-/readiness")).status == 503
+    assert b"edge_requests_total" in (await edge.get("/-/metrics")).body
+
+
+@pytest.mark.parametrize("body", [b"", b"content", b"x" * 200_000])
+@pytest.mark.parametrize("fields", [{}, {"Date": ""}, {"Content_Type": "text/plain", "X_Own": "grün"}])
+async def test_a_hit_that_leaves_in_one_write_has_the_fields_of_any_other(
+    edge: Edge, origin: Origin, body: bytes, fields: dict[str, str]
+) -> None:
+    origin.answers(body, **fields)
+    await edge.get(RAW)
+    await edge.settled()
+    plain = await edge.get(RAW)
+    other = await edge.get(RAW, Connection="close")
+    assert (plain.status, plain.body, other.body) == (200, body, body)
+    assert sorted(plain.headers.items()) == sorted(
+        (name, value) for name, value in other.headers.items() if name != "Connection"
+    )
+
+
+async def test_pipelined_hits_are_answered_one_after_the_other(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"content")
+    await edge.get(RAW)
+    await edge.settled()
+    answers = await edge.raw(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 3)
+    assert answers.count(b"HTTP/1.1 200 OK\r\n") == answers.count(b"\r\n\r\ncontent") == 3
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Bad: 1", "a\nb", "a\0b"])
+def test_a_field_that_would_not_stay_one_line_is_never_sent(value: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        client_fields.head(CIMultiDict({"X-Own": value}), 1, 0.0)
