@@ -1,7 +1,6 @@
 """The one place where the parts of the API server are joined; the process and the tests make it here alike."""
 
 import asyncio
-import datetime
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -37,6 +36,7 @@ from api_server.outbound.mail import delivery as mail
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
 from api_server.state import database
+from api_server.state.database import Clock, system_clock
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
@@ -48,16 +48,14 @@ from api_server.status_checks import tasks as status_check_tasks
 from api_server.web.auth import TOKENS
 from api_server.web.client_address import behind_proxies, networks
 from api_server.web.conditional import entity_tags
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, Clock
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, service_unavailable
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
 from common import operations
 
 
-def create_app(
-    settings: Settings, clock: Clock = lambda: datetime.datetime.now(datetime.UTC)
-) -> web.Application:
+def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
     """The API server. The database that `settings` names has to be migrated already."""
     registry = CollectorRegistry()
     app = web.Application(
@@ -155,6 +153,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
     async with database.connect(
         settings.database_url,
         base_url=settings.base_url,
+        clock=app[CLOCK],
         size=settings.database_pool,
         prepares=settings.prepare_statements,
     ) as connected:

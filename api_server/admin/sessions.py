@@ -14,8 +14,9 @@ import attrs
 from aiohttp import web
 
 from api_server.state.audit_trail import Author
-from api_server.state.database import Row, Statement, Transaction
+from api_server.state.database import Row, Transaction
 from api_server.state.secrets import digest
+from api_server.state.statements import Statement
 from api_server.web import context
 
 LIFETIME = datetime.timedelta(days=14)

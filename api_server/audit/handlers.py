@@ -7,12 +7,12 @@ import attrs
 from aiohttp import web
 
 from api_server.audit import queries
-from api_server.namespaces.groups.access import find_group
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.groups.access import find_group, group
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role, group, project
+from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text
 from api_server.web.errors import bad_parameters, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page

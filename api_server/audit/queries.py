@@ -53,14 +53,14 @@ _SHOW_OF_ENTITY = one(
 
 
 async def show_event(database: Executor, event_id: int) -> str | None:
-    row = await database.row(_SHOW, id=event_id)
-    return row and row.entity
+    return await database.entity_if_there(_SHOW, id=event_id)
 
 
 async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str | None:
     """The event, where it belongs to that entity."""
-    row = await database.row(_SHOW_OF_ENTITY, id=event_id, entity_type=entity_type, entity_id=entity_id)
-    return row and row.entity
+    return await database.entity_if_there(
+        _SHOW_OF_ENTITY, id=event_id, entity_type=entity_type, entity_id=entity_id
+    )
 
 
 MAKE_PARTITIONS = "SELECT make_audit_partitions(%(ahead)s)"

@@ -8,10 +8,12 @@ from aiohttp import web
 from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries, recipients
 from api_server.invitations.changes import Offer
+from api_server.namespaces.groups.access import group
 from api_server.namespaces.members.sources import Source, find_source
+from api_server.namespaces.projects.access import project
 from api_server.state.database import Row, Transaction
 from api_server.web import context, tiers
-from api_server.web.access import Role, group, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError

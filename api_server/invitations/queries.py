@@ -124,8 +124,9 @@ async def update(
     transaction: Transaction, invitation_id: int, access_level: int, expires_at: datetime.date | None
 ) -> str:
     """The JSON that endpoint 33 answers with."""
-    row = await transaction.row(UPDATE, id=invitation_id, access_level=access_level, expires_at=expires_at)
-    return str(row and row.entity)
+    return await transaction.entity(
+        UPDATE, id=invitation_id, access_level=access_level, expires_at=expires_at
+    )
 
 
 DELETE = """

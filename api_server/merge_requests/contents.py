@@ -11,10 +11,9 @@ from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests.access import find_merge_request
 from api_server.merge_requests.handlers import ONE
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.state.database import Row
 from api_server.web import context
-from api_server.web.access import project
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import parse
 from api_server.web.routes import Routes

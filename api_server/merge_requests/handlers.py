@@ -9,10 +9,10 @@ from aiohttp import web
 from api_server.code.repository.access import require_readable
 from api_server.merge_requests import changes, merging, queries
 from api_server.merge_requests.access import find_merge_request, may_merge
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.namespaces.projects.queries import lock_project
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import conflict, forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page

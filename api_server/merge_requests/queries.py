@@ -7,8 +7,9 @@ import orjson
 
 from api_server.ci.pipelines.shown import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 _ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
 
@@ -49,8 +50,7 @@ SHOW = one(
 
 async def show(database: Executor, merge_request_id: int, *, shows_pipelines: bool) -> str:
     """With the pipeline of its head, where that is shown."""
-    row = await database.row(SHOW, id=merge_request_id, shows_pipelines=shows_pipelines)
-    return str(row and row.entity)
+    return await database.entity(SHOW, id=merge_request_id, shows_pipelines=shows_pipelines)
 
 
 SHOW_APPROVALS = one(
@@ -61,10 +61,9 @@ SHOW_APPROVALS = one(
 async def show_approvals(
     database: Executor, merge_request_id: int, *, viewer_id: int, viewer_may_approve: bool
 ) -> str:
-    row = await database.row(
+    return await database.entity(
         SHOW_APPROVALS, id=merge_request_id, viewer_id=viewer_id, viewer_may_approve=viewer_may_approve
     )
-    return str(row and row.entity)
 
 
 FIND = Statement("""

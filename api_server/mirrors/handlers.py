@@ -5,11 +5,11 @@ from aiohttp import web
 
 from api_server.mirrors import changes, queries, states
 from api_server.mirrors.configuration import AuthMethod, Wishes, configuration_of
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.namespaces.redirects import id_in
 from api_server.state.database import Row, Transaction
 from api_server.web import context, tiers
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError, invalid, record_not_found

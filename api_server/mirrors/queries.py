@@ -24,8 +24,7 @@ SHOW_MIRROR = one(
 
 
 async def show_mirror(database: Executor, project_id: int, mirror_id: int) -> str | None:
-    row = await database.row(SHOW_MIRROR, id=mirror_id, project_id=project_id)
-    return row and str(row.entity)
+    return await database.entity_if_there(SHOW_MIRROR, id=mirror_id, project_id=project_id)
 
 
 LOCK_MIRROR = """

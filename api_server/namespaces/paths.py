@@ -2,7 +2,8 @@
 
 import re
 
-from api_server.state.database import Conflict, Executor, Row, Statement, Transaction
+from api_server.state.database import Conflict, Executor, Row, Transaction
+from api_server.state.statements import Statement
 
 MAX_LENGTH = 255
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)

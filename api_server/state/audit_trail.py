@@ -4,7 +4,8 @@ import attrs
 import orjson
 
 from api_server.state.audit_event_types import EntityType, declared
-from api_server.state.database import Statement, Transaction
+from api_server.state.database import Transaction
+from api_server.state.statements import Statement
 
 RECORD_EVENT = Statement("""
     INSERT INTO audit_events (author_id, author_name, entity_type, entity_id, entity_path, event_type,

@@ -2,21 +2,31 @@
 
 import abc
 import asyncio
-import hashlib
-import re
-from collections.abc import AsyncIterator, Iterator
+import datetime
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, overload
 
 import aiopg
+import attrs
 import psycopg2
 from psycopg2.extras import NamedTupleCursor
 
 from api_server.state.connections import Connection, Connections
+from api_server.state.statements import Query, RowT, Statement, has_written
 from api_server.state.unavailable import Unavailable
 
-#: One row: a named tuple whose fields are the statement's columns. JSON columns are text.
+#: One row of a statement that does not say what it yields.
 Row = Any
+
+#: Gives the present moment, in UTC; tests move it.
+Clock = Callable[[], datetime.datetime]
+
+
+def system_clock() -> datetime.datetime:
+    """This machine's."""
+    return datetime.datetime.now(datetime.UTC)
+
 
 #: Numbers that PostgreSQL's bigint holds; ids outside of them cannot exist.
 MAX_BIGINT = 2**63 - 1
@@ -30,67 +40,108 @@ class Conflict(Exception):
         self.constraint = constraint
 
 
+class NotFound(Exception):
+    """A row that has to be there is not, or not any more: the one that is to be shown, or one that is referred to."""
+
+
 class LockNotAvailable(Exception):
     """Somebody else holds the row for longer than `lock_timeout`."""
 
 
-class Statement(str):
-    """SQL that is prepared once per connection, for statements on hot paths; used like any other SQL text.
+@attrs.frozen
+class Shown:
+    """A row of `listing.one`: an entity's JSON text."""
 
-    Parameters are `%(name)s`; the server infers their types, so write a cast where it cannot (`%(query)s::text`).
-    `planned_once` is for those whose plan is right for all values: the server would else go on planning anew where it
-    guesses that a plan for the values at hand is cheaper, which over many tables or partitions costs more than running.
-    """
+    id: int
+    entity: str
 
-    name: str
-    prepare: str
-    execute: str
 
-    def __new__(cls, sql: str, *, planned_once: bool = False) -> "Statement":
-        statement = super().__new__(cls, sql)
-        names: list[str] = []
+@attrs.frozen
+class _Result:
+    """What a statement gave: its rows as values, their names, and how many rows it has touched or yielded."""
 
-        def position(match: re.Match[str]) -> str:
-            if match[1] not in names:
-                names.append(match[1])
-            return f"${names.index(match[1]) + 1}"
-
-        positional = re.sub(r"%\((\w+)\)s", position, sql).replace("%%", "%")
-        arguments = ", ".join(f"%({name})s" for name in names)
-        statement.name = f"s_{hashlib.sha256(sql.encode()).hexdigest()[:24]}"
-        statement.prepare = f"PREPARE {statement.name} AS {positional}"
-        plan = "SET LOCAL plan_cache_mode = force_generic_plan; " if planned_once else ""
-        statement.execute = f"{plan}EXECUTE {statement.name}" + (f"({arguments})" if names else "")
-        return statement
+    columns: list[str]
+    rows: list[Any]
+    count: int
 
 
 class Executor(abc.ABC):
     """What a query function is given: something that runs statements, a `Database` or a `Transaction`."""
 
+    @property
     @abc.abstractmethod
-    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
-        """All rows of a statement."""
+    def now(self) -> datetime.datetime:
+        """The application's present moment, for a transaction that of its beginning; `%(now)s` in statements."""
 
-    async def row(self, statement: str, **parameters: Any) -> Row | None:
+    @abc.abstractmethod
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
+        """Runs one statement."""
+
+    @overload
+    async def rows(self, statement: Query[RowT], **parameters: Any) -> list[RowT]: ...
+    @overload
+    async def rows(self, statement: str, **parameters: Any) -> list[Row]: ...
+    async def rows(self, statement: str, **parameters: Any) -> list[Any]:
+        """All rows of a statement, as instances of its row class."""
+        result = await self._execute(statement, parameters)
+        row = statement.row if isinstance(statement, Query) else None
+        if row is None:
+            return result.rows
+        return [row(**dict(zip(result.columns, values, strict=True))) for values in result.rows]
+
+    @overload
+    async def row(self, statement: Query[RowT], **parameters: Any) -> RowT | None: ...
+    @overload
+    async def row(self, statement: str, **parameters: Any) -> Row | None: ...
+    async def row(self, statement: str, **parameters: Any) -> Any:
         """The first row, or nothing."""
         rows = await self.rows(statement, **parameters)
         return rows[0] if rows else None
 
+    async def one(self, statement: Query[RowT], **parameters: Any) -> RowT:
+        """The first row. Raises `NotFound` where there is none."""
+        row = await self.row(statement, **parameters)
+        if row is None:
+            raise NotFound
+        return row
+
+    async def entity(self, statement: Query[Shown], **parameters: Any) -> str:
+        """The JSON of the entity that a statement of `listing.one` shows. Raises `NotFound` where it is gone."""
+        return (await self.one(statement, **parameters)).entity
+
+    async def entity_if_there(self, statement: Query[Shown], **parameters: Any) -> str | None:
+        """Likewise; nothing where it is not there, for callers that have a refusal of their own."""
+        row = await self.row(statement, **parameters)
+        return None if row is None else row.entity
+
     async def value(self, statement: str, **parameters: Any) -> Any:
         """The first column of the first row, or nothing."""
-        row = await self.row(statement, **parameters)
-        return None if row is None else row[0]
+        result = await self._execute(statement, parameters)
+        return result.rows[0][0] if result.rows else None
+
+    async def run(self, statement: str, **parameters: Any) -> int:
+        """How many rows a statement has touched whose rows nobody wants to see."""
+        return (await self._execute(statement, parameters)).count
 
 
 class Transaction(Executor):
     """Statements that take effect together. Given by `Database.transaction()`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, now: datetime.datetime) -> None:
         self._connection = connection
+        self._now = now
         self._at_commit: list[str] = []
+        #: Whether anything may have been changed.
+        self.has_written = False
 
-    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
-        return await _run(self._connection, statement, parameters)
+    @property
+    def now(self) -> datetime.datetime:
+        return self._now
+
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
+        result = await _run(self._connection, statement, {"now": self._now, **parameters})
+        self.has_written = self.has_written or has_written(statement, result.count)
+        return result
 
     async def at_commit(self, statement: str, **parameters: Any) -> None:
         """Runs a statement whose rows nobody waits for as the last thing before COMMIT, in one round trip with it.
@@ -99,7 +150,7 @@ class Transaction(Executor):
         """
         async with self._connection.driver.cursor() as cursor:
             sql = await _sql(cursor, self._connection.prepared, statement)
-            self._at_commit.append(cursor.mogrify(sql, parameters).decode())
+            self._at_commit.append(cursor.mogrify(sql, {"now": self._now, **parameters}).decode())
 
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this."""
@@ -109,18 +160,24 @@ class Transaction(Executor):
 
 
 class Database(Executor):
-    """The pool. Its own `rows`, `row` and `value` are for reading; whatever writes runs in a `transaction()`.
+    """The pool. Its own `rows`, `row`, `value` and so on are for reading; whatever writes runs in a `transaction()`.
 
     All of them raise `Unavailable` where PostgreSQL cannot be reached, or no connection to it becomes free in time.
     Reads are tried a second time when the pooled connection turns out to be dead.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections = connections
-        #: Counts this process's commits; what was read under an older number may have changed since.
+        self._clock = clock
+        #: Counts this process's commits that changed something; what was read under an older number may be old.
         self.generation = 0
 
-    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+    @property
+    def now(self) -> datetime.datetime:
+        return self._clock()
+
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
+        parameters = {"now": self.now, **parameters}
         try:
             async with self._connection() as connection:
                 return await _run(connection, statement, parameters)
@@ -137,7 +194,7 @@ class Database(Executor):
         Raises `Conflict` and `LockNotAvailable` out of the statement that met them, or out of the commit.
         """
         async with self._begun_connection() as connection:
-            transaction = Transaction(connection)
+            transaction = Transaction(connection, self.now)
             try:
                 yield transaction
             except BaseException:
@@ -146,7 +203,8 @@ class Database(Executor):
             try:
                 await asyncio.shield(transaction.commit())
             finally:
-                self.generation += 1
+                if transaction.has_written:
+                    self.generation += 1
 
     @asynccontextmanager
     async def _begun_connection(self) -> AsyncIterator[Connection]:
@@ -178,7 +236,13 @@ class Database(Executor):
 
 @asynccontextmanager
 async def connect(
-    url: str, *, base_url: str, size: int = 10, statement_timeout: float = 15, prepares: bool = True
+    url: str,
+    *,
+    base_url: str,
+    clock: Clock = system_clock,
+    size: int = 10,
+    statement_timeout: float = 15,
+    prepares: bool = True,
 ) -> AsyncIterator[Database]:
     """A pool of up to `size` connections to `url` (postgresql://...); statements end after `statement_timeout` s.
 
@@ -204,35 +268,43 @@ async def connect(
             enable_uuid=False,
             options=options,
         )
-        _read_json_as_text(driver)
+        _read_as_they_are(driver)
         return Connection(driver, set() if prepares else None)
 
     connections = Connections(open_connection, size, patience=statement_timeout + 5)
     try:
         connections.release(await connections.acquire())
-        yield Database(connections)
+        yield Database(connections, clock)
     finally:
         connections.close()
 
 
-def _read_json_as_text(connection: aiopg.Connection) -> None:
-    # psycopg2 would parse json and jsonb; the API passes that text on as it is.
-    for oid, array in ((114, 199), (3802, 3807)):
-        text = psycopg2.extensions.new_type((oid,), f"TEXT{oid}", lambda value, _cursor: value)
-        psycopg2.extensions.register_type(text, connection.raw)
-        psycopg2.extensions.register_type(
-            psycopg2.extensions.new_array_type((array,), f"TEXT{oid}[]", text), connection.raw
-        )
+def _read_as_they_are(connection: aiopg.Connection) -> None:
+    """JSON as text, which psycopg2 would parse and the API passes on; bytea as bytes, and not as a memoryview."""
+    for name, oids, array_oids, read in (
+        ("JSON", (114, 3802), (199, 3807), lambda value, _cursor: value),
+        ("BYTES", (17,), (1001,), _bytes),
+    ):
+        one = psycopg2.extensions.new_type(oids, name, read)
+        many = psycopg2.extensions.new_array_type(array_oids, f"{name}[]", one)
+        psycopg2.extensions.register_type(one, connection.raw)
+        psycopg2.extensions.register_type(many, connection.raw)
 
 
-async def _run(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[Row]:
+def _bytes(value: Any, cursor: Any) -> bytes | None:
+    seen = psycopg2.BINARY(value, cursor)
+    return None if seen is None else bytes(seen)
+
+
+async def _run(connection: Connection, statement: str, parameters: dict[str, Any]) -> _Result:
     async with connection.driver.cursor(cursor_factory=NamedTupleCursor) as cursor:
         with _as_our_errors():
             await cursor.execute(await _sql(cursor, connection.prepared, statement), parameters)
         if cursor.description is None:
-            return []
-        rows: list[Row] = await cursor.fetchall()
-        return rows
+            return _Result([], [], cursor.rowcount)
+        return _Result(
+            [column.name for column in cursor.description], await cursor.fetchall(), cursor.rowcount
+        )
 
 
 @contextmanager
@@ -241,6 +313,8 @@ def _as_our_errors() -> Iterator[None]:
         yield
     except psycopg2.errors.UniqueViolation as problem:
         raise Conflict(problem.diag.constraint_name or "") from problem
+    except psycopg2.errors.ForeignKeyViolation as problem:
+        raise NotFound from problem
     except psycopg2.errors.LockNotAvailable as problem:
         raise LockNotAvailable from problem
     except asyncio.CancelledError:

@@ -11,7 +11,8 @@ from types import ModuleType
 
 import attrs
 
-from api_server.state.database import Executor, Row, Statement
+from api_server.state.database import Executor, Shown
+from api_server.state.statements import Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
 MOST_COUNTED = 10_000
@@ -32,12 +33,13 @@ def read_sql(
     return parts
 
 
-def one(entity: str, rows: str) -> Statement:
+def one(entity: str, rows: str) -> Statement[Shown]:
     """A statement that yields `entity` (JSON text) for each row of `rows`: a SELECT, or an INSERT or UPDATE with
     RETURNING * (whose new values are what is shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
-        f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities"
+        f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
+        Shown,
     )
 
 
@@ -58,6 +60,16 @@ class Page:
 class Listed:
     """A page as read: the JSON array as text, whether more follows, the last id on it, and the rows in all
     (None when not counted, MOST_COUNTED + 1 when there are more than are counted)."""
+
+    body: str
+    more: bool
+    last_id: int | None
+    total: int | None
+
+
+@attrs.frozen
+class _Read:
+    """The one row of a list's statement."""
 
     body: str
     more: bool
@@ -90,6 +102,7 @@ class Listing:
         self._statements = {
             (name, descending, continued): Statement(
                 _listing(entity, rows, column, counted, moment, descending=descending, continued=continued),
+                _Read,
                 planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
@@ -97,12 +110,12 @@ class Listing:
             for continued in (True, False)
         }
 
-    def statement(self, page: Page) -> Statement:
+    def statement(self, page: Page) -> Statement[_Read]:
         """What reads a page like this one."""
         return self._statements[page.order, page.descending, page.after is not None]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
-        row: Row = await database.row(
+        row = await database.one(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,

@@ -6,10 +6,9 @@ from aiohttp import web
 from api_server.code.repository.access import require_readable
 from api_server.git import references
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.static_objects.archives import named, send_archive
 from api_server.static_objects.limits import LIMITS
-from api_server.web.access import project
 from api_server.web.errors import not_found, too_many_requests
 from api_server.web.params import parse
 from api_server.web.routes import Routes, caller

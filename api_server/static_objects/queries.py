@@ -1,6 +1,7 @@
 """Statements of static objects."""
 
-from api_server.state.database import Executor, Row, Statement
+from api_server.state.database import Executor, Row
+from api_server.state.statements import Statement
 
 FIND_BY_TOKEN = Statement("""
     SELECT users.id, users.admin, users.state, users.static_object_seed FROM users

@@ -5,11 +5,11 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.status_checks import delivery_queries, services
 from api_server.status_checks.handlers import ONE, STATUS_CHECKS, find_service
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page

@@ -8,8 +8,9 @@ import attrs
 import orjson
 
 from api_server.merge_requests.events import MergeRequestEvent
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 from api_server.status_checks.sending import Outcome
 
 _ENTITIES = read_sql("api_server.status_checks")
@@ -265,8 +266,7 @@ SHOW = one(
 
 
 async def show(database: Executor, check_id: int, delivery_id: int) -> str | None:
-    row = await database.row(SHOW, id=delivery_id, check_id=check_id)
-    return None if row is None else str(row.entity)
+    return await database.entity_if_there(SHOW, id=delivery_id, check_id=check_id)
 
 
 REDELIVER = """

@@ -16,14 +16,13 @@ import structlog
 
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Entity
-from api_server.state.database import Database, Row, Transaction
+from api_server.state.database import Clock, Database, Row, Transaction
 from api_server.state.secrets import Vault
 from api_server.status_checks import delivery_queries, queries, services
 from api_server.status_checks.delivery_queries import Landed
 from api_server.status_checks.results import SYSTEM
 from api_server.status_checks.schedule import retry_after, wait_after
 from api_server.status_checks.sending import TIMEOUT, Message, Outcome, send
-from api_server.web.context import Clock
 from common.ending import end
 
 log = structlog.get_logger(__name__)

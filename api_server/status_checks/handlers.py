@@ -3,12 +3,12 @@
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state.database import Row
 from api_server.status_checks import queries, services
 from api_server.status_checks.services import Service
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.errors import ApiError, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page

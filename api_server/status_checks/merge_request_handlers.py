@@ -7,11 +7,11 @@ from aiohttp import web
 
 from api_server.merge_requests.access import find_merge_request
 from api_server.merge_requests.queries import show as show_merge_request
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.status_checks import queries, results
 from api_server.status_checks.handlers import STATUS_CHECKS, find_service
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page

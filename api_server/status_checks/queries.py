@@ -3,8 +3,9 @@
 import datetime
 from typing import Any
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 _ENTITIES = read_sql("api_server.status_checks")
 
@@ -21,8 +22,7 @@ SHOW_SERVICE = one(
 
 
 async def show_service(database: Executor, check_id: int) -> str:
-    row = await database.row(SHOW_SERVICE, id=check_id)
-    return str(row and row.entity)
+    return await database.entity(SHOW_SERVICE, id=check_id)
 
 
 FIND_SERVICE = Statement("""

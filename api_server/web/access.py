@@ -1,9 +1,11 @@
 """Who may call a route: roles, and the rule that every route declares."""
 
+import abc
 import enum
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
+from aiohttp import web
 
 
 class Role(enum.IntEnum):
@@ -26,11 +28,24 @@ class Role(enum.IntEnum):
 
 @attrs.frozen
 class Access:
-    """A route's rule. `project` and `group` rules name the least role; the handler's `find_project` or `find_group`
-    applies them, and a handler that answers without having done so is a failure of the server."""
+    """A route's rule about its caller."""
 
     who: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
+
+
+@attrs.frozen
+class Place(Access, abc.ABC):
+    """A rule about what `{id}` of the route's path names: callers need at least `role` there; without one, all who can
+    see it may call."""
+
     role: Role = Role.NO_ACCESS
+
+    #: What the rule finds.
+    finds: ClassVar[type]
+
+    @abc.abstractmethod
+    async def find(self, request: web.Request, reference: str) -> Any:
+        """What has that id or full path. Raises 404 where the caller cannot see it, and 403."""
 
 
 #: No credentials are needed; the route answers everybody, or checks credentials of its own kind (runner tokens).
@@ -39,13 +54,3 @@ SIGNED_IN = Access("signed_in")
 ADMINISTRATOR = Access("administrator")
 #: A running job's token.
 JOB = Access("job")
-
-
-def project(role: Role = Role.NO_ACCESS) -> Access:
-    """Callers with at least `role` in the project; without one, all who can see it."""
-    return Access("project", role)
-
-
-def group(role: Role = Role.NO_ACCESS) -> Access:
-    """Callers with at least `role` in the group; without one, all who can see it."""
-    return Access("group", role)

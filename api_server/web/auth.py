@@ -6,9 +6,10 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
-from api_server.state.database import Row, Statement
+from api_server.state.database import Row
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
+from api_server.state.statements import Statement
 from api_server.web import context
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
 from api_server.web.request_data import merged

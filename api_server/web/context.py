@@ -7,11 +7,8 @@ from aiohttp import web
 from aiohttp.helpers import ChainMapProxy
 
 from api_server.settings import Settings
-from api_server.state.database import Database
+from api_server.state.database import Clock, Database
 from api_server.state.secrets import Vault
-
-#: Gives the present moment, in UTC; tests move it.
-Clock = Callable[[], datetime.datetime]
 
 #: The application, or what a request within it sees of it (`request.config_dict`).
 App = web.Application | ChainMapProxy

@@ -9,7 +9,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from api_server.state.database import LockNotAvailable
+from api_server.state.database import LockNotAvailable, NotFound
 from api_server.state.unavailable import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -132,6 +132,9 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
         case web.HTTPException():
             return _answer_http_exception(problem)
+        case NotFound():
+            gone = record_not_found()
+            return _answer(gone.status, gone.body, {})
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)

@@ -1,23 +1,46 @@
-"""Routes with their declarations: who may call, with which scopes, in which tier. None can be made without a rule."""
+"""Routes with their declarations: who may call, with which scopes and parameters, in which tier.
 
+A handler is `async def handler(request, wanted: Parameters, found: Project)`. Its annotations are part of the
+declaration: `wanted` is given the request's parameters as that class (`web/params.py`), `found` what the path's `{id}`
+names, to which the route's rule has been applied. A handler that needs less takes less. What does not fit together
+fails when the module is imported.
+"""
+
+import inspect
+import re
+import types
+import typing
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, Required, TypedDict, TypeVar, Unpack
 
 import attrs
 from aiohttp import web
 
 from api_server.web import auth, context, tiers
-from api_server.web.access import Access
+from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
+from api_server.web.params import parse, parse_query
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
+ParametersT = TypeVar("ParametersT")
 
 CALLER = web.RequestKey("caller", Caller)
+_IN_PATH = re.compile(r"{(\w+)")
 
 
-@attrs.frozen
+class Declaration(TypedDict, total=False):
+    """What a route says of itself beside its path and its handler."""
+
+    access: Required[Access]
+    feature: tiers.Feature
+    scopes: tuple[str, ...]
+    #: The body is bytes that the handler streams; parameters are in the path and the query only.
+    streams_body: bool
+
+
+@attrs.frozen(kw_only=True)
 class Route:
     """One endpoint as declared."""
 
@@ -27,13 +50,21 @@ class Route:
     access: Access
     feature: tiers.Feature | None = None
     scopes: tuple[str, ...] = ()
-    #: The body is bytes that the handler streams; parameters are in the path and the query only.
     streams_body: bool = False
+    #: The attrs class of the handler's `wanted`.
+    parameters: type | None = None
+    #: Whether the handler takes what the rule has found.
+    takes_found: bool = False
 
 
 ROUTE = web.RequestKey("route", Route)
-#: Set once the route's rule has been applied to this request.
-CHECKED = web.RequestKey("checked", bool)
+
+
+@attrs.frozen(kw_only=True)
+class ById:
+    """The parameters of a route that needs nothing but what its path names."""
+
+    id: str
 
 
 class Routes:
@@ -42,27 +73,29 @@ class Routes:
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    def get(self, path: str, **declared: object) -> Callable[[HandlerT], HandlerT]:
+    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
         """Also answers HEAD."""
         return self._declare("GET", path, declared)
 
-    def post(self, path: str, **declared: object) -> Callable[[HandlerT], HandlerT]:
+    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
         return self._declare("POST", path, declared)
 
-    def put(self, path: str, **declared: object) -> Callable[[HandlerT], HandlerT]:
+    def put(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
         return self._declare("PUT", path, declared)
 
-    def patch(self, path: str, **declared: object) -> Callable[[HandlerT], HandlerT]:
+    def patch(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
         return self._declare("PATCH", path, declared)
 
-    def delete(self, path: str, **declared: object) -> Callable[[HandlerT], HandlerT]:
+    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
         return self._declare("DELETE", path, declared)
 
-    def _declare(self, method: str, path: str, declared: dict[str, object]) -> Callable[[HandlerT], HandlerT]:
+    def _declare(self, method: str, path: str, declared: Declaration) -> Callable[[HandlerT], HandlerT]:
         scopes = auth.READ_SCOPES if method == "GET" else auth.WRITE_SCOPES
 
         def declare(handler: HandlerT) -> HandlerT:
-            self.routes.append(Route(method, path, handler, **{"scopes": scopes, **declared}))  # type: ignore[arg-type]
+            taken = _taken(handler, path, declared["access"])
+            told: dict[str, Any] = {"scopes": scopes, **declared, **taken}
+            self.routes.append(Route(method=method, path=path, handler=handler, **told))
             return handler
 
         return declare
@@ -74,22 +107,53 @@ class Routes:
                 app.router.add_route("HEAD", route.path, endpoint(route))
 
 
-def endpoint(route: Route) -> Handler:
-    """`route`'s handler behind its declarations, in the order of decision D1: authentication, scopes, tier, handler."""
+def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
+    """What the handler takes beside the request. Raises TypeError where that does not fit the path and the rule."""
+    names = list(inspect.signature(handler).parameters)[1:]
+    if unknown := set(names) - {"wanted", "found"}:
+        raise TypeError(f"{path}: a handler takes request, wanted and found, not {unknown}")
+    types_of = typing.get_type_hints(handler)
+    parameters = types_of.get("wanted")
+    if parameters is not None:
+        known = {field.metadata.get("name", field.name) for field in attrs.fields(parameters)}
+        if missing := set(_IN_PATH.findall(path)) - known:
+            raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
+    if "found" in names and not (isinstance(access, Place) and access.finds in _arms(types_of["found"])):
+        raise TypeError(f"{path}: its rule does not find a {types_of['found']}")
+    return {"parameters": parameters, "takes_found": "found" in names}
+
+
+def _arms(annotation: Any) -> tuple[Any, ...]:
+    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+
+
+def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """`route`'s handler behind its declarations, in the order of decision D1: authentication, scopes, tier, parameters,
+    what the path names and the caller's role there."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         request[ROUTE] = route
-        if route.access.who == "anyone":
-            request[CHECKED] = True
-        else:
+        if route.access.who != "anyone":
             request[CALLER] = await _caller(request, route)
         _require_feature(request, route)
-        response = await route.handler(request)
-        if CHECKED not in request:
-            raise AssertionError(f"{route.method} {route.path} answered without applying its access rule")
-        return response
+        return await route.handler(request, **await _given(request, route))
 
     return answer
+
+
+async def _given(request: web.Request, route: Route) -> dict[str, Any]:
+    """What the handler takes, by name. Raises 400, and what the route's rule raises."""
+    given: dict[str, Any] = {}
+    if route.parameters is not None:
+        given["wanted"] = await _parsed(request, route, route.parameters)
+    if route.takes_found and isinstance(route.access, Place):
+        named: Any = given.get("wanted") or await _parsed(request, route, ById)
+        given["found"] = await route.access.find(request, named.id)
+    return given
+
+
+async def _parsed(request: web.Request, route: Route, parameters: type[ParametersT]) -> ParametersT:
+    return parse_query(request, parameters) if route.streams_body else await parse(request, parameters)
 
 
 def caller(request: web.Request) -> Caller:
@@ -106,14 +170,11 @@ async def _caller(request: web.Request, route: Route) -> Caller:
     if route.access.who == "job":
         if found.job_id is None:
             raise ApiError(404, {"message": "404 Job Not Found"})
-        request[CHECKED] = True
         return found
     if not found.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
     if route.access.who == "administrator" and not found.admin:
         raise forbidden()
-    if route.access.who in ("administrator", "signed_in"):
-        request[CHECKED] = True
     return found
 
 

@@ -1,5 +1,6 @@
 """Lists stay cheap where there is very much: no list reads a whole table to show one page of what is the caller's."""
 
+import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from api_server.namespaces.groups import queries as groups
 from api_server.namespaces.members import queries as members
 from api_server.namespaces.projects import queries as projects
 from api_server.state import database
-from api_server.state.database import Database, Executor, Row, Statement
+from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
 
 LOAD = (Path(__file__).parents[1] / "support/many_rows.sql").read_text()
@@ -38,10 +39,14 @@ class Explaining(Executor):
         self.inner = inner
         self.plan = ""
 
-    async def rows(self, statement: str, **parameters: Any) -> list[Row]:
+    @property
+    def now(self) -> datetime.datetime:
+        return self.inner.now
+
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> Any:
         explained = await self.inner.rows(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", **parameters)
         self.plan = "\n".join(line[0] for line in explained)
-        return await self.inner.rows(Statement(statement), **parameters)
+        return await self.inner._execute(statement, parameters)
 
 
 ALL: dict[str, Any] = {"visibility": None, "archived": None, "search": None}

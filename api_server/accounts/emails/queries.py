@@ -20,8 +20,7 @@ SHOW = one(
 
 
 async def show_email(database: Executor, email_id: int, user_id: int) -> str | None:
-    row = await database.row(SHOW, id=email_id, user_id=user_id)
-    return row and row.entity
+    return await database.entity_if_there(SHOW, id=email_id, user_id=user_id)
 
 
 ADD = """

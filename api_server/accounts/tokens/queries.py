@@ -43,8 +43,7 @@ SHOW_TOKEN = one(
 
 
 async def show_token(database: Executor, token_id: int, today: datetime.date) -> str | None:
-    row = await database.row(SHOW_TOKEN, id=token_id, today=today)
-    return row and str(row.entity)
+    return await database.entity_if_there(SHOW_TOKEN, id=token_id, today=today)
 
 
 FIND_TOKEN = """

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 _ENTITIES = read_sql("api_server.accounts.users")
 _ORDERS = {
@@ -49,8 +50,7 @@ _SHOW = {
 
 
 async def show_user(database: Executor, user_id: int, *, with_private_fields: bool) -> str | None:
-    row = await database.row(_SHOW[with_private_fields], id=user_id)
-    return row and row.entity
+    return await database.entity_if_there(_SHOW[with_private_fields], id=user_id)
 
 
 FIND_USER = """

@@ -6,11 +6,11 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.agents import queries, tasks
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state import audit_trail
 from api_server.state.database import Conflict
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import bad_request, record_not_found

@@ -27,8 +27,7 @@ SHOW_AGENT = one(
 
 
 async def show_agent(database: Executor, project_id: int, agent_id: int) -> str | None:
-    row = await database.row(SHOW_AGENT, project_id=project_id, id=agent_id)
-    return None if row is None else str(row.entity)
+    return await database.entity_if_there(SHOW_AGENT, project_id=project_id, id=agent_id)
 
 
 CREATE_AGENT = one(

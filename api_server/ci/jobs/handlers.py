@@ -19,9 +19,10 @@ from api_server.ci.pipelines.access import (
     find_pipeline,
     find_readable_project,
 )
+from api_server.namespaces.projects.access import project
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import JOB, Role, project
+from api_server.web.access import JOB, Role
 from api_server.web.answers import json_text
 from api_server.web.authorship import author
 from api_server.web.errors import bad_request, forbidden, too_many_requests

@@ -3,8 +3,9 @@
 import datetime
 from collections.abc import Sequence
 
-from api_server.state.database import Executor, Row, Statement
+from api_server.state.database import Executor, Row
 from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
@@ -166,18 +167,15 @@ SHOW_BRIDGE = one(BRIDGE, _ONE)
 
 
 async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
-    row = await database.row(SHOW_JOB, id=job_id, archived_before=archived_before)
-    return str(row and row.entity)
+    return await database.entity(SHOW_JOB, id=job_id, archived_before=archived_before)
 
 
 async def show_erased_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
-    row = await database.row(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
-    return str(row and row.entity)
+    return await database.entity(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
 
 
 async def show_bridge(database: Executor, job_id: int) -> str:
-    row = await database.row(SHOW_BRIDGE, id=job_id)
-    return str(row and row.entity)
+    return await database.entity(SHOW_BRIDGE, id=job_id)
 
 
 FIND_JOB = Statement("""

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import attrs
 
 from api_server.ci.pipelines.data import delete_job_data
-from api_server.state.database import Database, Row, Statement
+from api_server.state.database import Database, Row
+from api_server.state.statements import Statement
 
 #: Jobs whose data is removed in one transaction.
 BATCH = 100

@@ -23,9 +23,9 @@ from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Conflict, Database, Row
+from api_server.state.database import Clock, Conflict, Database, Row
 from api_server.state.secrets import Vault
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App, Clock
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App
 
 PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
 

@@ -18,10 +18,10 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.states import Status
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.access import Project, project
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import invalid, record_not_found

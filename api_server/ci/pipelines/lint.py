@@ -15,8 +15,8 @@ from api_server.ci.pipelines import source
 from api_server.ci.pipelines.access import find_readable_project
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project
-from api_server.web.access import Role, project
+from api_server.namespaces.projects.access import Project, project
+from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.params import parse
 from api_server.web.routes import Routes, caller

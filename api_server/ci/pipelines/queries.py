@@ -6,7 +6,8 @@ import orjson
 
 from api_server.ci.config.plan import PlannedJob, from_json
 from api_server.ci.pipelines.states import TRANSITIONS, Event, Status
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
+from api_server.state.statements import Statement
 
 LOCK_PIPELINE = """
     SELECT pipelines.* FROM pipelines WHERE pipelines.id = %(id)s FOR UPDATE

@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
-from api_server.state.database import Executor, Row, Statement
+from api_server.state.database import Executor, Row
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 ENTITIES = read_sql("api_server.ci.pipelines")
 
@@ -85,8 +86,7 @@ SHOW_PIPELINE = one(
 
 
 async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str | None:
-    row = await database.row(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
-    return None if row is None else str(row.entity)
+    return await database.entity_if_there(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
 
 
 FIND_PIPELINE = Statement("""

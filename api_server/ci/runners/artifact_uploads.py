@@ -15,9 +15,10 @@ from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import dotenv
 from api_server.ci.runners.artifact_receiving import Received, receive, too_large
 from api_server.ci.runners.current_job import job_of_token, protocol_headers, running_job
-from api_server.state.database import Conflict, Row, Statement
+from api_server.state.database import Conflict, Row
 from api_server.state.objects import OBJECTS
 from api_server.state.secrets import digest
+from api_server.state.statements import Statement
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.answers import json_value

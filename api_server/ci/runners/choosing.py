@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from api_server.ci.variables.queries import APPLICABLE
-from api_server.state.database import Database, Executor, Row, Statement, Transaction
+from api_server.state.database import Database, Executor, Row, Transaction
+from api_server.state.statements import Statement
 
 #: Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
 #: hand-out holds are passed over, so that of any number of runners each gets another job, and none waits for one.

@@ -3,8 +3,9 @@
 from aiohttp import web
 
 from api_server.ci.pipelines.states import EXECUTING
-from api_server.state.database import Row, Statement
+from api_server.state.database import Row
 from api_server.state.secrets import digest
+from api_server.state.statements import Statement
 from api_server.web import context
 from api_server.web.errors import ApiError
 

@@ -8,11 +8,11 @@ from aiohttp import web
 from api_server.ci.runners import changes, queries
 from api_server.ci.runners.access import find_runner
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
-from api_server.namespaces.groups.access import find_group
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.groups.access import find_group, group
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state.database import Conflict
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role, group, project
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden, invalid, not_found

@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
-from api_server.state.database import Database, Executor, Row, Statement, Transaction
+from api_server.state.database import Database, Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 from api_server.web.access import Role
 
 _ENTITIES = read_sql(__package__)

@@ -8,14 +8,14 @@ from aiohttp import web
 from api_server.ci.runners import changes, queries
 from api_server.ci.runners.access import machine, runner_of_token
 from api_server.ci.runners.changes import AccessLevel, NewRunner
-from api_server.namespaces.groups.access import find_group
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.groups.access import find_group, group
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.database import Row
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, ANYONE, Role, group, project
+from api_server.web.access import ADMINISTRATOR, ANYONE, Role
 from api_server.web.answers import json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found

@@ -10,12 +10,12 @@ from aiohttp import web
 from api_server.ci.variables import changes, queries
 from api_server.ci.variables.changes import Source
 from api_server.ci.variables.rules import Values
-from api_server.namespaces.groups.access import find_group
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.groups.access import find_group, group
+from api_server.namespaces.projects.access import find_project, project
 from api_server.state.database import Executor, Row
 from api_server.state.secrets import Vault
 from api_server.web import context
-from api_server.web.access import Role, group, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import conflict, not_found

@@ -22,8 +22,7 @@ SHOW = one(_VARIABLE, "SELECT ci_variables.* FROM ci_variables WHERE ci_variable
 
 
 async def show(database: Executor, variable_id: int) -> str:
-    row = await database.row(SHOW, id=variable_id)
-    return str(row and row.entity)
+    return await database.entity(SHOW, id=variable_id)
 
 
 FIND = f"""

@@ -6,9 +6,9 @@ import attrs
 from aiohttp import web
 
 from api_server.code.branches import changes, queries
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.projects.access import find_project, project
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, record_not_found

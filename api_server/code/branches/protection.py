@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from api_server.state.database import Executor, Row, Statement
+from api_server.state.database import Executor, Row
+from api_server.state.statements import Statement
 from api_server.web.access import Role
 
 #: Levels that a rule can name beside roles.

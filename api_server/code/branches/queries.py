@@ -31,8 +31,7 @@ SHOW = one(
 
 
 async def show_protected(database: Executor, project_id: int, name: str) -> str | None:
-    row = await database.row(SHOW, project_id=project_id, name=name)
-    return row and str(row.entity)
+    return await database.entity_if_there(SHOW, project_id=project_id, name=name)
 
 
 LOCK = """

@@ -18,10 +18,10 @@ from api_server.git.commits import History
 from api_server.git.errors import NotFoundError
 from api_server.git.new_commits import FileAction
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated

@@ -14,10 +14,9 @@ from api_server.git import commits, references
 from api_server.git.commits import commits_between, merge_base
 from api_server.git.diffs import FileDiff, differences
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.access import Project, project
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import project
 from api_server.web.answers import json_value
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated

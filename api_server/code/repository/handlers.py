@@ -17,10 +17,10 @@ from api_server.code.repository.committing import Encoding, FileChange
 from api_server.git import files, references
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated

@@ -1,6 +1,7 @@
 """Statements about what is known of commits."""
 
-from api_server.state.database import Executor, Statement
+from api_server.state.database import Executor
+from api_server.state.statements import Statement
 
 LAST_PIPELINE = Statement("""
     SELECT pipeline_in_list(pipelines, projects.full_path)

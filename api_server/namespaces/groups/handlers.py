@@ -7,10 +7,10 @@ from aiohttp import web
 
 from api_server.namespaces import redirects
 from api_server.namespaces.groups import changes, queries
-from api_server.namespaces.groups.access import find_group
+from api_server.namespaces.groups.access import find_group, group
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role, group
+from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 from api_server.web.access import Role
 
 _ENTITIES = read_sql("api_server.namespaces.groups")
@@ -95,8 +96,9 @@ SHOW_NAMESPACE = one(
 async def show_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> str | None:
-    row = await database.row(SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin)
-    return row and row.entity
+    return await database.entity_if_there(
+        SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin
+    )
 
 
 #: What a caller cannot see has taken its path all the same; only below a hidden group nothing is told.
@@ -140,8 +142,7 @@ SHOW_GROUP = one(GROUP, "SELECT namespaces.* FROM namespaces WHERE namespaces.id
 
 
 async def show_group(database: Executor, group_id: int) -> str:
-    row = await database.row(SHOW_GROUP, id=group_id)
-    return str(row and row.entity)
+    return await database.entity(SHOW_GROUP, id=group_id)
 
 
 CREATE_GROUP = """

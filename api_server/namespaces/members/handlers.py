@@ -6,11 +6,13 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.users import queries as users
+from api_server.namespaces.groups.access import group
 from api_server.namespaces.members import changes, queries
 from api_server.namespaces.members.sources import Places, Source, find_source
+from api_server.namespaces.projects.access import project
 from api_server.state.database import Row, Transaction
 from api_server.web import context
-from api_server.web.access import Role, group, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError, bad_parameters, bad_request, not_found, record_not_found

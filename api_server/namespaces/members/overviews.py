@@ -8,8 +8,9 @@ from aiohttp import web
 from api_server.accounts.users.queries import find_user
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members.sources import find_source
+from api_server.namespaces.projects.access import project
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, project
+from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, parse

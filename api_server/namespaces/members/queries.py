@@ -6,8 +6,9 @@ The place of a membership is a project (`project_id`), a group (`namespace_id`),
 
 import datetime
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 
 ENTITIES = read_sql("api_server.namespaces.members")
 _MEMBER = ENTITIES["member"]
@@ -80,8 +81,9 @@ async def show_member(
     database: Executor, user_id: int, *, project_id: int | None, namespace_ids: list[int]
 ) -> str | None:
     """The user with her greatest role in these places; None where she is no member of any."""
-    row = await database.row(SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids)
-    return row and str(row.entity)
+    return await database.entity_if_there(
+        SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids
+    )
 
 
 FIND_MEMBER = Statement("""

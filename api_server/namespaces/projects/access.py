@@ -1,6 +1,6 @@
 """Finding the project that a request names, under the rule that its route declares."""
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import attrs
 from aiohttp import web
@@ -11,9 +11,9 @@ from api_server.state.audit_trail import Entity
 from api_server.state.database import Row
 from api_server.state.lookup_cache import LookupCache
 from api_server.web import context
-from api_server.web.access import Role
+from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
-from api_server.web.routes import CHECKED, ROUTE, caller
+from api_server.web.routes import ROUTE, caller
 
 PROJECTS: web.AppKey[LookupCache[Row]] = web.AppKey("projects", LookupCache)
 
@@ -63,14 +63,45 @@ class Project:
         """Whether the caller may see its pipelines and jobs: Guests and strangers only where they are for everybody."""
         return self.opens(self.builds_access_level) and (self.role >= Role.REPORTER or self.public_jobs)
 
+    def shows(self, feature: "Feature") -> bool:
+        """Whether that feature is open to the caller."""
+        return self.reads_repository if feature == "repository" else self.shows_pipelines
+
     @property
     def shows_repository_to_everybody(self) -> bool:
         """Whether strangers may read its files."""
         return self.visibility == "public" and self.repository_access_level == "enabled"
 
 
-async def find_project(request: web.Request, reference: str) -> Project:
-    """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below the route's role."""
+#: What of a project can be closed to callers who see the project.
+Feature = Literal["repository", "builds"]
+
+
+@attrs.frozen
+class ProjectAccess(Place):
+    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open."""
+
+    opens: Feature | None = None
+
+    finds: ClassVar[type] = Project
+
+    async def find(self, request: web.Request, reference: str) -> Project:
+        found = await find_project(request, reference, self.role)
+        if self.opens is not None and not found.shows(self.opens):
+            raise forbidden()
+        return found
+
+
+def project(role: Role = Role.NO_ACCESS, *, opens: Feature | None = None) -> ProjectAccess:
+    """The rule of a route whose `{id}` names a project."""
+    return ProjectAccess("project", role, opens)
+
+
+async def find_project(request: web.Request, reference: str, role: Role | None = None) -> Project:
+    """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
+    if role is None:
+        access = request[ROUTE].access
+        role = access.role if isinstance(access, Place) else Role.NO_ACCESS
     found = await visible_project(
         request, reference, user_id=caller(request).user_id, admin=caller(request).admin
     )
@@ -78,9 +109,8 @@ async def find_project(request: web.Request, reference: str) -> Project:
         raise not_found("Project")
     if found.moved:
         redirects.redirect(request, reference, found.id)
-    if found.role < request[ROUTE].access.role:
+    if found.role < role:
         raise forbidden()
-    request[CHECKED] = True
     return found
 
 

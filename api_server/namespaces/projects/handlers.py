@@ -9,12 +9,12 @@ from api_server.accounts.users.queries import find_user, find_user_by_username
 from api_server.code.repository.committing import FileChange, commit_file
 from api_server.git.names import is_valid_ref_name
 from api_server.namespaces import paths, redirects
-from api_server.namespaces.groups.access import find_group
+from api_server.namespaces.groups.access import find_group, group
 from api_server.namespaces.projects import changes, queries
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role, group, project
+from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, invalid, not_found

@@ -3,8 +3,9 @@
 import re
 from typing import Any, Literal
 
-from api_server.state.database import Executor, Row, Statement, Transaction
+from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
 from api_server.web.access import Role
 
 PROJECT = read_sql("api_server.namespaces.projects")["project"]
@@ -117,8 +118,7 @@ SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id =
 
 
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
-    row = await database.row(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)
-    return str(row and row.entity)
+    return await database.entity(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)
 
 
 FIND_PROJECT = Statement("""

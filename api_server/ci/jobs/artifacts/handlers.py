@@ -14,10 +14,11 @@ from api_server.ci.pipelines.access import (
     find_readable_project,
 )
 from api_server.ci.pipelines.data import delete_objects
+from api_server.namespaces.projects.access import project
 from api_server.state import audit_trail
 from api_server.state.database import Row
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import not_found, record_not_found

@@ -8,8 +8,9 @@ from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.jobs.parameters import OneJob
 from api_server.ci.pipelines.access import find_readable_project
+from api_server.namespaces.projects.access import project
 from api_server.web import context
-from api_server.web.access import Role, project
+from api_server.web.access import Role
 from api_server.web.conditional import matches
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.params import parse

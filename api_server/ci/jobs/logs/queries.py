@@ -1,6 +1,7 @@
 """Statements about logs."""
 
-from api_server.state.database import Database, Executor, Row, Statement, Transaction
+from api_server.state.database import Database, Executor, Row, Transaction
+from api_server.state.statements import Statement
 
 FIND_LOG = Statement("""
     SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s

@@ -11,8 +11,9 @@ import psycopg2
 import pytest
 
 from api_server.ci.jobs import queries
-from api_server.state.database import Statement, connect
+from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
+from api_server.state.statements import Statement
 from scripts.bench.many_jobs import fill
 
 PAGE = 20
