@@ -125,7 +125,7 @@ MAINTAINERS = """
         WHERE projects.id = %(project_id)s
             AND (members.project_id = projects.id OR members.namespace_id = ANY (namespaces.lineage))
             AND members.access_level >= 40
-            AND (members.expires_at IS NULL OR members.expires_at > current_date)
+            AND counts(members, %(now)s)
         UNION
         SELECT namespaces.owner_id FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE projects.id = %(project_id)s)

@@ -1,5 +1,12 @@
 -- Functions that entities are written with. Each is one expression, which PostgreSQL inlines.
--- Applied at each start: every statement here can be run again.
+-- Applied at each start: every statement here can be run again. None of them knows what time it is: the moment is the
+-- application's, and is handed in.
+
+-- As they were before they were handed the moment.
+DROP FUNCTION IF EXISTS runner_basic(runners), runner_manager_basic(runner_managers);
+DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz);
+DROP FUNCTION IF EXISTS project_role(projects, namespaces, bigint);
+DROP FUNCTION IF EXISTS namespace_role(namespaces, bigint);
 
 -- ISO 8601, UTC, milliseconds.
 CREATE OR REPLACE FUNCTION iso8601(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
@@ -22,21 +29,24 @@ RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'web_url', web_url((u).username)
 ) END;
 
--- The greatest role of a user in a namespace: what memberships of it and of its ancestors give, not expired.
-CREATE OR REPLACE FUNCTION namespace_role(n namespaces, for_user_id bigint) RETURNS integer LANGUAGE sql STABLE
+-- Whether a membership counts: one that expires does so until its last day (in UTC) begins.
+CREATE OR REPLACE FUNCTION counts(m members, moment timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (m).expires_at IS NULL OR (m).expires_at > (moment AT TIME ZONE 'UTC')::date;
+
+-- The greatest role of a user in a namespace: what memberships of it and of its ancestors give.
+CREATE OR REPLACE FUNCTION namespace_role(n namespaces, for_user_id bigint, moment timestamptz) RETURNS integer
+LANGUAGE sql STABLE
 RETURN CASE WHEN (n).owner_id = for_user_id THEN 50 ELSE coalesce((
     SELECT max(members.access_level) FROM members
-    WHERE members.user_id = for_user_id AND members.namespace_id = ANY ((n).lineage)
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    WHERE members.user_id = for_user_id AND members.namespace_id = ANY ((n).lineage) AND counts(members, moment)
 ), 0) END;
 
 -- The greatest role of a user in a project, inherited ones included.
-CREATE OR REPLACE FUNCTION project_role(p projects, n namespaces, for_user_id bigint) RETURNS integer
-LANGUAGE sql STABLE
-RETURN greatest(namespace_role(n, for_user_id), coalesce((
+CREATE OR REPLACE FUNCTION project_role(p projects, n namespaces, for_user_id bigint, moment timestamptz)
+RETURNS integer LANGUAGE sql STABLE
+RETURN greatest(namespace_role(n, for_user_id, moment), coalesce((
     SELECT max(members.access_level) FROM members
-    WHERE members.user_id = for_user_id AND members.project_id = (p).id
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+    WHERE members.user_id = for_user_id AND members.project_id = (p).id AND counts(members, moment)
 ), 0));
 
 -- Whether a ref name is meant by a protected branch's name, in which `*` stands for any run of characters.
@@ -193,16 +203,17 @@ RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
 ) END;
 
 -- Whether a runner, or one of its managers, is there: heard of within two hours, within a week, or longer ago.
-CREATE OR REPLACE FUNCTION contact_status(contacted_at timestamptz, created_at timestamptz) RETURNS text
-LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION contact_status(contacted_at timestamptz, created_at timestamptz, moment timestamptz)
+RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
-    WHEN contacted_at > now() - interval '2 hours' THEN 'online'
-    WHEN coalesce(contacted_at, created_at) < now() - interval '7 days' THEN 'stale'
+    WHEN contacted_at > moment - interval '2 hours' THEN 'online'
+    WHEN coalesce(contacted_at, created_at) < moment - interval '7 days' THEN 'stale'
     WHEN contacted_at IS NULL THEN 'never_contacted'
     ELSE 'offline' END;
 
 -- A runner as jobs and lists show it.
-CREATE OR REPLACE FUNCTION runner_basic(r runners) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION runner_basic(r runners, moment timestamptz) RETURNS json
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
     'id', (r).id,
     'description', coalesce((r).description, ''),
@@ -212,13 +223,14 @@ RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
     'is_shared', (r).runner_type = 'instance_type',
     'runner_type', (r).runner_type,
     'name', (r).name,
-    'online', coalesce((r).contacted_at > now() - interval '2 hours', false),
+    'online', coalesce((r).contacted_at > moment - interval '2 hours', false),
     'created_at', iso8601((r).created_at),
-    'status', contact_status((r).contacted_at, (r).created_at)
+    'status', contact_status((r).contacted_at, (r).created_at, moment)
 ) END;
 
 -- A machine that uses a runner's token, as jobs show it.
-CREATE OR REPLACE FUNCTION runner_manager_basic(m runner_managers) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION runner_manager_basic(m runner_managers, moment timestamptz) RETURNS json
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
     'id', (m).id,
     'system_id', (m).system_id,
@@ -229,7 +241,7 @@ RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
     'created_at', iso8601((m).created_at),
     'contacted_at', iso8601((m).contacted_at),
     'ip_address', (m).ip_address,
-    'status', contact_status((m).contacted_at, (m).created_at)
+    'status', contact_status((m).contacted_at, (m).created_at, moment)
 ) END;
 
 -- A project as its agents show it.

@@ -183,7 +183,7 @@ RECORD = Statement("""
     ),
     health AS (
         UPDATE external_status_checks checks SET
-            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s::timestamptz) END
+            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s) END
         FROM (SELECT check_id, bool_or(succeeded) AS succeeded FROM recorded GROUP BY check_id) told
         WHERE checks.id = told.check_id AND (checks.failing_since IS NULL) <> told.succeeded
     )

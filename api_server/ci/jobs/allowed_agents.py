@@ -21,7 +21,7 @@ DESCRIBE_JOB = """
     SELECT jobs.id, jobs.pipeline_id, jobs.project_id, jobs.protected, jobs.environment, jobs.plan,
         CASE WHEN namespaces.kind = 'group' THEN namespaces.lineage ELSE '{}' END AS group_ids,
         users.id AS user_id, users.name, users.username, users.state, web_url(users.username) AS web_url,
-        project_role(projects, namespaces, users.id) AS role
+        project_role(projects, namespaces, users.id, %(now)s) AS role
     FROM jobs JOIN projects ON projects.id = jobs.project_id
     JOIN namespaces ON namespaces.id = projects.namespace_id
     JOIN users ON users.id = jobs.user_id

@@ -53,8 +53,8 @@ CROSS JOIN LATERAL (
                 FROM job_traces WHERE job_traces.job_id = page.id AND page.finished_at IS NOT NULL
             ) kept
         ), '[]'::json),
-        'runner', runner_basic(runner),
-        'runner_manager', runner_manager_basic(manager),
+        'runner', runner_basic(runner, %(now)s),
+        'runner_manager', runner_manager_basic(manager, %(now)s),
         'artifacts_expire_at', iso8601(page.artifacts_expire_at),
         'archived', coalesce(page.created_at < %(archived_before)s::timestamptz, false),
         'tag_list', page.tag_list,

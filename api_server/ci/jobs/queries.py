@@ -128,7 +128,7 @@ _OF_RUNNER = f"""
             JOIN projects ON projects.id = runner_projects.project_id
             JOIN namespaces ON namespaces.id = projects.namespace_id
             WHERE runner_projects.runner_id = %(runner_id)s
-                AND project_role(projects, namespaces, %(viewer_id)s::bigint) >= 20
+                AND project_role(projects, namespaces, %(viewer_id)s::bigint, %(now)s) >= 20
             UNION ALL
             SELECT projects.id FROM runners
             JOIN namespaces ON namespaces.lineage @> ARRAY[runners.namespace_id]

@@ -65,12 +65,13 @@ async def find_downstream(database: Executor, job_id: int) -> Row | None:
 
 PROJECT_BY_PATH = """
     SELECT projects.id, projects.default_branch, projects.archived, projects.builds_access_level,
-        users.admin, project_role(projects, namespaces, users.id) AS role
+        users.admin, project_role(projects, namespaces, users.id, %(now)s) AS role
     FROM routes JOIN projects ON projects.id = routes.project_id
     JOIN namespaces ON namespaces.id = projects.namespace_id
     JOIN users ON users.id = %(user_id)s
     WHERE routes.path = lower(%(path)s)
-        AND (users.admin OR projects.visibility <> 'private' OR project_role(projects, namespaces, users.id) >= 10)
+        AND (users.admin OR projects.visibility <> 'private'
+            OR project_role(projects, namespaces, users.id, %(now)s) >= 10)
 """
 
 

@@ -1,5 +1,6 @@
 -- name: runner
-SELECT page.id, page.position, runner_basic(runners) AS entity FROM page JOIN runners ON runners.id = page.id
+SELECT page.id, page.position, runner_basic(runners, %(now)s) AS entity
+FROM page JOIN runners ON runners.id = page.id
 
 -- name: runner_details
 -- Built from the page's row itself, so that an UPDATE shows its new values.
@@ -14,7 +15,7 @@ SELECT page.id, page.position, json_build_object(
     'name', page.name,
     'online', coalesce(page.contacted_at > now() - interval '2 hours', false),
     'created_at', iso8601(page.created_at),
-    'status', contact_status(page.contacted_at, page.created_at),
+    'status', contact_status(page.contacted_at, page.created_at, %(now)s),
     'tag_list', page.tag_list,
     'run_untagged', page.run_untagged,
     'locked', page.locked,
@@ -47,5 +48,5 @@ LEFT JOIN LATERAL (
 ) manager ON true
 
 -- name: manager
-SELECT page.id, page.position, runner_manager_basic(runner_managers) AS entity
+SELECT page.id, page.position, runner_manager_basic(runner_managers, %(now)s) AS entity
 FROM page JOIN runner_managers ON runner_managers.id = page.id

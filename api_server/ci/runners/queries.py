@@ -12,7 +12,7 @@ _ENTITIES = read_sql(__package__)
 _FILTERS = """
     (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
     AND (%(active)s::boolean IS NULL OR runners.active = %(active)s)
-    AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at) = %(status)s)
+    AND (%(status)s::text IS NULL OR contact_status(runners.contacted_at, runners.created_at, %(now)s) = %(status)s)
     AND (%(tags)s::text[] IS NULL OR runners.tag_list @> %(tags)s)
 """
 
@@ -29,7 +29,7 @@ def _her_namespaces(level: Role) -> str:
             SELECT members.namespace_id FROM members
             WHERE members.user_id = %(owner_id)s AND members.namespace_id IS NOT NULL
                 AND members.access_level >= {int(level)}
-                AND (members.expires_at IS NULL OR members.expires_at > current_date))
+                AND counts(members, %(now)s))
     """
 
 
@@ -42,7 +42,7 @@ _OF_OWNER = _listing(f"""
             SELECT members.project_id FROM members
             WHERE members.user_id = %(owner_id)s AND members.project_id IS NOT NULL
                 AND members.access_level >= {int(Role.MAINTAINER)}
-                AND (members.expires_at IS NULL OR members.expires_at > current_date))
+                AND counts(members, %(now)s))
         UNION ALL
         SELECT hers.id FROM runners hers WHERE hers.namespace_id IN ({_her_namespaces(Role.OWNER)}))
 """)
@@ -94,13 +94,14 @@ async def show_runner(database: Executor, runner_id: int) -> str:
 FIND_RUNNER = """
     SELECT runners.*,
         coalesce((
-            SELECT max(project_role(projects, namespaces, %(user_id)s)) FROM runner_projects
+            SELECT max(project_role(projects, namespaces, %(user_id)s, %(now)s)) FROM runner_projects
             JOIN projects ON projects.id = runner_projects.project_id
             JOIN namespaces ON namespaces.id = projects.namespace_id
             WHERE runner_projects.runner_id = runners.id
         ), 0) AS project_role,
         coalesce((
-            SELECT namespace_role(namespaces, %(user_id)s) FROM namespaces WHERE namespaces.id = runners.namespace_id
+            SELECT namespace_role(namespaces, %(user_id)s, %(now)s) FROM namespaces
+            WHERE namespaces.id = runners.namespace_id
         ), 0) AS group_role
     FROM runners WHERE runners.id = %(id)s
 """

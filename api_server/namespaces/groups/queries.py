@@ -16,7 +16,7 @@ _IS_HERS = """
         SELECT members.namespace_id FROM members
         WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
             AND members.access_level >= %(min_level)s::int
-            AND (members.expires_at IS NULL OR members.expires_at > current_date))
+            AND counts(members, %(now)s))
 """
 _HERS = f"SELECT namespaces.id FROM namespaces WHERE {_IS_HERS}"
 _FILTERS = """
@@ -88,7 +88,7 @@ SHOW_NAMESPACE = one(
     SELECT namespaces.* FROM namespaces
     WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))
         AND (%(admin)s OR namespaces.owner_id = %(user_id)s
-            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s) >= 10))
+            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s, %(now)s) >= 10))
     """,
 )
 
@@ -107,7 +107,7 @@ PATHS_LIKE = """
     WHERE namespaces.parent_id IS NOT DISTINCT FROM %(parent_id)s::bigint
         AND starts_with(lower(namespaces.path), lower(%(path)s))
         AND (%(parent_id)s::bigint IS NULL OR EXISTS (SELECT FROM namespaces parents WHERE parents.id = %(parent_id)s
-            AND (%(admin)s OR parents.visibility <> 'private' OR namespace_role(parents, %(user_id)s) > 0)))
+            AND (%(admin)s OR parents.visibility <> 'private' OR namespace_role(parents, %(user_id)s, %(now)s) > 0)))
     LIMIT 10000
 """
 
@@ -123,7 +123,7 @@ async def namespace_paths_like(
 FIND_GROUP = Statement("""
     SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
         namespaces.lineage, namespaces.visibility,
-        namespace_role(namespaces, %(user_id)s) AS role,
+        namespace_role(namespaces, %(user_id)s, %(now)s) AS role,
         coalesce((SELECT users.external FROM users WHERE users.id = %(user_id)s), true) AS external,
         coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
     FROM namespaces

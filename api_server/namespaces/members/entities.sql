@@ -35,7 +35,7 @@ JOIN LATERAL (
     SELECT members.* FROM members
     WHERE members.user_id = page.id
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(namespace_ids)s::bigint[]))
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+        AND counts(members, %(now)s)
     ORDER BY members.access_level DESC, members.project_id IS NULL,
         array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1

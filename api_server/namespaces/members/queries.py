@@ -18,7 +18,7 @@ _FILTERS = """
         OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
-NOT_EXPIRED = "(members.expires_at IS NULL OR members.expires_at > current_date)"
+NOT_EXPIRED = "counts(members, %(now)s)"
 #: The users with a membership in any of the places, each once.
 EVERYBODY = f"""
     SELECT users.* FROM users
@@ -92,7 +92,7 @@ FIND_MEMBER = Statement("""
     FROM members JOIN users ON users.id = members.user_id
     WHERE members.user_id = %(user_id)s
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+        AND counts(members, %(now)s)
 """)
 
 
@@ -107,7 +107,7 @@ FIND_INHERITED = """
     SELECT members.access_level, namespaces.name AS group_name
     FROM members JOIN namespaces ON namespaces.id = members.namespace_id
     WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+        AND counts(members, %(now)s)
     ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1
 """
@@ -236,7 +236,7 @@ async def lock_group(transaction: Transaction, group_id: int) -> None:
 OTHER_OWNER = """
     SELECT members.id FROM members
     WHERE members.namespace_id = ANY (%(lineage)s::bigint[]) AND members.access_level = 50 AND members.id <> %(id)s
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+        AND counts(members, %(now)s)
     LIMIT 1
 """
 

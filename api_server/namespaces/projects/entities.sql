@@ -46,12 +46,12 @@ SELECT page.id, page.position, json_build_object(
         'project_access', (
             SELECT json_build_object('access_level', members.access_level, 'notification_level', 3)
             FROM members WHERE members.project_id = page.id AND members.user_id = %(viewer_id)s
-                AND (members.expires_at IS NULL OR members.expires_at > current_date)
+                AND counts(members, %(now)s)
         ),
         'group_access', (
             SELECT json_build_object('access_level', max(members.access_level), 'notification_level', 3)
             FROM members WHERE members.namespace_id = ANY (namespace.lineage) AND members.user_id = %(viewer_id)s
-                AND (members.expires_at IS NULL OR members.expires_at > current_date)
+                AND counts(members, %(now)s)
             HAVING count(*) > 0
         )
     )

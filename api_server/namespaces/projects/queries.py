@@ -18,13 +18,13 @@ _HER_NAMESPACES = """
         SELECT members.namespace_id FROM members
         WHERE members.user_id = %(viewer_id)s AND members.namespace_id IS NOT NULL
             AND members.access_level >= %(min_level)s::int
-            AND (members.expires_at IS NULL OR members.expires_at > current_date))
+            AND counts(members, %(now)s))
 """
 _HER_PROJECTS = """
     SELECT members.project_id FROM members
     WHERE members.user_id = %(viewer_id)s AND members.project_id IS NOT NULL
         AND members.access_level >= %(min_level)s::int
-        AND (members.expires_at IS NULL OR members.expires_at > current_date)
+        AND counts(members, %(now)s)
 """
 #: As filters: PostgreSQL puts each of the two sets in a hash table once.
 _VISIBLE = f"""
@@ -125,7 +125,7 @@ FIND_PROJECT = Statement("""
     SELECT projects.id, projects.namespace_id, projects.name, projects.path, projects.full_path,
         projects.visibility, projects.default_branch, projects.archived, projects.empty_repo, projects.public_jobs,
         projects.repository_access_level, projects.builds_access_level, projects.ci_config_path,
-        project_role(projects, namespaces, %(user_id)s) AS role,
+        project_role(projects, namespaces, %(user_id)s, %(now)s) AS role,
         coalesce((SELECT users.external FROM users WHERE users.id = %(user_id)s), true) AS external,
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
@@ -229,7 +229,7 @@ async def delete_project(transaction: Transaction, project_id: int) -> None:
 
 FIND_NAMESPACE = """
     SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
-        namespace_role(namespaces, %(user_id)s) AS role
+        namespace_role(namespaces, %(user_id)s, %(now)s) AS role
     FROM namespaces
     WHERE CASE WHEN %(id)s::bigint IS NULL THEN namespaces.owner_id = %(user_id)s ELSE namespaces.id = %(id)s END
 """
@@ -242,7 +242,7 @@ async def find_namespace(database: Executor, namespace_id: int | None, user_id: 
 
 FIND_NAMESPACE_NAMED = """
     SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.full_path, namespaces.visibility,
-        namespace_role(namespaces, %(user_id)s) AS role
+        namespace_role(namespaces, %(user_id)s, %(now)s) AS role
     FROM namespaces
     WHERE namespaces.id = coalesce(%(id)s::bigint, (
         SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
