@@ -4,28 +4,32 @@ A parameter class is a keyword-only attrs class; its annotations say what is acc
 `bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`, `dict[str, str]`, another attrs
 class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default
 `UNSET` tells "not sent" from null. The texts of refusals are GitLab's.
+
+cattrs fills the classes and lists and collects what is wrong with them; what a single value may be, and that an empty
+one counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true).
 """
 
-import datetime
 import enum
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar
 
 import attrs
 import cattrs
 from aiohttp import web
+from cattrs.cols import list_structure_factory
+from cattrs.gen import make_dict_structure_fn, override
 
-from api_server.web.errors import ApiError, bad_parameters
+from api_server.web import scalars
+from api_server.web.errors import bad_parameters
 from api_server.web.request_data import in_url, merged
+from api_server.web.scalars import Refused
 
 ParametersT = TypeVar("ParametersT")
 ItemT = TypeVar("ItemT")
-
-_TRUE = frozenset({"true", "t", "1", "y", "yes", "on"})
-_FALSE = frozenset({"false", "f", "0", "n", "no", "off"})
+Hook = Callable[[Any, Any], Any]
 
 
 class Unset(enum.Enum):
@@ -41,15 +45,6 @@ class CommaList(list[ItemT]):
     """A list that may also be sent as one text with commas: `a,b`, `["a", "b"]` or `k[]=a&k[]=b`."""
 
 
-class Refused(Exception):
-    """A value that does not fit; `where` grows from the inside out (`[0][key]`)."""
-
-    def __init__(self, problem: str, where: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.where = where
-
-
 async def parse(request: web.Request, parameters: type[ParametersT]) -> ParametersT:
     """The request's parameters as an instance of `parameters`. Raises the 400 that names every failing one."""
     return structure(await merged(request), parameters)
@@ -61,47 +56,75 @@ def parse_query(request: web.Request, parameters: type[ParametersT]) -> Paramete
 
 
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
-    """An instance of `parameters` from untyped values. Raises the 400 of `merged` values that do not fit."""
-    values: dict[str, Any] = {}
-    problems: list[str] = []
-    for field in attrs.fields(typing.cast("Any", parameters)):
-        name = field.metadata.get("name", field.name)
-        try:
-            if name in sent:
-                values[field.alias] = _field_value(sent[name], field)
-            elif field.default is attrs.NOTHING:
-                raise Refused("is missing")
-        except Refused as refused:
-            problems.append(f"{name}{refused.where} {refused.problem}")
-    if problems:
-        raise bad_parameters(*problems)
+    """An instance of `parameters` from untyped values. Raises the 400 of values that do not fit."""
     try:
-        return parameters(**values)
-    except ValueError as problem:  # an attrs validator over several parameters
-        raise bad_parameters(str(problem)) from None
+        return _CONVERTER.structure(sent, parameters)
+    except cattrs.ClassValidationError as problem:
+        raise bad_parameters(*_texts(problem)) from None
 
 
-def _field_value(value: Any, field: "attrs.Attribute[Any]") -> Any:
+def public_name(field: "attrs.Attribute[Any]") -> str:
+    """What a parameter is called in requests, where Python or the class need another name for it."""
+    return str(field.metadata.get("name", field.name))
+
+
+def _texts(problem: Exception, where: str = "") -> Iterator[str]:
+    """What is wrong, by the names that were sent: `name is missing`, `actions[0][file_path] is empty`."""
+    match problem:
+        case cattrs.ClassValidationError():
+            fields = attrs.fields_dict(problem.cl)
+            noted, others = problem.group_exceptions()
+            for inner, note in noted:
+                name = public_name(fields[note.name])
+                yield from _texts(inner, f"{where}[{name}]" if where else name)
+            yield from map(
+                str, others
+            )  # of an attrs validator or converter, which names its parameters itself
+        case cattrs.IterableValidationError():
+            inner, at = problem.group_exceptions()[0][0]  # a list may be long; its first mistake will do
+            yield from _texts(inner, f"{where}[{at.index}]" if attrs.has(at.type) else where)
+        case KeyError():
+            yield f"{where} is missing"
+        case _:
+            yield f"{where} {problem}"
+
+
+def _class_hook(parameters: Any, converter: Any) -> Hook:
+    overrides: dict[str, Any] = {
+        field.name: override(rename=public_name(field), struct_hook=_field_hook(field, converter))
+        for field in attrs.fields(parameters)
+    }
+    fill: Hook = make_dict_structure_fn(parameters, converter, **overrides)
+
+    def structured(value: Any, wanted: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Refused("is invalid")
+        return fill(value, wanted)
+
+    return structured
+
+
+def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> Hook:
+    """What is empty is null where that is accepted, else as if it had not been sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
-    if value is None or (value == "" and wanted is not str and not _takes_empty(wanted)):
-        if nullable:
-            return None
-        if field.default is attrs.NOTHING:
+    takes_empty = wanted is str or _origin(wanted) in (list, CommaList, dict) or _is_choice(wanted)
+
+    def structured(value: Any, _type: Any) -> Any:
+        if value is None or (value == "" and not takes_empty):
+            return None if nullable else _default(field)
+        fitting = converter.structure(value, wanted)
+        if field.metadata.get("present") and not str(fitting).strip():
             raise Refused("is empty")
-        return _default(field)
-    checked = _structured(value, wanted)
-    if field.metadata.get("present") and not str(checked).strip():
-        raise Refused("is empty")
-    return checked
+        return fitting
+
+    return structured
 
 
 def _default(field: "attrs.Attribute[Any]") -> Any:
     default: Any = field.default
+    if default is attrs.NOTHING:
+        raise Refused("is empty")
     return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
-
-
-def _takes_empty(wanted: Any) -> bool:
-    return typing.get_origin(wanted) in (list, CommaList, dict) or _is_choice(wanted)
 
 
 @cache
@@ -114,76 +137,12 @@ def _wanted(annotation: Any) -> tuple[Any, bool]:
     return typing.Union[tuple(real)], type(None) in arms  # noqa: UP007
 
 
-def _structured(value: Any, wanted: Any) -> Any:
-    # Choices first: cattrs would take an IntEnum for an int, and let every number pass.
-    return _choice(value, wanted) if _is_choice(wanted) else _CONVERTER.structure(value, wanted)
-
-
-def _integer(value: Any, _type: Any) -> int:
-    if isinstance(value, str) and (
-        value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30
-    ):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
-        raise Refused("is invalid")
-    return value
-
-
-def _number(value: Any, _type: Any) -> float:
-    try:
-        return float(value) if not isinstance(value, bool) else _refuse()
-    except (TypeError, ValueError):
-        raise Refused("is invalid") from None
-
-
-def _refuse() -> typing.NoReturn:
-    raise Refused("is invalid")
-
-
-def _boolean(value: Any, _type: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).lower() if isinstance(value, (str, int)) else ""
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    raise Refused("is invalid")
-
-
-def _string(value: Any, _type: Any) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
-        raise Refused("is invalid")
-    return value
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # lone surrogates
-        return False
-    return True
-
-
-def _date(value: Any, _type: Any) -> datetime.date:
-    try:
-        return datetime.date.fromisoformat(value) if len(value) == 10 else _moment(value, None).date()
-    except (TypeError, ValueError):
-        raise Refused("is invalid") from None
-
-
-def _moment(value: Any, _type: Any) -> datetime.datetime:
-    try:
-        moment = datetime.datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
-    except (TypeError, ValueError, OverflowError):
-        raise Refused("is invalid") from None
+def _origin(wanted: Any) -> Any:
+    return typing.get_origin(wanted)
 
 
 def _is_choice(wanted: Any) -> bool:
-    return typing.get_origin(wanted) is Literal or (
-        isinstance(wanted, type) and issubclass(wanted, enum.Enum)
-    )
+    return _origin(wanted) is Literal or (isinstance(wanted, type) and issubclass(wanted, enum.Enum))
 
 
 def _choice(value: Any, wanted: Any) -> Any:
@@ -193,58 +152,45 @@ def _choice(value: Any, wanted: Any) -> Any:
     raise Refused("does not have a valid value")
 
 
-def _list(value: Any, wanted: Any) -> list[Any]:
+def _or_choice(hook: Hook) -> Hook:
+    """cattrs asks the hook of int for every IntEnum too, and would let each number pass."""
+    return lambda value, wanted: (_choice if _is_choice(wanted) else hook)(value, wanted)
+
+
+def _list_hook(wanted: Any, converter: Any) -> Hook:
     (item,) = typing.get_args(wanted)
-    if isinstance(value, dict) and attrs.has(item):  # k[0][key]=...
-        value = list(value.values())
-    if typing.get_origin(wanted) is CommaList:
-        value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        value = [value] if isinstance(value, int) else value
-    if not isinstance(value, list):
-        raise Refused("is invalid")
-    return [_item(element, item, index) for index, element in enumerate(value)]
+    items: Any = list[item]  # type: ignore[valid-type]
+    fill: Hook = list_structure_factory(items, converter)
+    takes_commas = _origin(wanted) is CommaList
 
+    def structured(value: Any, _type: Any) -> Any:
+        if isinstance(value, dict) and attrs.has(item):  # k[0][key]=...
+            value = list(value.values())
+        if takes_commas and isinstance(value, str):
+            value = [part.strip() for part in value.split(",")]
+        if takes_commas and isinstance(value, int):
+            value = [value]
+        if not isinstance(value, list):
+            raise Refused("is invalid")
+        return fill(value, items)
 
-def _item(element: Any, wanted: Any, index: int) -> Any:
-    try:
-        return _structured(element, wanted)
-    except Refused as refused:
-        where = f"[{index}]{refused.where}" if attrs.has(wanted) else ""
-        raise Refused(refused.problem, where) from None
+    return structured
 
 
 def _mapping(value: Any, _type: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
-    return {_string(key, str): _string(item, str) for key, item in value.items()}
-
-
-def _object(value: Any, wanted: Any) -> Any:
-    if not isinstance(value, dict):
-        raise Refused("is invalid")
-    try:
-        return structure(value, wanted)
-    except ApiError as error:
-        where, _, problem = str(error.body["error"]).split(", ", 1)[0].partition(" ")
-        name, bracket, rest = where.partition("[")
-        raise Refused(problem, f"[{name}]{bracket}{rest}") from None
-
-
-def _origin(wanted: Any) -> Any:
-    return typing.get_origin(wanted)
+    return {scalars.string(key, str): scalars.string(item, str) for key, item in value.items()}
 
 
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=False)
-    converter.register_structure_hook(int, _integer)
-    converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(bool, _boolean)
-    converter.register_structure_hook(str, _string)
-    converter.register_structure_hook(datetime.date, _date)
-    converter.register_structure_hook(datetime.datetime, _moment)
-    converter.register_structure_hook_func(lambda wanted: _origin(wanted) in (list, CommaList), _list)
+    converter = cattrs.Converter(detailed_validation=True)
+    for kind, hook in scalars.HOOKS.items():
+        converter.register_structure_hook(kind, _or_choice(hook))
+    converter.register_structure_hook_func(_is_choice, _choice)
     converter.register_structure_hook_func(lambda wanted: _origin(wanted) is dict, _mapping)
-    converter.register_structure_hook_func(attrs.has, _object)
+    converter.register_structure_hook_factory(lambda wanted: _origin(wanted) in (list, CommaList), _list_hook)
+    converter.register_structure_hook_factory(attrs.has, _class_hook)
     return converter
 
 

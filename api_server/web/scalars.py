@@ -1,0 +1,82 @@
+"""Single values as GitLab takes them: strictly, whether they come as JSON or as text."""
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_TRUE = frozenset({"true", "t", "1", "y", "yes", "on"})
+_FALSE = frozenset({"false", "f", "0", "n", "no", "off"})
+
+
+class Refused(Exception):
+    """A value that does not fit; the text continues the parameter's name: `is invalid`."""
+
+
+def integer(value: Any, _type: Any) -> int:
+    if isinstance(value, str) and (
+        value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30
+    ):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise Refused("is invalid")
+    return value
+
+
+def number(value: Any, _type: Any) -> float:
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise Refused("is invalid")
+
+
+def boolean(value: Any, _type: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).lower() if isinstance(value, (str, int)) else ""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise Refused("is invalid")
+
+
+def string(value: Any, _type: Any) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
+        raise Refused("is invalid")
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates
+        return False
+    return True
+
+
+def date(value: Any, _type: Any) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(value) if len(value) == 10 else moment(value, None).date()
+    except (TypeError, ValueError):
+        raise Refused("is invalid") from None
+
+
+def moment(value: Any, _type: Any) -> datetime.datetime:
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise Refused("is invalid") from None
+
+
+#: What each type of a parameter accepts.
+HOOKS: Mapping[Any, Callable[[Any, Any], Any]] = {
+    int: integer,
+    float: number,
+    bool: boolean,
+    str: string,
+    datetime.date: date,
+    datetime.datetime: moment,
+}
