@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg2
 import pytest
 import structlog
+from pytest_aiohttp import AiohttpServer
 
 from api_server.state.migrate import migrate
 from scripts.local import embedded_postgres
@@ -53,11 +54,14 @@ async def forge(
 
 @pytest.fixture
 def new_forge(
-    new_database: Callable[[], str], tmp_path: Path
+    new_database: Callable[[], str], tmp_path: Path, aiohttp_server: AiohttpServer
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`."""
     return lambda **settings: running_forge(
-        settings.pop("database_url", None) or new_database(), settings.pop("data_dir", tmp_path), **settings
+        settings.pop("database_url", None) or new_database(),
+        settings.pop("data_dir", tmp_path),
+        serve=aiohttp_server,
+        **settings,
     )
 
 

@@ -3,17 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import aiopg
-import attrs
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE
-
-
-@attrs.define(eq=False)
-class Connection:
-    """A connection of the driver, with the names of the statements that are prepared on it (None: none may be)."""
-
-    driver: aiopg.Connection
-    prepared: set[str] | None
+from api_server.state.driver import Connection
 
 
 class Connections:
@@ -49,23 +39,22 @@ class Connections:
 
     def release(self, connection: Connection) -> None:
         """Takes one back. One with a statement or a transaction still running is given up, not reused."""
-        driver = connection.driver
-        if not driver.closed and driver.raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
-            driver.close()
+        if not connection.closed and not connection.idle:
+            connection.close()
         self._used.discard(connection)
-        if not driver.closed:
+        if not connection.closed:
             self._free.append(connection)
         self._room.release()
 
     def close(self) -> None:
         """Closes all of them, also those in use."""
         for connection in (*self._free, *self._used):
-            connection.driver.close()
+            connection.close()
         self._free.clear()
 
     def _free_one(self) -> Connection | None:
         while self._free:
             connection = self._free.pop()
-            if not connection.driver.closed:
+            if not connection.closed:
                 return connection
         return None

@@ -1,20 +1,21 @@
-"""PostgreSQL through aiopg: the pool, transactions, prepared statements, and the driver's errors as ours."""
+"""What runs statements: the database, and transactions."""
 
 import abc
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, overload
 
-import aiopg
 import attrs
-import psycopg2
-from psycopg2.extras import NamedTupleCursor
 
-from api_server.state.connections import Connection, Connections
-from api_server.state.statements import Query, RowT, Statement, has_written
-from api_server.state.unavailable import Unavailable
+from api_server.state import driver
+from api_server.state.connections import Connections
+from api_server.state.driver import Connection, Result
+from api_server.state.errors import Conflict, LockNotAvailable, NotFound, Unavailable
+from api_server.state.statements import Query, RowT, has_written
+
+__all__ = ["Conflict", "LockNotAvailable", "NotFound"]
 
 #: One row of a statement that does not say what it yields.
 Row = Any
@@ -32,37 +33,12 @@ def system_clock() -> datetime.datetime:
 MAX_BIGINT = 2**63 - 1
 
 
-class Conflict(Exception):
-    """A row that a unique constraint forbids; `constraint` is the constraint's or the index's name."""
-
-    def __init__(self, constraint: str) -> None:
-        super().__init__(constraint)
-        self.constraint = constraint
-
-
-class NotFound(Exception):
-    """A row that has to be there is not, or not any more: the one that is to be shown, or one that is referred to."""
-
-
-class LockNotAvailable(Exception):
-    """Somebody else holds the row for longer than `lock_timeout`."""
-
-
 @attrs.frozen
 class Shown:
     """A row of `listing.one`: an entity's JSON text."""
 
     id: int
     entity: str
-
-
-@attrs.frozen
-class _Result:
-    """What a statement gave: its rows as values, their names, and how many rows it has touched or yielded."""
-
-    columns: list[str]
-    rows: list[Any]
-    count: int
 
 
 class Executor(abc.ABC):
@@ -74,7 +50,7 @@ class Executor(abc.ABC):
         """The application's present moment, for a transaction that of its beginning; `%(now)s` in statements."""
 
     @abc.abstractmethod
-    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
         """Runs one statement."""
 
     @overload
@@ -138,8 +114,8 @@ class Transaction(Executor):
     def now(self) -> datetime.datetime:
         return self._now
 
-    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
-        result = await _run(self._connection, statement, {"now": self._now, **parameters})
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
+        result = await self._connection.run(statement, {"now": self._now, **parameters})
         self.has_written = self.has_written or has_written(statement, result.count)
         return result
 
@@ -148,15 +124,11 @@ class Transaction(Executor):
 
         Where it fails, the commit does: nothing of the transaction has happened.
         """
-        async with self._connection.driver.cursor() as cursor:
-            sql = await _sql(cursor, self._connection.prepared, statement)
-            self._at_commit.append(cursor.mogrify(sql, {"now": self._now, **parameters}).decode())
+        self._at_commit.append(await self._connection.text_of(statement, {"now": self._now, **parameters}))
 
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this."""
-        async with self._connection.driver.cursor() as cursor:
-            with _as_our_errors():
-                await cursor.execute("; ".join([*self._at_commit, "COMMIT"]))
+        await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
 
 
 class Database(Executor):
@@ -176,16 +148,16 @@ class Database(Executor):
     def now(self) -> datetime.datetime:
         return self._clock()
 
-    async def _execute(self, statement: str, parameters: dict[str, Any]) -> _Result:
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
         parameters = {"now": self.now, **parameters}
         try:
             async with self._connection() as connection:
-                return await _run(connection, statement, parameters)
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
-            if not _is_lost_connection(problem):
+                return await connection.run(statement, parameters)
+        except driver.CONNECTION_ERRORS as problem:
+            if not driver.is_lost_connection(problem):
                 raise
         async with self._connection() as connection:
-            return await _run(connection, statement, parameters)
+            return await connection.run(statement, parameters)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -198,7 +170,7 @@ class Database(Executor):
             try:
                 yield transaction
             except BaseException:
-                await asyncio.shield(_roll_back(connection))
+                await asyncio.shield(connection.roll_back())
                 raise
             try:
                 await asyncio.shield(transaction.commit())
@@ -210,23 +182,23 @@ class Database(Executor):
     async def _begun_connection(self) -> AsyncIterator[Connection]:
         async with self._connection() as connection:
             try:
-                await _command(connection, "BEGIN")
-            except (psycopg2.OperationalError, psycopg2.InterfaceError) as problem:
-                if not _is_lost_connection(problem):
+                await connection.command("BEGIN")
+            except driver.CONNECTION_ERRORS as problem:
+                if not driver.is_lost_connection(problem):
                     raise
-                connection.driver.close()
+                connection.close()
             else:
                 yield connection
                 return
         async with self._connection() as connection:
-            await _command(connection, "BEGIN")
+            await connection.command("BEGIN")
             yield connection
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         try:
             connection = await self._connections.acquire()
-        except (TimeoutError, psycopg2.OperationalError) as problem:
+        except (TimeoutError, *driver.CONNECTION_ERRORS) as problem:
             raise Unavailable("the database") from problem
         try:
             yield connection
@@ -257,96 +229,14 @@ async def connect(
         "jit": "off",
         "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
     }
-    options = " ".join(f"-c {name}={value}" for name, value in session.items())
+    patience = statement_timeout + 5
 
     async def open_connection() -> Connection:
-        driver = await aiopg.connect(
-            url,
-            timeout=statement_timeout + 5,
-            enable_json=False,
-            enable_hstore=False,
-            enable_uuid=False,
-            options=options,
-        )
-        _read_as_they_are(driver)
-        return Connection(driver, set() if prepares else None)
+        return await driver.open_connection(url, session, patience=patience, prepares=prepares)
 
-    connections = Connections(open_connection, size, patience=statement_timeout + 5)
+    connections = Connections(open_connection, size, patience)
     try:
         connections.release(await connections.acquire())
         yield Database(connections, clock)
     finally:
         connections.close()
-
-
-def _read_as_they_are(connection: aiopg.Connection) -> None:
-    """JSON as text, which psycopg2 would parse and the API passes on; bytea as bytes, and not as a memoryview."""
-    for name, oids, array_oids, read in (
-        ("JSON", (114, 3802), (199, 3807), lambda value, _cursor: value),
-        ("BYTES", (17,), (1001,), _bytes),
-    ):
-        one = psycopg2.extensions.new_type(oids, name, read)
-        many = psycopg2.extensions.new_array_type(array_oids, f"{name}[]", one)
-        psycopg2.extensions.register_type(one, connection.raw)
-        psycopg2.extensions.register_type(many, connection.raw)
-
-
-def _bytes(value: Any, cursor: Any) -> bytes | None:
-    seen = psycopg2.BINARY(value, cursor)
-    return None if seen is None else bytes(seen)
-
-
-async def _run(connection: Connection, statement: str, parameters: dict[str, Any]) -> _Result:
-    async with connection.driver.cursor(cursor_factory=NamedTupleCursor) as cursor:
-        with _as_our_errors():
-            await cursor.execute(await _sql(cursor, connection.prepared, statement), parameters)
-        if cursor.description is None:
-            return _Result([], [], cursor.rowcount)
-        return _Result(
-            [column.name for column in cursor.description], await cursor.fetchall(), cursor.rowcount
-        )
-
-
-@contextmanager
-def _as_our_errors() -> Iterator[None]:
-    try:
-        yield
-    except psycopg2.errors.UniqueViolation as problem:
-        raise Conflict(problem.diag.constraint_name or "") from problem
-    except psycopg2.errors.ForeignKeyViolation as problem:
-        raise NotFound from problem
-    except psycopg2.errors.LockNotAvailable as problem:
-        raise LockNotAvailable from problem
-    except asyncio.CancelledError:
-        # aiopg makes a cancellation of PostgreSQL's own, after statement_timeout, into one of the task.
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise TimeoutError("The statement was stopped by PostgreSQL after statement_timeout.") from None
-
-
-async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) -> str:
-    """What to execute for a statement, which is prepared by now where it can be."""
-    if not isinstance(statement, Statement) or prepared is None:
-        return statement
-    if statement.name not in prepared:
-        await cursor.execute(statement.prepare)
-        prepared.add(statement.name)
-    return statement.execute
-
-
-async def _command(connection: Connection, sql: str) -> None:
-    async with connection.driver.cursor() as cursor:
-        await cursor.execute(sql)
-
-
-async def _roll_back(connection: Connection) -> None:
-    try:
-        await _command(connection, "ROLLBACK")
-    except (TimeoutError, psycopg2.Error):
-        connection.driver.close()
-
-
-def _is_lost_connection(problem: psycopg2.Error) -> bool:
-    """True where the server is gone; a statement that the server itself refused has an SQLSTATE."""
-    return isinstance(problem, psycopg2.InterfaceError) or problem.pgcode in (None, "57P01", "57P02", "57P03")

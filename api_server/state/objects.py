@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
 
-from api_server.state.unavailable import Unavailable
+from api_server.state.errors import Unavailable
 
 if TYPE_CHECKING:
     from obstore import ReadableFile

@@ -6,11 +6,10 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
-from api_server.state.database import Row
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
-from api_server.state.statements import Statement
-from api_server.web import context
+from api_server.web import auth_queries, context
+from api_server.web.auth_queries import TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
 from api_server.web.request_data import merged
 
@@ -46,24 +45,7 @@ class Anonymous:
 ANONYMOUS = Anonymous()
 
 
-TOKENS: web.AppKey[LookupCache[Row]] = web.AppKey("tokens", LookupCache)
-
-FIND_PERSONAL_ACCESS_TOKEN = Statement("""
-    SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
-        users.username, users.name, users.email, users.admin, users.state
-    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id
-    WHERE tokens.digest = %(digest)s
-""")
-
-FIND_JOB_TOKEN = Statement("""
-    SELECT jobs.id, users.id AS user_id, users.username, users.name, users.email, users.state
-    FROM jobs JOIN users ON users.id = jobs.user_id
-    WHERE jobs.token_digest = %(digest)s AND jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
-""")
-
-NOTE_USE = """
-    UPDATE personal_access_tokens SET last_used_at = %(now)s WHERE id = %(id)s
-"""
+TOKENS: web.AppKey[LookupCache[TokenRow]] = web.AppKey("tokens", LookupCache)
 
 
 async def authenticate(
@@ -89,7 +71,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     """Raises 401 for an unknown, expired or revoked token."""
     key = digest(token)
     row = await request.config_dict[TOKENS].get(
-        key, lambda: context.database(request).row(FIND_PERSONAL_ACCESS_TOKEN, digest=key)
+        key, lambda: auth_queries.find_personal_access_token(context.database(request), key)
     )
     if row is None:
         raise unauthorized()
@@ -103,13 +85,13 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
 
 async def caller_of_job_token(request: web.Request, token: str) -> Caller:
     """Raises 401 for an unknown token and for one whose job no longer runs."""
-    row = await context.database(request).row(FIND_JOB_TOKEN, digest=digest(token))
+    row = await auth_queries.find_running_job(context.database(request), digest(token))
     if row is None or row.state != "active":
         raise unauthorized()
     return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
 
 
-def refuse_unusable(row: Row, today: datetime.date) -> None:
+def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
     """Raises the refusal of a token (with its user's state) that was valid once."""
     problem: ApiError | None = None
     if row.revoked:
@@ -122,11 +104,11 @@ def refuse_unusable(row: Row, today: datetime.date) -> None:
         raise problem
 
 
-async def _note_use(request: web.Request, row: Row, now: datetime.datetime) -> None:
+async def _note_use(request: web.Request, row: TokenRow, now: datetime.datetime) -> None:
     """Keeps `last_used_at` true to ten minutes, so that reading does not mean writing."""
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
         async with context.database(request).transaction() as transaction:
-            await transaction.row(NOTE_USE, id=row.id, now=now)
+            await auth_queries.note_use(transaction, row.id)
 
 
 def _bearer(request: web.Request) -> str | None:

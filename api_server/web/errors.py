@@ -10,7 +10,7 @@ import structlog
 from aiohttp import web
 
 from api_server.state.database import LockNotAvailable, NotFound
-from api_server.state.unavailable import Unavailable
+from api_server.state.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import aiohttp
 import attrs
+from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
+from pytest_aiohttp import AiohttpServer
 
 from api_server.app import create_app
 from api_server.settings import Settings
@@ -175,13 +177,25 @@ class Forge:
         return dict(answer.body)
 
 
+async def _serve(app: web.Application, *, port: int | None = None, **_: Any) -> TestServer:
+    server = TestServer(app, port=port)
+    await server.start_server()
+    return server
+
+
 @contextlib.asynccontextmanager
 async def running_forge(
-    database_url: str, data_dir: Path, change_app: Callable[[Any], None] | None = None, **settings: Any
+    database_url: str,
+    data_dir: Path,
+    change_app: Callable[[Any], None] | None = None,
+    *,
+    serve: AiohttpServer = _serve,
+    **settings: Any,
 ) -> AsyncIterator[Forge]:
     """A server on a free port over a migrated database; `settings` differ from the defaults of tests.
 
     `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
+    `serve` is pytest-aiohttp's `aiohttp_server`; servers that many tests share do without, since it ends with its test.
     """
     port = unused_port()
     defaults: dict[str, Any] = {
@@ -195,6 +209,6 @@ async def running_forge(
     app = create_app(chosen)
     if change_app:
         change_app(app)
-    server = TestServer(app, port=port)
+    server = await serve(app, port=port)
     async with server, aiohttp.ClientSession() as session:
         yield Forge(server, chosen, session)

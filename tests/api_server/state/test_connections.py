@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from api_server.state.database import Database, connect
+from api_server.state.errors import Unavailable
 from api_server.state.statements import Statement
-from api_server.state.unavailable import Unavailable
 
 SIZE = 2
 BACKEND = Statement("SELECT pg_backend_pid()")

@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 import psycopg2
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from pytest_aiohttp import AiohttpServer
 
 from api_server.state.database import LockNotAvailable
 from api_server.web.errors import api_errors
@@ -136,7 +136,9 @@ async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: 
 
 
 @pytest.mark.parametrize("length", [None, "4000"])
-async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(length: str | None) -> None:
+async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
+    aiohttp_server: AiohttpServer, length: str | None
+) -> None:
     """No second answer may stand in the body of the first, and the body may not look whole."""
 
     async def fail(request: web.Request) -> NoReturn:
@@ -147,11 +149,11 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(length: 
 
     app = web.Application(middlewares=[api_errors])
     app.router.add_get("/", fail)
-    async with TestServer(app) as server:
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
-        received = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
+    server = await aiohttp_server(app)
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+    received = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
 
