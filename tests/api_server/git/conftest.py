@@ -92,11 +92,11 @@ class Service:
 async def _answer(
     request: web.Request, chunks: AsyncIterator[bytes], content_type: str
 ) -> web.StreamResponse:
+    """Its end is sent by aiohttp, once the service has seen what became of a push."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache"})
     await response.prepare(request)
     async for chunk in chunks:
         await response.write(chunk)
-    await response.write_eof()
     return response
 
 
