@@ -97,13 +97,13 @@ class Transaction(Executor):
 
         Where it fails, the commit does: nothing of the transaction has happened.
         """
-        async with self._connection.driver.cursor() as cursor:
+        async with _cursor(self._connection) as cursor:
             sql = await _sql(cursor, self._connection.prepared, statement)
             self._at_commit.append(cursor.mogrify(sql, parameters).decode())
 
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this."""
-        async with self._connection.driver.cursor() as cursor:
+        async with _cursor(self._connection) as cursor:
             with _as_our_errors():
                 await cursor.execute("; ".join([*self._at_commit, "COMMIT"]))
 
@@ -226,13 +226,24 @@ def _read_json_as_text(connection: aiopg.Connection) -> None:
 
 
 async def _run(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[Row]:
-    async with connection.driver.cursor(cursor_factory=NamedTupleCursor) as cursor:
+    async with _cursor(connection, cursor_factory=NamedTupleCursor) as cursor:
         with _as_our_errors():
             await cursor.execute(await _sql(cursor, connection.prepared, statement), parameters)
         if cursor.description is None:
             return []
         rows: list[Row] = await cursor.fetchall()
         return rows
+
+
+@asynccontextmanager
+async def _cursor(connection: Connection, **options: Any) -> AsyncIterator[aiopg.Cursor]:
+    """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the text
+    of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
+    async with connection.driver.cursor(**options) as cursor:
+        try:
+            yield cursor
+        finally:
+            del cursor._transaction
 
 
 @contextmanager
@@ -262,7 +273,7 @@ async def _sql(cursor: aiopg.Cursor, prepared: set[str] | None, statement: str) 
 
 
 async def _command(connection: Connection, sql: str) -> None:
-    async with connection.driver.cursor() as cursor:
+    async with _cursor(connection) as cursor:
         await cursor.execute(sql)
 
 
