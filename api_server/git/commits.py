@@ -44,6 +44,14 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
     }
 
 
+def tree_of(repository: Repository, commit: str) -> pygit2.Tree:
+    """The root folder of the commit with this full SHA. Raises `NotFoundError`."""
+    try:
+        return repository[commit].peel(pygit2.Tree)
+    except (KeyError, ValueError, pygit2.GitError) as problem:
+        raise NotFoundError(f"The commit {commit} does not exist.") from problem
+
+
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:
     """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
     exclude = [f"^{_full(old)}"] if old is not None else []

@@ -11,6 +11,7 @@ from typing import Any, cast
 import attrs
 
 from api_server.git import orphans
+from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
 from common.ending import end
 from common.logs import redact
@@ -25,28 +26,6 @@ GRACE_SECONDS = 5.0
 KILLED_SECONDS = 1.0
 #: How long a body is still read to its end after git has closed its output.
 DRAIN_SECONDS = 30.0
-
-
-@attrs.define
-class GitError(Exception):
-    """git failed: `command` is the subcommand alone, because arguments may carry what must not be shown."""
-
-    command: str
-    returncode: int | None
-    stderr: str
-
-    def __str__(self) -> str:
-        return (
-            f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
-        )
-
-
-class GitTimeoutError(GitError):
-    """git ran longer than its time limit and was killed with all of its children."""
-
-
-class OutputTooLargeError(GitError):
-    """git printed more than the caller was ready to keep in memory."""
 
 
 @attrs.frozen

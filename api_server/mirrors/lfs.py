@@ -6,8 +6,8 @@ from collections.abc import Collection
 import attrs
 import structlog
 
+from api_server.git.errors import GitError
 from api_server.git.lfs_pointers import Pointer, pointers_in
-from api_server.git.processes import GitError
 from api_server.git.remote_access import Remote
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import lfs_queries

@@ -20,7 +20,7 @@ from api_server.mirrors.transport import Outcome, Selection, Target, run_mirror
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Row
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.context import CLOCK, DATABASE, VAULT, App
 from common.ending import end
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ async def attend(app: App) -> None:
 
     What they have left of secrets goes when no run that may still need them can be under way.
     """
-    remove_leftovers(None, older_than=states.FIRST_RUN_SECONDS)
+    remove_leftovers(None, before=app[CLOCK]().timestamp() - states.FIRST_RUN_SECONDS)
     for mirror in await states.unattended(app[DATABASE]):
         if mirror.stuck:
             await record(app, mirror, Attempt("fail", states.STUCK))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
-from api_server.git.processes import GitError, GitTimeoutError, OutputTooLargeError, run, start
+from api_server.git.processes import run, start
 from tests.api_server.git.sleeper import Sleeper
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.git.processes import GitError
+from api_server.git.errors import GitError
 from api_server.git.remote_access import Remote
 from api_server.git.remote_errors import RemoteError
 from api_server.mirrors import lfs, lfs_target
