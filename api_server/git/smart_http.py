@@ -15,9 +15,8 @@ import attrs
 import structlog
 
 from api_server.git.errors import GitError
-from api_server.git.names import KEEP_AROUND, MERGE_REQUESTS
 from api_server.git.processes import Child, start
-from api_server.git.push import (
+from api_server.git.received_push import (
     REFLOGS,
     MalformedPushError,
     Push,
@@ -26,6 +25,7 @@ from api_server.git.push import (
     reflog_identity,
     refusal_of,
 )
+from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
 
 log = structlog.stdlib.get_logger(__name__)
 

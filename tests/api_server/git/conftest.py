@@ -12,9 +12,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.git import new_commits, ref_transactions, smart_http
-from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.new_commits import FileAction, NewCommit, Person
-from api_server.git.push import Push, RefUpdate, Verdict, applied_updates
+from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
+from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
 PROJECT = 4711
