@@ -49,7 +49,7 @@ from api_server.web.auth import TOKENS
 from api_server.web.client_address import behind_proxies, networks
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
-from api_server.web.errors import api_errors, service_unavailable
+from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
 from common import operations
@@ -62,7 +62,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         middlewares=[
             *behind_proxies(networks(settings.trusted_proxies)),
             request_log(registry),
-            service_unavailable,
+            plain_errors,
             edges.tell_edges,
         ],
         client_max_size=settings.body_limit,

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from api_server.git import ref_transactions, references
 from api_server.git.errors import RepositoryError
-from api_server.git.names import BRANCHES
-from api_server.git.push import Push, RefUpdate, applied_updates
+from api_server.git.received_push import Push, RefUpdate, applied_updates
+from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
 from api_server.state.database import Row, Transaction

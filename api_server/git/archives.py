@@ -14,8 +14,8 @@ import attrs
 
 from api_server.git.errors import NotFoundError
 from api_server.git.files import find
-from api_server.git.names import FULL_SHA
 from api_server.git.processes import Child, start
+from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import commit_id
 from api_server.git.repositories import open_repository
 

@@ -9,8 +9,8 @@ import attrs
 import pygit2
 
 from api_server.git.errors import NotFoundError
-from api_server.git.names import FULL_SHA
 from api_server.git.processes import run
+from api_server.git.ref_names import FULL_SHA
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
@@ -42,6 +42,14 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
         "committer_email": _text(commit.committer.raw_email),
         "committed_date": committed,
     }
+
+
+def tree_of(repository: Repository, commit: str) -> pygit2.Tree:
+    """The root folder of the commit with this full SHA. Raises `NotFoundError`."""
+    try:
+        return repository[commit].peel(pygit2.Tree)
+    except (KeyError, ValueError, pygit2.GitError) as problem:
+        raise NotFoundError(f"The commit {commit} does not exist.") from problem
 
 
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:

@@ -6,7 +6,7 @@ import attrs
 import pygit2
 from pygit2.enums import DeltaStatus, FileMode
 
-from api_server.git.errors import NotFoundError
+from api_server.git.commits import tree_of
 from api_server.git.repositories import Repository
 
 #: Files beyond this size, and texts of differences beyond it, are not shown.
@@ -35,8 +35,8 @@ def differences(
 
     Raises `NotFoundError` for what is no commit.
     """
-    tree = _tree(repository, new)
-    found = tree.diff_to_tree(swap=True) if old is None else _tree(repository, old).diff_to_tree(tree)
+    tree = tree_of(repository, new)
+    found = tree.diff_to_tree(swap=True) if old is None else tree_of(repository, old).diff_to_tree(tree)
     found.find_similar()
     deltas = list(found.deltas)
     wanted = range(skip, min(skip + limit, len(deltas)))
@@ -84,10 +84,3 @@ def _size(repository: Repository, side: pygit2.DiffFile) -> int:
 
 def _path(side: pygit2.DiffFile) -> str:
     return side.raw_path.decode(errors="replace")
-
-
-def _tree(repository: Repository, commit: str) -> pygit2.Tree:
-    try:
-        return repository[commit].peel(pygit2.Tree)
-    except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFoundError(f"The commit {commit} does not exist.") from problem

@@ -1,4 +1,6 @@
-"""What can go wrong in a repository, in words a caller can show."""
+"""What can go wrong in a repository, in words a caller can show; and with the git program, for the log."""
+
+import attrs
 
 
 class RepositoryError(Exception):
@@ -43,3 +45,25 @@ class MergeConflictError(RepositoryError):
 
 class NothingToMergeError(RepositoryError):
     """The target branch already contains the source."""
+
+
+@attrs.define
+class GitError(Exception):
+    """git failed: `command` is the subcommand alone, because arguments may carry what must not be shown."""
+
+    command: str
+    returncode: int | None
+    stderr: str
+
+    def __str__(self) -> str:
+        return (
+            f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
+        )
+
+
+class GitTimeoutError(GitError):
+    """git ran longer than its time limit and was killed with all of its children."""
+
+
+class OutputTooLargeError(GitError):
+    """git printed more than the caller was ready to keep in memory."""

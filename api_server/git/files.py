@@ -9,6 +9,7 @@ import attrs
 import pygit2
 from pygit2.enums import FileMode
 
+from api_server.git.commits import tree_of
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import start
 from api_server.git.repositories import Repository
@@ -46,7 +47,7 @@ def find(repository: Repository, commit: str, path: str) -> Entry | None:
     if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
         return None
     try:
-        found = _tree(repository, commit)[path]
+        found = tree_of(repository, commit)[path]
     except (KeyError, ValueError, pygit2.GitError):
         return None
     return _entry(repository, path, found)
@@ -54,7 +55,7 @@ def find(repository: Repository, commit: str, path: str) -> Entry | None:
 
 def listing(repository: Repository, commit: str, path: str = "") -> list[Entry]:
     """The entries of one folder, in git's order. Raises `NotFoundError` when there is no such folder."""
-    tree: pygit2.Object = _tree(repository, commit)
+    tree: pygit2.Object = tree_of(repository, commit)
     if path:
         entry = find(repository, commit, path)
         if entry is None or entry.kind != "folder":
@@ -84,13 +85,6 @@ async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIte
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
     yield data
-
-
-def _tree(repository: Repository, commit: str) -> pygit2.Tree:
-    try:
-        return repository[commit].peel(pygit2.Tree)
-    except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFoundError(f"The commit {commit} does not exist.") from problem
 
 
 def _name(found: pygit2.Object) -> str:

@@ -3,15 +3,17 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import attrs
 
 from api_server.git import orphans
+from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
+from common.ending import end
 from common.logs import redact
 
 CHUNK_BYTES = 128 * 1024
@@ -20,30 +22,10 @@ OUTPUT_BYTES = 64 * 1024 * 1024
 TIME_LIMIT_SECONDS = 60.0
 #: git removes its lock files on SIGTERM; SIGKILL follows when that takes longer.
 GRACE_SECONDS = 5.0
+#: How long what was killed may hold its output still; longer does only what has left git's process group.
+KILLED_SECONDS = 1.0
 #: How long a body is still read to its end after git has closed its output.
 DRAIN_SECONDS = 30.0
-
-
-@attrs.define
-class GitError(Exception):
-    """git failed: `command` is the subcommand alone, because arguments may carry what must not be shown."""
-
-    command: str
-    returncode: int | None
-    stderr: str
-
-    def __str__(self) -> str:
-        return (
-            f"git {self.command} ended with status {self.returncode}: {self.stderr.strip() or 'no message'}"
-        )
-
-
-class GitTimeoutError(GitError):
-    """git ran longer than its time limit and was killed with all of its children."""
-
-
-class OutputTooLargeError(GitError):
-    """git printed more than the caller was ready to keep in memory."""
 
 
 @attrs.frozen
@@ -157,22 +139,26 @@ class Child:
 
     async def stop(self) -> None:
         """Ends git if it still runs; afterwards no process and no task of it is left."""
+        ended = asyncio.create_task(self.process.wait())
+        tasks = {ended, self._stderr_task, asyncio.create_task(self._discard_output())}
         if self._feed_task is not None:
             self._feed_task.cancel()
+            tasks.add(self._feed_task)
         try:
             if self.patience:
-                await self._ends_within(self.patience)
+                await asyncio.wait({ended}, timeout=self.patience)
             self.signal_group(signal.SIGTERM)
-            await self._ends_within(GRACE_SECONDS)
+            await asyncio.wait({ended}, timeout=GRACE_SECONDS)
         finally:  # also when the waiting task is cancelled
             self.signal_group(signal.SIGKILL)
-            self._stderr_task.cancel()
-            tasks = [task for task in (self._feed_task, self._stderr_task) if task is not None]
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=KILLED_SECONDS)
+            await end(*tasks)
 
-    async def _ends_within(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), seconds)
+    async def _discard_output(self) -> None:
+        """git would wait for a reader, and asyncio for the end of the output."""
+        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        while await stdout.read(CHUNK_BYTES):
+            pass
 
     async def _pump(self, body: AsyncIterable[bytes]) -> None:
         stdin = cast("asyncio.StreamWriter", self.process.stdin)
@@ -193,6 +179,8 @@ class Child:
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
                 stdin.close()
+            if isinstance(body, AsyncGenerator):  # it may read from another git, which ends with it
+                await body.aclose()
 
     async def _keep_stderr(self) -> None:
         stderr = cast("asyncio.StreamReader", self.process.stderr)
@@ -221,28 +209,48 @@ async def start(
     the end of its stdin.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        *git_dir,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**environment(extra_environment, configuration), **orphans.mark()},
-        cwd="/",
-        start_new_session=True,
-        limit=CHUNK_BYTES,
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            "git",
+            *git_dir,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**environment(extra_environment, configuration), **orphans.mark()},
+            cwd="/",
+            start_new_session=True,
+            limit=CHUNK_BYTES,
+        )
     )
-    child = Child(arguments[0], process, patience)
+    cancelled = await _completion(starting)
+    child = Child(arguments[0], starting.result(), patience)
     timer = (
         asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
     )
     try:
+        if cancelled is not None:
+            raise cancelled
         yield child
     finally:
         if timer is not None:
             timer.cancel()
         await child.stop()
+
+
+async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """Waits for the start of a process, also when the caller is cancelled meanwhile: then with what it was told.
+
+    Cut short, a start kills at most the process itself and not what that has started; and asyncio's never ends where
+    the pipes are not connected yet.
+    """
+    cancelled = None
+    while not starting.done():
+        try:
+            await asyncio.wait({starting})
+        except asyncio.CancelledError as told:
+            cancelled = told
+    return cancelled
 
 
 async def run(

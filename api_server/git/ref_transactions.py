@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from api_server.git.errors import BranchMovedError, NameTakenError
-from api_server.git.names import check_branch_name
-from api_server.git.processes import GitError, run
-from api_server.git.push import REFLOGS, Push, RefUpdate, reflog_identity
+from api_server.git.errors import BranchMovedError, GitError, NameTakenError
+from api_server.git.processes import run
+from api_server.git.received_push import REFLOGS, Push, RefUpdate, reflog_identity
+from api_server.git.ref_names import check_branch_name
 
 #: What git says of a ref that does not stand where the update expects it, or that another one is in the way of.
 _REFUSED = re.compile(r"exists|but expected|unable to resolve reference")

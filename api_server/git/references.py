@@ -9,7 +9,7 @@ import pygit2
 from pygit2.enums import ReferenceFilter
 
 from api_server.git.errors import NotFoundError
-from api_server.git.names import (
+from api_server.git.ref_names import (
     BRANCHES,
     FULL_SHA,
     INTERNAL,

@@ -14,8 +14,8 @@ from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 
 from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
-from api_server.git.names import check_branch_name
 from api_server.git.processes import run
+from api_server.git.ref_names import check_branch_name
 
 # libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
 pygit2.settings.owner_validation = False

@@ -14,9 +14,9 @@ from typing import Literal
 import attrs
 import structlog
 
-from api_server.git.names import KEEP_AROUND, MERGE_REQUESTS
-from api_server.git.processes import Child, GitError, start
-from api_server.git.push import (
+from api_server.git.errors import GitError
+from api_server.git.processes import Child, start
+from api_server.git.received_push import (
     REFLOGS,
     MalformedPushError,
     Push,
@@ -25,6 +25,7 @@ from api_server.git.push import (
     reflog_identity,
     refusal_of,
 )
+from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -187,10 +188,10 @@ def _packet(line: str) -> bytes:
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:
-    try:
-        return await anext(pieces)
-    except StopAsyncIteration:
-        raise MalformedPushError("The request ended before its first flush packet.") from None
+    piece = await anext(pieces, None)
+    if piece is None:
+        raise MalformedPushError("The request ended before its first flush packet.")
+    return piece
 
 
 async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -6,6 +6,7 @@ import attrs
 import pygit2
 from pygit2.enums import FileMode
 
+from api_server.git.commits import tree_of
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
 
@@ -13,7 +14,7 @@ from api_server.git.repositories import Repository
 def paths(repository: Repository, commit: str) -> list[str]:
     """Paths of all files. Raises `NotFoundError`."""
     index = pygit2.Index()
-    index.read_tree(_tree(repository, commit))
+    index.read_tree(tree_of(repository, commit))
     return [entry.path for entry in index]
 
 
@@ -29,10 +30,10 @@ class Node:
 
 def below(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> list[Node]:
     """What is in a folder (the root without one): folders first. Raises `NotFoundError` without that folder."""
-    tree: pygit2.Object = _tree(repository, commit)
+    tree: pygit2.Object = tree_of(repository, commit)
     if folder:
         try:
-            tree = _tree(repository, commit)[folder]
+            tree = tree_of(repository, commit)[folder]
         except (KeyError, ValueError, pygit2.GitError) as problem:
             raise NotFoundError(f"The folder {folder!r} does not exist.") from problem
     if not isinstance(tree, pygit2.Tree):
@@ -55,12 +56,5 @@ def _nodes(repository: Repository, tree: pygit2.Tree, prefix: str, *, recursive:
 
 def changed_paths(repository: Repository, old: str, new: str) -> set[str]:
     """Paths of what was added, changed or removed on the way from one commit to another. Raises `NotFoundError`."""
-    difference = _tree(repository, old).diff_to_tree(_tree(repository, new))
+    difference = tree_of(repository, old).diff_to_tree(tree_of(repository, new))
     return {side.path for delta in difference.deltas for side in (delta.old_file, delta.new_file)}
-
-
-def _tree(repository: Repository, commit: str) -> pygit2.Tree:
-    try:
-        return repository[commit].peel(pygit2.Tree)
-    except (KeyError, ValueError, pygit2.GitError) as problem:
-        raise NotFoundError(f"The commit {commit} does not exist.") from problem

@@ -7,8 +7,8 @@ from aiohttp import web
 
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
-from api_server.git.names import BRANCHES
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES
 from api_server.git.references import set_internal_ref
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import queries

@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from api_server.git.redaction import MASK
-from api_server.git.ssh_keys import InvalidHostKeysError
+from api_server.git.remote.redaction import MASK
+from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries, states
 from api_server.mirrors.configuration import Configuration, Wishes
 from api_server.mirrors.urls import is_same_repository

@@ -6,9 +6,9 @@ from collections.abc import Collection
 import attrs
 import structlog
 
+from api_server.git.errors import GitError
 from api_server.git.lfs_pointers import Pointer, pointers_in
-from api_server.git.processes import GitError
-from api_server.git.remote_access import Remote
+from api_server.git.remote.access import Remote
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import lfs_queries
 from api_server.mirrors.lfs_target import SCHEMES, LfsTarget, Report, Stored

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import attrs
 import re2
 
-from api_server.git.ref_pushes import Change
-from api_server.git.remotes import Refs
+from api_server.git.remote.connection import Refs
+from api_server.git.remote.pushing import Change
 
 BRANCHES = "refs/heads/"
 TAGS = "refs/tags/"

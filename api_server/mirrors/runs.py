@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
+from api_server.git.remote.secret_files import remove_leftovers
+from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.git.repositories import REPOSITORIES
-from api_server.git.secret_files import remove_leftovers
-from api_server.git.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.mirrors import notices, queries, states
 from api_server.mirrors.configuration import host_keys_from, open_credentials
 from api_server.mirrors.lfs import LfsCourier
@@ -20,7 +20,7 @@ from api_server.mirrors.transport import Outcome, Selection, Target, run_mirror
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Row
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.context import CLOCK, DATABASE, VAULT, App
 from common.ending import end
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ async def attend(app: App) -> None:
 
     What they have left of secrets goes when no run that may still need them can be under way.
     """
-    remove_leftovers(None, older_than=states.FIRST_RUN_SECONDS)
+    remove_leftovers(None, before=app[CLOCK]().timestamp() - states.FIRST_RUN_SECONDS)
     for mirror in await states.unattended(app[DATABASE]):
         if mirror.stuck:
             await record(app, mirror, Attempt("fail", states.STUCK))

@@ -1,8 +1,8 @@
 """The only module that knows aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiopg
@@ -36,7 +36,7 @@ class Connection:
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
         """Raises the errors of `state/errors.py`, TimeoutError after `statement_timeout`, and psycopg2's."""
-        async with self._driver.cursor(cursor_factory=NamedTupleCursor) as cursor:
+        async with self._cursor(cursor_factory=NamedTupleCursor) as cursor:
             with _as_our_errors():
                 await cursor.execute(await self._sql(cursor, statement), parameters)
             if cursor.description is None:
@@ -46,12 +46,12 @@ class Connection:
 
     async def text_of(self, statement: str, parameters: Mapping[str, Any]) -> str:
         """The statement as it would be sent, for `command`."""
-        async with self._driver.cursor() as cursor:
+        async with self._cursor() as cursor:
             return str(cursor.mogrify(await self._sql(cursor, statement), parameters).decode())
 
     async def command(self, sql: str) -> None:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
-        async with self._driver.cursor() as cursor:
+        async with self._cursor() as cursor:
             with _as_our_errors():
                 await cursor.execute(sql)
 
@@ -61,6 +61,16 @@ class Connection:
             await self.command("ROLLBACK")
         except (TimeoutError, psycopg2.Error):
             self.close()
+
+    @asynccontextmanager
+    async def _cursor(self, **options: Any) -> AsyncIterator[aiopg.Cursor]:
+        """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the
+        text of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
+        async with self._driver.cursor(**options) as cursor:
+            try:
+                yield cursor
+            finally:
+                del cursor._transaction
 
     async def _sql(self, cursor: aiopg.Cursor, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""

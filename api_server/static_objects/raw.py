@@ -10,7 +10,7 @@ from aiohttp.helpers import ETag
 
 from api_server.git import files, references
 from api_server.git.files import Entry
-from api_server.git.names import FULL_SHA
+from api_server.git.ref_names import FULL_SHA
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.access import Project
 from api_server.static_objects.content_types import SNIFFED_BYTES, Label, label

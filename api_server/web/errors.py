@@ -1,7 +1,6 @@
 """Every error body of the API, and the middleware that turns what was raised into one (decision D2)."""
 
 import asyncio
-import http
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from aiohttp import web
 
 from api_server.state.database import LockNotAvailable, NotFound
 from api_server.state.errors import Unavailable
+from api_server.web.reasons import REASONS, reword
 
 log = structlog.get_logger(__name__)
 
@@ -110,13 +110,22 @@ async def api_errors(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 @web.middleware
-async def service_unavailable(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """503 where a part is missing, for what is no API: git, static objects, pages."""
+async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers in plain text what went wrong outside of the API (git, static objects, pages): 503 where a part is
+    missing, 500 for the unexpected. Whatever the answer is, its status has our name."""
     try:
-        return await handler(request)
-    except Unavailable as problem:
-        _tell(problem)
-        raise web.HTTPServiceUnavailable(headers=_LATER) from problem
+        answer = await handler(request)
+    except web.HTTPException as refusal:
+        reword(refusal)
+        raise
+    except (asyncio.CancelledError, ConnectionResetError):
+        raise
+    except Exception as problem:
+        answer = _plain_answer_to(problem, request)
+        if request.writer.output_size:
+            raise ConnectionResetError from problem
+    reword(answer)
+    return answer
 
 
 #: Seconds after which it is worth a try; GitLab's clients honour it.
@@ -142,8 +151,16 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             _tell(problem)
             return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
         case _:
-            log.error("unexpected failure", method=request.method, path=request.path, exc_info=problem)
+            _tell_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
+
+
+def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
+    if isinstance(problem, Unavailable):
+        _tell(problem)
+        return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
+    _tell_unexpected(problem, request)
+    return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
 def _tell(problem: Unavailable) -> None:
@@ -151,15 +168,16 @@ def _tell(problem: Unavailable) -> None:
     log.error(str(problem), cause=str(problem.__cause__).strip().partition("\n")[0])
 
 
+def _tell_unexpected(problem: Exception, request: web.Request) -> None:
+    log.error("unexpected failure", method=request.method, path=request.path, exc_info=problem)
+
+
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
     if error.status < 400:  # a redirect; aiohttp wants exceptions raised, not answered
         location = {"Location": error.headers["Location"]}
         return web.Response(status=error.status, text=error.text, headers=location)
-    text = (
-        "404 Not Found" if error.status == 404 else f"{error.status} {http.HTTPStatus(error.status).phrase}"
-    )
     told = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
-    return _answer(error.status, {"error": text}, told)
+    return _answer(error.status, {"error": f"{error.status} {REASONS[error.status]}"}, told)
 
 
 def _answer(

@@ -5,6 +5,8 @@ import re
 import attrs
 from aiohttp import hdrs, web
 
+from api_server.web.reasons import REASONS
+
 _ONE_RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -48,5 +50,7 @@ def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Par
         if match[2] and int(match[2]) < start:
             return whole
     if start >= size:
-        raise web.HTTPRequestRangeNotSatisfiable(headers={hdrs.CONTENT_RANGE: f"bytes */{size}"})
+        raise web.HTTPRequestRangeNotSatisfiable(
+            text=f"416: {REASONS[416]}", headers={hdrs.CONTENT_RANGE: f"bytes */{size}"}
+        )
     return Part(start, end, size)

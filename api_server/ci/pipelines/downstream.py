@@ -9,7 +9,7 @@ from api_server.ci.pipelines import actions, lookups, queries, source, transitio
 from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
 from api_server.ci.pipelines.states import COMPLETE
 from api_server.code.branches.protection import protection_of
-from api_server.git.names import NO_COMMIT
+from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Row
 from api_server.web.access import Role
 

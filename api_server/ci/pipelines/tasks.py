@@ -22,8 +22,8 @@ from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.push_options import wishes
 from api_server.ci.pipelines.states import Event
 from api_server.code.refs import REF_LISTENERS
-from api_server.git.names import BRANCHES, TAGS
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import Vault

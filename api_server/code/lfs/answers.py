@@ -31,7 +31,7 @@ def lfs_errors(handler: Handler) -> Handler:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):
                 headers["LFS-Authenticate"] = challenge
-            return lfs_json({"message": (refusal.text or refusal.reason).strip()}, refusal.status, headers)
+            return lfs_json({"message": (refusal.text or "").strip()}, refusal.status, headers)
 
     return answer
 

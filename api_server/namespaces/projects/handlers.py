@@ -7,7 +7,7 @@ from aiohttp import web
 
 from api_server.accounts.users.queries import find_user, find_user_by_username
 from api_server.code.repository.committing import FileChange, commit_file
-from api_server.git.names import is_valid_ref_name
+from api_server.git.ref_names import is_valid_ref_name
 from api_server.namespaces import paths, redirects
 from api_server.namespaces.groups.access import find_group, group
 from api_server.namespaces.projects import changes, queries

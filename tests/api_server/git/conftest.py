@@ -12,9 +12,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.git import new_commits, ref_transactions, smart_http
-from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.new_commits import FileAction, NewCommit, Person
-from api_server.git.push import Push, RefUpdate, Verdict, applied_updates
+from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
+from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
 PROJECT = 4711
@@ -92,11 +92,11 @@ class Service:
 async def _answer(
     request: web.Request, chunks: AsyncIterator[bytes], content_type: str
 ) -> web.StreamResponse:
+    """Its end is sent by aiohttp, once the service has seen what became of a push."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache"})
     await response.prepare(request)
     async for chunk in chunks:
         await response.write(chunk)
-    await response.write_eof()
     return response
 
 

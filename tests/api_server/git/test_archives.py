@@ -9,9 +9,8 @@ import pytest
 
 from api_server.git import archives
 from api_server.git.archives import Archive
-from api_server.git.errors import NotFoundError
+from api_server.git.errors import GitError, NotFoundError
 from api_server.git.new_commits import FileAction
-from api_server.git.processes import GitError
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, commit_files, new_commit
 

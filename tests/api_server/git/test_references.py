@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from api_server.git import ref_transactions, references
 from api_server.git.errors import (
     BranchMovedError,
+    GitError,
     InvalidNameError,
     NameTakenError,
     NotFoundError,
     RepositoryMissingError,
 )
-from api_server.git.names import NO_COMMIT, check_branch_name, is_valid_ref_name
-from api_server.git.processes import GitError
-from api_server.git.push import Push, RefUpdate, applied_updates
+from api_server.git.received_push import Push, RefUpdate, applied_updates
+from api_server.git.ref_names import NO_COMMIT, check_branch_name, is_valid_ref_name
 from api_server.git.repositories import Repositories, Repository
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, move_branch
 

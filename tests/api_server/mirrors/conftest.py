@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.git.ssh_keys import KeyPair, make_key_pair
+from api_server.git.remote.ssh_keys import KeyPair, make_key_pair
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import (
     PASSWORD,

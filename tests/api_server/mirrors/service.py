@@ -11,7 +11,7 @@ from urllib.parse import quote
 import attrs
 
 from api_server.code import refs
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Database, Row
 from api_server.web.context import DATABASE

@@ -16,7 +16,7 @@ import attrs
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.git.ssh_keys import KeyPair, make_key_pair
+from api_server.git.remote.ssh_keys import KeyPair, make_key_pair
 
 USER = "alice"
 #: Another one in each process, because the whole machine's process list is searched for it.

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.git.processes import GitError
-from api_server.git.remote_access import Remote
-from api_server.git.remote_errors import RemoteError
+from api_server.git.errors import GitError
+from api_server.git.remote.access import Remote
+from api_server.git.remote.errors import RemoteError
 from api_server.mirrors import lfs, lfs_target
 from api_server.mirrors.transport import Outcome
 from tests.api_server.code.lfs.client import LfsClient, oid_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.remotes import Refs
+from api_server.git.remote.connection import Refs
 from api_server.mirrors.plan import (
     Options,
     Plan,

@@ -2,23 +2,24 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from api_server.git import processes
-from api_server.git.ref_pushes import Change, PushReport
-from api_server.git.remote_access import Remote
-from api_server.git.remote_errors import (
+from api_server.git.remote.access import Remote
+from api_server.git.remote.connection import Refs, connect, parse_listing
+from api_server.git.remote.errors import (
     AuthenticationFailedError,
     HostKeyRefusedError,
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remotes import Refs, connect, parse_listing
-from api_server.git.secret_files import remove_leftovers, secret_folder, write_secret
-from api_server.git.ssh_keys import KeyPair, make_key_pair, parse_host_keys
+from api_server.git.remote.pushing import Change, PushReport
+from api_server.git.remote.secret_files import remove_leftovers, secret_folder, write_secret
+from api_server.git.remote.ssh_keys import KeyPair, make_key_pair, parse_host_keys
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
 
@@ -264,5 +265,5 @@ def test_what_a_killed_process_has_left_is_removed_once_it_is_old(tmp_path: Path
             folder.rename(tmp_path / (name if name == "other" else f"forgelet-secrets-{name}"))
     os.utime(tmp_path / "forgelet-secrets-old", (0, 0))
     os.utime(tmp_path / "other", (0, 0))
-    remove_leftovers(tmp_path, older_than=3600)
+    remove_leftovers(tmp_path, before=time.time() - 3600)
     assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.git.ssh_keys import InvalidHostKeysError, make_key_pair, parse_host_keys
+from api_server.git.remote.ssh_keys import InvalidHostKeysError, make_key_pair, parse_host_keys
 
 # With a plus, which forms decode to a space.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4OVc1gNaZmxSmVaOhaLwuv2c+wAixj/uqmbk4ps7I6"

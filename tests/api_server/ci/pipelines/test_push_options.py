@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from api_server.ci.pipelines.push_options import Wishes, wishes
 from api_server.code import refs
-from api_server.git.names import NO_COMMIT
-from api_server.git.push import Push, RefUpdate
+from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Forge

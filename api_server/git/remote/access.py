@@ -10,8 +10,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-from api_server.git.secret_files import secret_folder, write_secret
-from api_server.git.ssh_access import (
+from api_server.git.remote.secret_files import secret_folder, write_secret
+from api_server.git.remote.ssh_client import (
     SshLogin,
     SshServer,
     known_hosts_name,

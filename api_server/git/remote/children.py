@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
-from api_server.git.processes import Child, GitError, GitTimeoutError, OutputTooLargeError, start
-from api_server.git.redaction import sanitize
-from api_server.git.remote_access import Access, Remote
-from api_server.git.remote_errors import RemoteError, RemoteTimeoutError, remote_error
+from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
+from api_server.git.processes import Child, start
+from api_server.git.remote.access import Access, Remote
+from api_server.git.remote.errors import RemoteError, RemoteTimeoutError, remote_error
+from api_server.git.remote.redaction import sanitize
 
 
 class RemoteGit:

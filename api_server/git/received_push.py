@@ -9,7 +9,7 @@ import attrs
 import pygit2
 
 from api_server.git.errors import RepositoryError
-from api_server.git.names import BRANCHES, FULL_SHA, INTERNAL, NO_COMMIT, TAGS, is_valid_ref_name
+from api_server.git.ref_names import BRANCHES, FULL_SHA, INTERNAL, NO_COMMIT, TAGS, is_valid_ref_name
 from api_server.git.repositories import open_repository
 
 #: Room for 100,000 updates; the pack that follows is not limited by it.

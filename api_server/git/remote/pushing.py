@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from api_server.git.processes import Child, once
-from api_server.git.remote_errors import remote_error
-from api_server.git.remote_git import RemoteGit
+from api_server.git.remote.children import RemoteGit
+from api_server.git.remote.errors import remote_error
 
 FAILURE = "The push to the target failed"
 #: Of leases on one command line; Linux takes 2 MiB with the usual stack limit.

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +27,9 @@ def write_secret(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def remove_leftovers(parent: Path | None, older_than: float) -> None:
-    """Remove what killed processes have left below `parent`: folders older than `older_than` seconds."""
-    oldest = time.time() - older_than
+def remove_leftovers(parent: Path | None, *, before: float) -> None:
+    """Remove what killed processes have left below `parent`: folders from before a moment, in seconds since 1970."""
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         status = folder.lstat()
-        if status.st_uid == os.getuid() and status.st_mtime < oldest:
+        if status.st_uid == os.getuid() and status.st_mtime < before:
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from api_server.git.ref_pushes import Push, pushing
-from api_server.git.remote_access import DEFAULT_PORTS, Remote, prepare_access
-from api_server.git.remote_errors import RemoteError
-from api_server.git.remote_git import RemoteGit
+from api_server.git.remote.access import DEFAULT_PORTS, Remote, prepare_access
+from api_server.git.remote.children import RemoteGit
+from api_server.git.remote.errors import RemoteError
+from api_server.git.remote.pushing import Push, pushing
 
 LISTING_FAILURE = "The refs of the target could not be listed"
 #: A target that lists more than this (about 500,000 refs) is not a mirror.

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from api_server.git.processes import run
-from api_server.git.remotes import Refs
+from api_server.git.remote.connection import Refs
 
 #: The last field is a blank for most refs, an asterisk for the default branch, and longer for symbolic refs.
 _FORMAT = "%(objectname) %(refname) %(HEAD)%(symref)"

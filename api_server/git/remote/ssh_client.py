@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from api_server.git.remote_errors import RemoteError
-from api_server.git.secret_files import write_secret
+from api_server.git.remote.errors import RemoteError
+from api_server.git.remote.secret_files import write_secret
 
 #: Who to be where the URL names nobody.
 DEFAULT_USER = "git"

@@ -1,0 +1,114 @@
+"""A caller who is cancelled, at whatever moment and on either event loop, leaves no process and ends soon."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from api_server.git.processes import run, start
+from tests.api_server.git.sleeper import Sleeper
+
+RunOnLoop = Callable[[Coroutine[Any, Any, None]], None]
+
+SECONDS = 4
+#: Steps of the event loop that begin and complete the start of a process, and some more.
+STEPS = 12
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def on_loop(request: pytest.FixtureRequest) -> RunOnLoop:
+    """Runs a test's coroutine on a loop of this kind; raises TimeoutError when it takes too long."""
+
+    def run_it(test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(test, SECONDS))
+
+    return run_it
+
+
+@pytest.mark.parametrize("steps", range(1, STEPS))
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_caller_cancelled_while_git_is_being_started_leaves_no_process(
+    on_loop: RunOnLoop, steps: int, times: int
+) -> None:
+    async def test() -> None:
+        sleeper = Sleeper()
+        task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration, stdin=b"unread"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not sleeper.left()
+
+    on_loop(test())
+
+
+def test_a_cancelled_caller_leaves_no_process(on_loop: RunOnLoop) -> None:
+    async def test() -> None:
+        sleeper = Sleeper()
+        task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration))
+        while sleeper.running() < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not sleeper.left()
+
+    on_loop(test())
+
+
+def test_a_caller_who_has_not_read_all_need_not_wait(
+    on_loop: RunOnLoop,
+) -> None:
+    async def test() -> None:
+        talking = asyncio.Event()
+
+        async def listen_to_the_beginning() -> None:
+            async with start(["yes"], configuration=[("alias.yes", "!yes")]) as child:
+                await child.read_until(b"y\n")
+                talking.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(listen_to_the_beginning())
+        await talking.wait()
+        await asyncio.sleep(0.1)  # the pipe and the buffers fill
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    on_loop(test())
+
+
+def test_a_git_that_feeds_another_ends_with_it(
+    on_loop: RunOnLoop,
+) -> None:
+    """It does not wait for the garbage collector."""
+
+    async def test() -> None:
+        feeder, eater = Sleeper(), Sleeper()
+
+        async def noise() -> AsyncIterator[bytes]:
+            async with start(["sleeper"], configuration=feeder.configuration):
+                while True:
+                    yield b"x" * 2**20
+
+        async def feed() -> None:
+            async with start(["sleeper"], configuration=eater.configuration, with_stdin=True) as child:
+                child.feed(noise())
+                await child.whole_output()
+
+        task = asyncio.create_task(feed())
+        while feeder.running() < 2 or eater.running() < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not eater.left()
+        assert not feeder.left()
+
+    on_loop(test())
