@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, lookups, shown, source
+from api_server.ci.pipelines import actions, queries, repository
 from api_server.ci.pipelines.access import (
     check_may_change,
     check_not_archived,
@@ -96,7 +96,7 @@ async def create_pipeline(request: web.Request) -> web.Response:
     """Runs a pipeline on a branch or tag."""
     wanted = await parse(request, CreatePipeline)
     found = await find_readable_project(request, wanted.id)
-    resolved = source.resolve(repositories(request), found.id, wanted.ref)
+    resolved = repository.resolve_ref(repositories(request), found.id, wanted.ref)
     if resolved is None:
         raise _refused("Reference not found")
     tag = resolved.kind == "tag"
@@ -125,10 +125,10 @@ async def create_pipeline(request: web.Request) -> web.Response:
 async def list_pipelines(request: web.Request) -> web.Response:
     wanted = await parse(request, ListPipelines)
     found = await find_readable_project(request, wanted.id)
-    page = wanted_page(wanted, shown.LISTING)
+    page = wanted_page(wanted, queries.LISTING)
     names = ("source", "ref", "sha", "name", "yaml_errors", "username")
     moments = ("updated_after", "updated_before", "created_after", "created_before")
-    listed = await shown.list_pipelines(
+    listed = await queries.list_pipelines(
         context.database(request),
         page,
         wanted.scope if wanted.scope == "branches" or wanted.scope == "tags" else None,
@@ -144,7 +144,7 @@ async def show_latest_pipeline(request: web.Request) -> web.Response:
     """Of a ref, by default the default branch."""
     wanted = await parse(request, LatestPipeline)
     found = await find_readable_project(request, wanted.id)
-    pipeline_id = await shown.latest_pipeline(
+    pipeline_id = await queries.latest_pipeline(
         context.database(request), found.id, wanted.ref or found.default_branch
     )
     return await _answer(request, found, pipeline_id or 0)
@@ -163,7 +163,7 @@ async def list_pipeline_variables(request: web.Request) -> web.Response:
     wanted = await parse(request, OnePipeline)
     found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    rows = await lookups.pipeline_variables(context.database(request), pipeline.id)
+    rows = await queries.pipeline_variables(context.database(request), pipeline.id)
     vault = context.vault(request)
     return json_value(
         [
@@ -229,7 +229,7 @@ def _refused(*reasons: str) -> Exception:
 
 
 async def _answer(request: web.Request, found: Project, pipeline_id: int, status: int = 200) -> web.Response:
-    entity = await shown.show_pipeline(context.database(request), found.id, pipeline_id)
+    entity = await queries.show_pipeline(context.database(request), found.id, pipeline_id)
     if entity is None:
         raise record_not_found()
     return json_text(entity, status=status)

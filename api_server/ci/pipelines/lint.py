@@ -11,7 +11,7 @@ from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.plan import PlannedJob
-from api_server.ci.pipelines import source
+from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.access import find_readable_project
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.git.repositories import repositories
@@ -75,7 +75,7 @@ async def _context(
     request: web.Request, found: Project, ref: str | None, text: str | None
 ) -> tuple[Context, str | None]:
     """Of the ref, or of nothing where the repository has no such ref. Raises `NotMade` where there is no file."""
-    resolved = source.resolve(repositories(request), found.id, ref or found.default_branch)
+    resolved = repository.resolve_ref(repositories(request), found.id, ref or found.default_branch)
     if resolved is None:
         if text is None:
             raise NotMade("Please provide content of .gitlab-ci.yml")

@@ -10,17 +10,9 @@ import structlog
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import (
-    downstream,
-    queries,
-    resources,
-    superseding,
-    task_names,
-    transitions,
-)
+from api_server.ci.pipelines import actions, downstream, transitions
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.push_options import wishes
-from api_server.ci.pipelines.states import Event
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.names import BRANCHES, TAGS
 from api_server.git.push import RefUpdate
@@ -30,6 +22,8 @@ from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT
 
 log = structlog.get_logger(__name__)
+
+CREATE_PUSHED_PIPELINE = "create_pushed_pipeline"
 
 
 def setup(app: web.Application) -> None:
@@ -64,7 +58,7 @@ def setup(app: web.Application) -> None:
         except NotMade as reason:
             log.info("no pipeline for a push", project_id=project_id, reason=str(reason))
         else:
-            await superseding.cancel_superseded(app[DATABASE], pipeline_id)
+            await actions.cancel_superseded(app[DATABASE], pipeline_id)
 
     async def start_downstream(job_id: int) -> None:
         await downstream.start(maker(app), job_id)
@@ -77,18 +71,18 @@ def setup(app: web.Application) -> None:
 
     async def start_delayed(job_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
-            await start_when_due(transaction, job_id)
+            await transitions.start_when_due(transaction, job_id)
 
     async def assign_resource(project_id: int, resource_group: str) -> None:
         async with app[DATABASE].transaction() as transaction:
-            await resources.assign(transaction, project_id, resource_group)
+            await transitions.assign_resource(transaction, project_id, resource_group)
 
-    queue.add(task_names.CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
-    queue.add(task_names.START_DOWNSTREAM, start_downstream, attempts=5)
-    queue.add(task_names.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
-    queue.add(task_names.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
-    queue.add(task_names.START_DELAYED, start_delayed, attempts=5)
-    queue.add(task_names.ASSIGN_RESOURCE, assign_resource, attempts=5)
+    queue.add(CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
+    queue.add(transitions.START_DOWNSTREAM, start_downstream, attempts=5)
+    queue.add(transitions.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
+    queue.add(transitions.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
+    queue.add(transitions.START_DELAYED, start_delayed, attempts=5)
+    queue.add(transitions.ASSIGN_RESOURCE, assign_resource, attempts=5)
 
 
 async def react_to_push(
@@ -104,7 +98,7 @@ async def react_to_push(
         wished = wishes(update.options)
         await enqueue(
             transaction,
-            task_names.CREATE_PUSHED_PIPELINE,
+            CREATE_PUSHED_PIPELINE,
             project_id=project.id,
             ref=update.ref.removeprefix(kind),
             tag=kind == TAGS,
@@ -125,11 +119,3 @@ def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
 def _opened(vault: Vault, sealed: str | None) -> tuple[Variable, ...]:
     known = orjson.loads(vault.decrypt(base64.b64decode(sealed))) if sealed else {}
     return tuple(Variable(key, value) for key, value in known.items())
-
-
-async def start_when_due(transaction: Transaction, job_id: int) -> None:
-    """Starts a delayed job whose moment has come; one that was played or canceled meanwhile is left alone."""
-    row = await queries.find_job(transaction, job_id)
-    if row is not None and row.status == "scheduled":
-        event: Event = "enqueue_scheduled" if row.resource_group is None else "wait_for_resource"
-        await transitions.advance(transaction, job_id, event)

@@ -1,4 +1,7 @@
-"""What a pipeline is planned from, read from the repository at one commit; for a thread, since it reads files."""
+"""What pipelines read from the repository: a commit with its configuration, and what a ref names.
+
+Blocking: `read_commit` is for a thread.
+"""
 
 import datetime
 from collections.abc import Collection
@@ -18,8 +21,9 @@ DEFAULT_PATH = ".gitlab-ci.yml"
 
 
 @attrs.frozen(kw_only=True)
-class Source:
-    """One commit: `commit` as answers show it, `text` of the configuration or None without one."""
+class Commit:
+    """What a pipeline is planned from: `commit` as answers show it, `text` of the configuration or None without one,
+    and the paths that have `changed`."""
 
     repository: Repository
     sha: str
@@ -48,14 +52,14 @@ class Source:
         )
 
 
-def read(
+def read_commit(
     repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
-) -> Source:
+) -> Commit:
     """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
     found = references.tag(repository, tag) if tag is not None else None
-    return Source(
+    return Commit(
         repository=repository,
         sha=sha,
         commit=commit,
@@ -65,7 +69,7 @@ def read(
     )
 
 
-def resolve(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
+def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
     """The branch or tag that `ref` names; None for anything else and without a repository."""
     try:
         found = references.resolve(repositories.open(project_id), ref)
