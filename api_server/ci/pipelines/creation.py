@@ -24,9 +24,10 @@ from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Clock, Conflict, Database
+from api_server.state.database import Clock, Conflict, Database, NotFound
 from api_server.state.secrets import Vault
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App
+from api_server.web.errors import ApiError
 
 PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
 
@@ -57,13 +58,12 @@ class Wanted:
     configuration: str | None = None
 
 
-class NotMade(Exception):
-    """There is no pipeline; `errors` are sentences for who asked. `rejected` where the configuration is at fault."""
+class NotMade(ApiError):
+    """There is no pipeline; `errors` are sentences for who asked."""
 
-    def __init__(self, *errors: str, rejected: bool = False) -> None:
-        super().__init__("; ".join(errors))
+    def __init__(self, *errors: str) -> None:
+        super().__init__(400, {"message": {"base": list(errors)}})
         self.errors = errors
-        self.rejected = rejected
 
 
 @attrs.frozen
@@ -76,15 +76,13 @@ class Maker:
     clock: Clock
     base_url: str
 
-    async def make(self, wanted: Wanted, *, keeps_rejected: bool = False) -> int:
+    async def make(self, wanted: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
 
-        With `keeps_rejected` a configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that
-        who pushed it finds out.
+        A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
+        finds out.
         """
-        subject = await creation_queries.subject(self.database, wanted.project_id, wanted.user_id)
-        if subject is None:
-            raise NotMade("Project not found")
+        subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
@@ -92,20 +90,24 @@ class Maker:
             context = await self._context(wanted, subject, read, trusted=True)
             plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
         except ConfigError as refused:
-            if keeps_rejected:
+            if wanted.source == "push":
                 return await self._write(wanted, read, plan=None, errors=refused.errors)
-            raise NotMade(*refused.errors, rejected=True) from None
+            raise NotMade(*refused.errors) from None
         if not plan.jobs:
-            raise NotMade(plan.reason or "No stages / jobs for this pipeline.", rejected=True)
+            raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
         return await self._write(wanted, read, plan)
 
     async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
         """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
-        subject = await creation_queries.subject(self.database, wanted.project_id, wanted.user_id)
-        if subject is None:
-            raise NotMade("Project not found")
+        subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
+
+    async def _subject(self, wanted: Wanted) -> Subject:
+        try:
+            return await creation_queries.subject(self.database, wanted.project_id, wanted.user_id)
+        except NotFound:
+            raise NotMade("Project not found") from None
 
     async def _read(self, wanted: Wanted, subject: Subject) -> Commit:
         try:

@@ -52,8 +52,9 @@ SUBJECT = Query(
 )
 
 
-async def subject(database: Executor, project_id: int, user_id: int | None) -> Subject | None:
-    return await database.row(SUBJECT, project_id=project_id, user_id=user_id)
+async def subject(database: Executor, project_id: int, user_id: int | None) -> Subject:
+    """Raises NotFound without the project."""
+    return await database.one(SUBJECT, project_id=project_id, user_id=user_id)
 
 
 PIPELINE_OF_ORIGIN = """

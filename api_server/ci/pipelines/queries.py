@@ -1,7 +1,8 @@
 """Statements about pipelines."""
 
 import datetime
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 
@@ -12,7 +13,20 @@ from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql(__package__)
 
-_FILTERS = """
+#: What a list can be filtered by, beside `statuses`.
+FILTERS = (
+    "source",
+    "ref",
+    "sha",
+    "name",
+    "yaml_errors",
+    "username",
+    "updated_after",
+    "updated_before",
+    "created_after",
+    "created_before",
+)
+_PASSES = """
     (%(statuses)s::text[] IS NULL OR pipelines.status = ANY (%(statuses)s))
     AND (%(source)s::text IS NULL OR pipelines.source = %(source)s)
     AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
@@ -44,7 +58,7 @@ _REFS = """
 
 def _listing(rows: str) -> Listing:
     orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
-    return Listing(ENTITIES["pipeline_in_list"], f"SELECT pipelines.* FROM {rows} AND {_FILTERS}", orders)
+    return Listing(ENTITIES["pipeline_in_list"], f"SELECT pipelines.* FROM {rows} AND {_PASSES}", orders)
 
 
 LISTING = _listing("pipelines WHERE pipelines.project_id = %(project_id)s")
@@ -58,12 +72,19 @@ _NEWEST_OF_REFS = _listing(f"""
 
 
 async def list_pipelines(
-    database: Executor, page: Page, newest_of: Literal["branches", "tags"] | None, **filters: Any
+    database: Executor,
+    page: Page,
+    project_id: int,
+    newest_of: Literal["branches", "tags"] | None,
+    filters: Mapping[str, object],
 ) -> Listed:
-    """A project's pipelines that pass the filters; with `newest_of`, of those that are the last one of their ref."""
+    """A project's pipelines that pass `statuses` and `FILTERS` (None: all do); with `newest_of`, of those that are the
+    last one of their ref."""
     if newest_of is None:
-        return await LISTING.read(database, page, **filters)
-    return await _NEWEST_OF_REFS.read(database, page, of_tags=newest_of == "tags", **filters)
+        return await LISTING.read(database, page, project_id=project_id, **filters)
+    return await _NEWEST_OF_REFS.read(
+        database, page, project_id=project_id, of_tags=newest_of == "tags", **filters
+    )
 
 
 OF_COMMITS = Listing(
@@ -89,8 +110,23 @@ SHOW_PIPELINE = one(
 )
 
 
-async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str | None:
-    return await database.entity_if_there(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
+async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str:
+    return await database.entity(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
+
+
+SHOW_LATEST_PIPELINE = one(
+    ENTITIES["pipeline"],
+    """
+    SELECT pipelines.* FROM pipelines
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+    """,
+)
+
+
+async def show_latest_pipeline(database: Executor, project_id: int, ref: str) -> str:
+    """The newest pipeline of a ref, child pipelines aside."""
+    return await database.entity(SHOW_LATEST_PIPELINE, project_id=project_id, ref=ref)
 
 
 @attrs.frozen
@@ -112,21 +148,9 @@ FIND_PIPELINE = Statement(
 )
 
 
-async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Pipeline | None:
-    return await database.row(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
-
-
-LATEST_PIPELINE = """
-    SELECT pipelines.id FROM pipelines
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.source <> 'parent_pipeline'
-    ORDER BY pipelines.id DESC LIMIT 1
-"""
-
-
-async def latest_pipeline(database: Executor, project_id: int, ref: str) -> int | None:
-    """The id of the newest pipeline of a ref, child pipelines aside."""
-    found = await database.value(LATEST_PIPELINE, project_id=project_id, ref=ref)
-    return None if found is None else int(found)
+async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Pipeline:
+    """Raises NotFound for one that is not the project's."""
+    return await database.one(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
 
 
 @attrs.frozen

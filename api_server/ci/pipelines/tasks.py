@@ -54,9 +54,9 @@ def setup(app: web.Application) -> None:
             variables=_opened(app[VAULT], variables),
         )
         try:
-            pipeline_id = await maker(app).make(wanted, keeps_rejected=True)
+            pipeline_id = await maker(app).make(wanted)
         except NotMade as reason:
-            log.info("no pipeline for a push", project_id=project_id, reason=str(reason))
+            log.info("no pipeline for a push", project_id=project_id, reason="; ".join(reason.errors))
         else:
             await actions.cancel_superseded(app[DATABASE], pipeline_id)
 
