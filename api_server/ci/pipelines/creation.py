@@ -24,9 +24,9 @@ from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Clock, Conflict, Database, NotFound
+from api_server.state.database import Conflict, Database, NotFound
 from api_server.state.secrets import Vault
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App
+from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
 
 PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
@@ -73,7 +73,6 @@ class Maker:
     database: Database
     repositories: Repositories
     vault: Vault
-    clock: Clock
     base_url: str
 
     async def make(self, wanted: Wanted) -> int:
@@ -140,7 +139,7 @@ class Maker:
                     iid=subject.next_iid,
                     ref=wanted.ref,
                     source=wanted.source,
-                    created_at=self.clock().astimezone(datetime.UTC),
+                    created_at=self.database.now.astimezone(datetime.UTC),
                     tag=wanted.tag,
                     tag_message=read.tag_message,
                     protected=protected,
@@ -202,7 +201,7 @@ class Maker:
 
 
 def maker(app: App) -> Maker:
-    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[CLOCK], app[SETTINGS].base_url)
+    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS].base_url)
 
 
 def described_project(subject: Subject) -> descriptions.Project:

@@ -42,14 +42,15 @@ async def start(maker: Maker, job_id: int) -> None:
     planned = plan_of(bridge)
     try:
         await maker.make(await _wanted(maker, bridge, planned))
-        event, values = "run", {}
+        reason = None
     except Refused as refused:
-        event, values = "drop", {"failure_reason": refused.reason}
+        reason = refused.reason
     except NotMade:
-        event, values = "drop", {"failure_reason": "downstream_pipeline_creation_failed"}
+        reason = "downstream_pipeline_creation_failed"
     async with maker.database.transaction() as transaction:
-        moved = await transitions.advance(transaction, job_id, event, **values)  # type: ignore[arg-type]
-        if moved is not None and event == "run" and not _depends(planned):
+        if reason is not None:
+            await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
+        elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
             await transitions.advance(transaction, job_id, "success")
     await follow(maker, job_id)
 

@@ -46,7 +46,7 @@ class Commit:
     @property
     def for_planning(self) -> context.Repository:
         return context.Repository(
-            read=lambda path: _text(self.repository, self.sha, path),
+            read=lambda path: read_text(self.repository, self.sha, path),
             paths=lambda: trees.paths(self.repository, self.sha),
             changed=self.changed,
         )
@@ -64,7 +64,7 @@ def read_commit(
         sha=sha,
         commit=commit,
         tag_message=(found.message or "") if found is not None else "",
-        text=_text(repository, sha, path),
+        text=read_text(repository, sha, path),
         changed=_changed(repository, before_sha, sha),
     )
 
@@ -78,7 +78,8 @@ def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> refere
     return found if found is not None and found.kind != "commit" else None
 
 
-def _text(repository: Repository, sha: str, path: str) -> str | None:
+def read_text(repository: Repository, sha: str, path: str) -> str | None:
+    """A file of a commit; None for what is no file, or too large for a configuration."""
     entry = files.find(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob or (entry.size or 0) > MAX_BYTES:
         return None
