@@ -44,6 +44,10 @@ class OneVariable:
     key: str
     filter: Filter | None = None
 
+    @property
+    def scope(self) -> str | None:
+        return self.filter.environment_scope if self.filter else None
+
 
 @attrs.frozen(kw_only=True)
 class CreateVariable:
@@ -83,8 +87,9 @@ async def list_variables(request: web.Request, wanted: ListVariables, found: Pro
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def show_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
-    variable = await _find(context.database(request), found, wanted)
-    return await _answer(request, context.database(request), variable.id)
+    database = context.database(request)
+    variable = _only(await queries.find(database, found.entity, wanted.key, wanted.scope))
+    return await _answer(request, database, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
@@ -112,7 +117,7 @@ async def update_variable(
     """Jobs that run already keep what they were given."""
     vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = await _find(transaction, found, wanted)
+        before = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
         values = _updated(before, vault, wanted)
         await changes.update(transaction, vault, found.entity, before, values, author(request))
         return await _answer(request, transaction, before.id)
@@ -122,15 +127,13 @@ async def update_variable(
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def delete_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        variable = await _find(transaction, found, wanted)
+        variable = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
         await changes.delete(transaction, found.entity, variable, author(request))
     return no_content()
 
 
-async def _find(database: Executor, owner: Project | Group, wanted: OneVariable) -> StoredVariable:
-    """The variable of that key, of one scope where there are several. Raises 404 and 409."""
-    scope = wanted.filter.environment_scope if wanted.filter else None
-    variables = await queries.find(database, owner.entity, wanted.key, scope)
+def _only(variables: list[StoredVariable]) -> StoredVariable:
+    """Raises 404 where nothing has been found, and 409 where more than one has."""
     if not variables:
         raise not_found("Variable")
     if len(variables) > 1:

@@ -52,8 +52,7 @@ class StoredVariable:
     description: str | None
 
 
-FIND = Query(
-    f"""
+_FOUND = f"""
     SELECT ci_variables.id, ci_variables.key, ci_variables.value, ci_variables.variable_type, ci_variables.protected,
         ci_variables.masked, ci_variables.hidden, ci_variables.raw, ci_variables.environment_scope,
         ci_variables.description
@@ -61,16 +60,19 @@ FIND = Query(
     WHERE {_OF_OWNER} AND ci_variables.key = %(key)s
         AND (%(environment_scope)s::text IS NULL OR ci_variables.environment_scope = %(environment_scope)s)
     ORDER BY ci_variables.id LIMIT 2
-    """,
-    StoredVariable,
-)
+"""
+FIND = Query(_FOUND, StoredVariable)
+LOCK = Query(f"{_FOUND} FOR UPDATE", StoredVariable)
 
 
-async def find(
-    database: Executor, owner: Entity, key: str, environment_scope: str | None
-) -> list[StoredVariable]:
-    """Two where there are more."""
-    return await database.rows(FIND, key=key, environment_scope=environment_scope, **_columns_of(owner))
+async def find(database: Executor, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
+    """Those of a key, of one `environment_scope` or of any; two where there are more."""
+    return await database.rows(FIND, key=key, environment_scope=scope, **_columns_of(owner))
+
+
+async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
+    """Likewise; nobody else changes them until the transaction ends."""
+    return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
 
 CREATE = """

@@ -150,6 +150,28 @@ async def test_a_hidden_value_is_never_shown_again(forge: Forge) -> None:
     assert (refused.status, refused.body) == (400, {"message": {"base": [text]}})
 
 
+async def test_changes_at_the_same_time_do_not_undo_each_other(forge: Forge) -> None:
+    """What one makes masked stays so when another one's value comes in between."""
+    where = await a_source(forge, "projects")
+    await made(forge.root, where, key="RACE")
+    async with forge.database.transaction() as transaction:
+        await transaction.run("UPDATE ci_variables SET value = value, masked = true WHERE key = 'RACE'")
+        changing = asyncio.create_task(forge.root.put(f"{where}/RACE", {"value": "another-value"}))
+        await asyncio.sleep(0.3)
+    changed = await changing
+    assert (changed.body["value"], changed.body["masked"]) == ("another-value", True)
+
+
+async def test_a_variable_is_deleted_once(forge: Forge) -> None:
+    where = await a_source(forge, "projects")
+    await made(forge.root, where, key="ONCE")
+    async with forge.database.transaction() as transaction:
+        await transaction.run("DELETE FROM ci_variables WHERE key = 'ONCE'")
+        deleting = asyncio.create_task(forge.root.delete(f"{where}/ONCE"))
+        await asyncio.sleep(0.3)
+    assert (await deleting).status == 404
+
+
 @pytest.mark.parametrize(("kind", "least"), [("projects", Role.MAINTAINER), ("groups", Role.OWNER)])
 async def test_who_may_see_and_change_variables(forge: Forge, kind: str, least: Role) -> None:
     made_one = await (forge.project(visibility="public") if kind == "projects" else forge.group())
