@@ -9,7 +9,7 @@ from api_server.ci.pipelines import job_queries, queries, transitions
 from api_server.ci.pipelines.job_data import delete_job_data
 from api_server.ci.pipelines.job_queries import Job
 from api_server.ci.pipelines.states import ERASABLE, RETRYABLE
-from api_server.state.database import Database, Transaction
+from api_server.state.database import Database, NotFound, Transaction
 
 
 async def cancel(transaction: Transaction, job_id: int, *, force: bool = False) -> None:
@@ -102,8 +102,9 @@ async def cancel_superseded(database: Database, pipeline_id: int) -> None:
 
 
 async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    """Removes the pipeline, its jobs, their logs and artifacts."""
-    await queries.lock_pipeline(transaction, pipeline_id)
+    """Removes the pipeline, its jobs, their logs and artifacts. Raises NotFound."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        raise NotFound
     await delete_job_data(transaction, *await job_queries.jobs_with_data(transaction, pipeline_id))
     for job in await job_queries.latest_jobs(transaction, pipeline_id):
         await transitions.release_resource(transaction, job)

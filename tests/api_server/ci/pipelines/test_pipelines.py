@@ -1,10 +1,11 @@
-"""Pipelines from pushes and from the API, and CI lint."""
+"""Pipelines from pushes and from the API."""
 
 import asyncio
 import subprocess
 
 import pytest
 
+from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.creation import DIALECT
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, database, eventually, give_log
 
@@ -265,6 +266,19 @@ async def test_deleting_a_pipeline_takes_its_jobs_along_and_is_recorded(forge):
         id=pipeline["id"],
     )
     assert recorded == 1
+
+
+async def test_a_pipeline_is_deleted_once(forge):
+    """Who comes second finds nothing, and nothing is recorded of it."""
+    project = await ci_project(forge)
+    pipeline = await project.pipeline()
+    async with database(forge).transaction() as transaction:
+        await queries.lock_pipeline(transaction, pipeline["id"])
+        second = asyncio.create_task(forge.root.delete(f"{project.url}/pipelines/{pipeline['id']}"))
+        await asyncio.sleep(0.3)
+        await queries.delete_pipeline(transaction, pipeline["id"])
+    answer = await second
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
 
 
 async def test_deleting_a_project_with_pipelines(forge):
