@@ -58,7 +58,7 @@ async def start(maker: Maker, job_id: int) -> None:
 async def follow(maker: Maker, job_id: int) -> None:
     """Brings a bridge that waits for its downstream pipeline in line with it."""
     async with maker.database.transaction() as transaction:
-        await job_queries.lock_job(transaction, job_id)
+        await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await downstream_queries.find_bridge(transaction, job_id)
         downstream = await downstream_queries.find_downstream(transaction, job_id)
         if bridge is None or downstream is None or bridge.retried or not _depends(plan_of(bridge)):

@@ -66,10 +66,14 @@ LOCK_PIPELINE_OF_JOB = """
 """
 
 
-async def lock_job(transaction: Transaction, job_id: int) -> Job | None:
-    """The job's row as it stands once its pipeline is locked: until the transaction ends nobody else moves it, but for
-    handing it out to a runner."""
+async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
+    """Until the transaction ends nobody else moves the job, but for handing it out to a runner."""
     await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
+
+
+async def lock_job(transaction: Transaction, job_id: int) -> Job | None:
+    """The job as it stands once its pipeline is locked."""
+    await lock_pipeline_of(transaction, job_id)
     return await find_job(transaction, job_id)
 
 

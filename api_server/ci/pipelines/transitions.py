@@ -32,7 +32,7 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
     None where the event does not apply to the job's status (or there is no such job), and then nothing changed.
     A failed job that its file wants to be tried again is.
     """
-    await job_queries.lock_job(transaction, job_id)
+    await job_queries.lock_pipeline_of(transaction, job_id)
     moved = await transit(transaction, [job_id], event, **values)
     if not moved:
         return None
