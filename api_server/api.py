@@ -13,7 +13,6 @@ from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
 from api_server.ci.jobs.logs.answer import routes as logs
 from api_server.ci.pipelines.handlers import routes as pipelines
-from api_server.ci.pipelines.lint import routes as ci_lint
 from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
 from api_server.ci.runners.log_appends import routes as log_appends
@@ -62,7 +61,6 @@ ROUTES = [
     merge_request_checks,
     status_check_deliveries,
     pipelines,
-    ci_lint,
     variables,
     agents,
     artifacts,

@@ -3,7 +3,7 @@
 import attrs
 from aiohttp import web
 
-from api_server.ci.pipelines import shown as pipelines
+from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import find_readable_project
 from api_server.code.repository.access import require_readable
 from api_server.code.repository.comparing import listed_commits, listed_differences

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import orjson
 
-from api_server.ci.pipelines.shown import ENTITIES as PIPELINES
+from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
 from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from api_server.ci.pipelines import queries, transitions
+from api_server.ci.pipelines import job_queries, transitions
 from api_server.ci.pipelines.states import Event
 from api_server.state.database import Database, Row
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
@@ -99,7 +99,7 @@ class CiProject:
 
     async def statuses(self, pipeline: dict[str, Any]) -> dict[str, str]:
         """Status by name, of the latest builds and bridges."""
-        rows = await queries.latest_jobs(database(self.forge), pipeline["id"])
+        rows = await job_queries.latest_jobs(database(self.forge), pipeline["id"])
         return {row.name: row.status for row in rows}
 
     async def status(self, pipeline: dict[str, Any]) -> str:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import orjson
 
-from api_server.state.database import Executor, Row, Transaction
+from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
-AGENT = read_sql("api_server.ci.agents")["agent"]
+AGENT = read_sql(__package__)["agent"]
 
 LISTING = Listing(
     AGENT, "SELECT cluster_agents.* FROM cluster_agents WHERE cluster_agents.project_id = %(project_id)s"
@@ -26,42 +28,62 @@ SHOW_AGENT = one(
 )
 
 
-async def show_agent(database: Executor, project_id: int, agent_id: int) -> str | None:
-    return await database.entity_if_there(SHOW_AGENT, project_id=project_id, id=agent_id)
+async def show_agent(database: Executor, project_id: int, agent_id: int) -> str:
+    return await database.entity(SHOW_AGENT, project_id=project_id, id=agent_id)
 
 
 CREATE_AGENT = one(
     AGENT,
     """
-    INSERT INTO cluster_agents (project_id, name, created_by_id)
-    VALUES (%(project_id)s, %(name)s, %(created_by_id)s) RETURNING *
+    INSERT INTO cluster_agents (project_id, name, created_by_id, created_at)
+    VALUES (%(project_id)s, %(name)s, %(created_by_id)s, %(now)s) RETURNING *
     """,
 )
 
 
-async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> Row:
-    """id and entity. Raises Conflict on `cluster_agents_name`."""
-    return await transaction.row(CREATE_AGENT, project_id=project_id, name=name, created_by_id=created_by_id)
+async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> Shown:
+    """Raises Conflict on `cluster_agents_name`."""
+    return await transaction.one(CREATE_AGENT, project_id=project_id, name=name, created_by_id=created_by_id)
 
 
-DELETE_AGENT = """
-    DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(id)s RETURNING id, name
-"""
+@attrs.frozen
+class Agent:
+    id: int
+    name: str
 
 
-async def delete_agent(transaction: Transaction, project_id: int, agent_id: int) -> Row | None:
-    return await transaction.row(DELETE_AGENT, project_id=project_id, id=agent_id)
+DELETE_AGENT = Query(
+    "DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(id)s RETURNING id, name", Agent
+)
 
 
-LOCK_AGENTS = """
+async def delete_agent(transaction: Transaction, project_id: int, agent_id: int) -> Agent:
+    """Raises NotFound."""
+    return await transaction.one(DELETE_AGENT, project_id=project_id, id=agent_id)
+
+
+LOCK_AGENTS = Query(
+    """
     SELECT cluster_agents.id, cluster_agents.name FROM cluster_agents
     WHERE cluster_agents.project_id = %(project_id)s ORDER BY cluster_agents.id FOR UPDATE
+    """,
+    Agent,
+)
+
+
+async def lock_agents(transaction: Transaction, project_id: int) -> list[Agent]:
+    """A project's agents, whose grants nobody else changes until the transaction ends."""
+    return await transaction.rows(LOCK_AGENTS, project_id=project_id)
+
+
+DEFAULT_BRANCH = """
+    SELECT projects.default_branch FROM projects WHERE projects.id = %(id)s
 """
 
 
-async def lock_agents(transaction: Transaction, project_id: int) -> list[Row]:
-    """id and name of a project's agents, whose grants nobody else changes until the transaction ends."""
-    return await transaction.rows(LOCK_AGENTS, project_id=project_id)
+async def default_branch(database: Executor, project_id: int) -> str:
+    """Where the configuration files of a project's agents count; empty when the project is gone."""
+    return str(await database.value(DEFAULT_BRANCH, id=project_id) or "")
 
 
 #: Only what lies below the same top-level namespace as the agent's own project can be granted to.
@@ -87,7 +109,7 @@ REPLACE_GRANTS = """
 
 async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequence[dict[str, Any]]) -> None:
     """`grants` have kind (projects, groups), path and configuration; those that lead nowhere are left out."""
-    await transaction.row(REPLACE_GRANTS, agent_id=agent_id, grants=orjson.dumps(list(grants)).decode())
+    await transaction.run(REPLACE_GRANTS, agent_id=agent_id, grants=orjson.dumps(list(grants)).decode())
 
 
 #: Of an agent that is granted in several ways, one counts: to the project itself, then to the closest group, then

@@ -7,9 +7,9 @@ from aiohttp import web
 
 from api_server.ci.agents import queries
 from api_server.ci.agents.configuration import grants_in, path_of
-from api_server.ci.config.yaml_text import MAX_BYTES
+from api_server.ci.pipelines.repository import read_text
 from api_server.code.refs import REF_LISTENERS
-from api_server.git import files, references
+from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
@@ -24,16 +24,17 @@ REFRESH_GRANTS = "refresh_agent_grants"
 def setup(app: web.Application) -> None:
     app[REF_LISTENERS].append(react_to_push)
 
-    async def refresh_grants(project_id: int) -> None:
+    async def replace_grants(project_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
             # read while nobody else can: what is written last was read last
             agents = await queries.lock_agents(transaction, project_id)
+            branch = await queries.default_branch(transaction, project_id)
             names = [agent.name for agent in agents]
-            texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, names)
+            texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, branch, names)
             for agent in agents:
-                await queries.replace_grants(transaction, agent.id, grants_in(texts[agent.name]))
+                await queries.replace_grants(transaction, agent.id, grants_in(texts.get(agent.name, "")))
 
-    app[QUEUE].add(REFRESH_GRANTS, refresh_grants, attempts=5)
+    app[QUEUE].add(REFRESH_GRANTS, replace_grants, attempts=5)
 
 
 async def react_to_push(
@@ -43,24 +44,25 @@ async def react_to_push(
     updates: Sequence[RefUpdate],
 ) -> None:
     if any(update.ref == BRANCHES + project.default_branch for update in updates):
-        await refresh(transaction, project.id)
+        await refresh_grants(transaction, project.id)
 
 
-async def refresh(transaction: Transaction, project_id: int) -> None:
-    """Queues reading the configuration files of a project's agents."""
+async def refresh_grants(transaction: Transaction, project_id: int) -> None:
+    """Has the grants of a project's agents read again from what is then its default branch, once this has committed:
+    for whoever moves that branch, makes another one the default, or registers an agent."""
     await enqueue(transaction, REFRESH_GRANTS, project_id=project_id)
 
 
-def _texts(repositories: Repositories, project_id: int, names: Sequence[str]) -> dict[str, str]:
-    """Each agent's file on the default branch; empty without one."""
+def _texts(
+    repositories: Repositories, project_id: int, default_branch: str, names: Sequence[str]
+) -> dict[str, str]:
+    """The file of each agent that has one on the default branch."""
     try:
         repository = repositories.open(project_id)
     except RepositoryError:
-        return dict.fromkeys(names, "")
-    branch = references.branch(repository, references.default_branch(repository))
-    texts = dict.fromkeys(names, "")
-    for name in names if branch is not None else ():
-        entry = files.find(repository, branch.commit, path_of(name))  # type: ignore[union-attr]
-        if entry is not None and entry.is_blob and (entry.size or 0) <= MAX_BYTES:
-            texts[name] = files.read(repository, entry).decode(errors="replace")
-    return texts
+        return {}
+    branch = references.branch(repository, default_branch)
+    if branch is None:
+        return {}
+    found = {name: read_text(repository, branch.commit, path_of(name)) for name in names}
+    return {name: text for name, text in found.items() if text is not None}

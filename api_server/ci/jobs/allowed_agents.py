@@ -7,7 +7,7 @@ from aiohttp import web
 
 from api_server.ci.agents import queries as agents
 from api_server.ci.config import names
-from api_server.ci.pipelines import queries as pipelines
+from api_server.ci.pipelines.job_queries import plan_of
 from api_server.state.database import Executor, Row
 from api_server.web import context
 from api_server.web.access import JOB, Role
@@ -67,7 +67,7 @@ def _user(job: Row) -> dict[str, Any]:
 
 
 def _environment(job: Row) -> dict[str, Any]:
-    environment = pipelines.plan_of(job).environment
+    environment = plan_of(job).environment
     if environment is None:
         return {}
     tier = environment.tier or names.tier(environment.name)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import attrs
 
-from api_server.ci.pipelines.data import delete_job_data
+from api_server.ci.pipelines.job_data import delete_job_data
 from api_server.state.database import Database, Row
 from api_server.state.statements import Statement
 

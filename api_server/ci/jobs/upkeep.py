@@ -9,8 +9,8 @@ from api_server.ci.jobs.artifacts import queries as artifacts
 from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
-from api_server.ci.pipelines import task_names, transitions
-from api_server.ci.pipelines.data import delete_objects
+from api_server.ci.pipelines import transitions
+from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
 from api_server.state.database import Database, Executor, Row
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
@@ -42,8 +42,8 @@ def setup(app: web.Application) -> None:
     async def fail_lost() -> None:
         await fail_lost_jobs(app[DATABASE], app[SETTINGS].runner_timeout)
 
-    queue.add(task_names.SEAL_LOG, seal_log, attempts=8)
-    queue.add(task_names.DELETE_OBJECTS, delete_bytes, attempts=10)
+    queue.add(transitions.SEAL_LOG, seal_log, attempts=8)
+    queue.add(DELETE_OBJECTS, delete_bytes, attempts=10)
     queue.add_periodic("seal_forgotten_logs", "*/10 * * * *", seal_forgotten_logs)
     queue.add_periodic("expire_artifacts", "*/5 * * * *", expire)
     queue.add_periodic("fail_lost_jobs", "* * * * *", fail_lost)

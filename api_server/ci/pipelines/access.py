@@ -4,12 +4,12 @@ import datetime
 
 from aiohttp import web
 
-from api_server.ci.pipelines import shown
+from api_server.ci.pipelines import queries
+from api_server.ci.pipelines.queries import Pipeline
 from api_server.code.branches.protection import protection_of
 from api_server.namespaces.projects.access import Project, find_project
-from api_server.state.database import Row
 from api_server.web import context
-from api_server.web.errors import forbidden, record_not_found
+from api_server.web.errors import forbidden
 
 
 async def find_readable_project(request: web.Request, reference: str) -> Project:
@@ -21,12 +21,9 @@ async def find_readable_project(request: web.Request, reference: str) -> Project
     return project
 
 
-async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Row:
-    """The pipeline's row; raises 404 for one that is not the project's."""
-    found = await shown.find_pipeline(context.database(request), project.id, pipeline_id)
-    if found is None:
-        raise record_not_found()
-    return found
+async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:
+    """Raises 404 for one that is not the project's."""
+    return await queries.find_pipeline(context.database(request), project.id, pipeline_id)
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:

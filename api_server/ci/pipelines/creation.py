@@ -15,17 +15,19 @@ from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import lookups, source, transitions, writing
-from api_server.ci.pipelines.source import Source
+from api_server.ci.pipelines import creation_queries, repository, transitions
+from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Clock, Conflict, Database, Row
+from api_server.state.database import Conflict, Database, NotFound
 from api_server.state.secrets import Vault
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT, App
+from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.errors import ApiError
 
 PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
 
@@ -56,13 +58,12 @@ class Wanted:
     configuration: str | None = None
 
 
-class NotMade(Exception):
-    """There is no pipeline; `errors` are sentences for who asked. `rejected` where the configuration is at fault."""
+class NotMade(ApiError):
+    """There is no pipeline; `errors` are sentences for who asked."""
 
-    def __init__(self, *errors: str, rejected: bool = False) -> None:
-        super().__init__("; ".join(errors))
+    def __init__(self, *errors: str) -> None:
+        super().__init__(400, {"message": {"base": list(errors)}})
         self.errors = errors
-        self.rejected = rejected
 
 
 @attrs.frozen
@@ -72,18 +73,15 @@ class Maker:
     database: Database
     repositories: Repositories
     vault: Vault
-    clock: Clock
     base_url: str
 
-    async def make(self, wanted: Wanted, *, keeps_rejected: bool = False) -> int:
+    async def make(self, wanted: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
 
-        With `keeps_rejected` a configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that
-        who pushed it finds out.
+        A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
+        finds out.
         """
-        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
-        if subject is None:
-            raise NotMade("Project not found")
+        subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
@@ -91,31 +89,35 @@ class Maker:
             context = await self._context(wanted, subject, read, trusted=True)
             plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
         except ConfigError as refused:
-            if keeps_rejected:
+            if wanted.source == "push":
                 return await self._write(wanted, read, plan=None, errors=refused.errors)
-            raise NotMade(*refused.errors, rejected=True) from None
+            raise NotMade(*refused.errors) from None
         if not plan.jobs:
-            raise NotMade(plan.reason or "No stages / jobs for this pipeline.", rejected=True)
+            raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
         return await self._write(wanted, read, plan)
 
     async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
         """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
-        subject = await lookups.subject(self.database, wanted.project_id, wanted.user_id)
-        if subject is None:
-            raise NotMade("Project not found")
+        subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
 
-    async def _read(self, wanted: Wanted, subject: Row) -> Source:
+    async def _subject(self, wanted: Wanted) -> Subject:
+        try:
+            return await creation_queries.subject(self.database, wanted.project_id, wanted.user_id)
+        except NotFound:
+            raise NotMade("Project not found") from None
+
+    async def _read(self, wanted: Wanted, subject: Subject) -> Commit:
         try:
             read = await asyncio.to_thread(
-                source.read,
+                repository.read_commit,
                 self.repositories,
                 wanted.project_id,
                 wanted.sha,
                 wanted.before_sha,
                 tag=wanted.ref if wanted.tag else None,
-                path=subject.ci_config_path or source.DEFAULT_PATH,
+                path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
         except RepositoryError:
             raise NotMade("Commit not found") from None
@@ -125,7 +127,7 @@ class Maker:
             raise NotMade("Missing CI config file")
         return read
 
-    async def _context(self, wanted: Wanted, subject: Row, read: Source, *, trusted: bool) -> Context:
+    async def _context(self, wanted: Wanted, subject: Subject, read: Commit, *, trusted: bool) -> Context:
         """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
         one that somebody tries out could spell them out."""
         protected = await self._is_protected(wanted)
@@ -137,7 +139,7 @@ class Maker:
                     iid=subject.next_iid,
                     ref=wanted.ref,
                     source=wanted.source,
-                    created_at=self.clock().astimezone(datetime.UTC),
+                    created_at=self.database.now.astimezone(datetime.UTC),
                     tag=wanted.tag,
                     tag_message=read.tag_message,
                     protected=protected,
@@ -164,15 +166,15 @@ class Maker:
         )
 
     async def _write(
-        self, wanted: Wanted, read: Source, plan: Plan | None, errors: tuple[str, ...] = ()
+        self, wanted: Wanted, read: Commit, plan: Plan | None, errors: tuple[str, ...] = ()
     ) -> int:
         protected = await self._is_protected(wanted)
         await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
-                pipeline_id = await writing.create_pipeline(
+                pipeline_id = await creation_queries.create_pipeline(
                     transaction,
-                    **attrs.asdict(wanted, filter=lambda field, _: field.name in writing.COLUMNS),
+                    **attrs.asdict(wanted, filter=lambda field, _: field.name in creation_queries.COLUMNS),
                     name=plan.name if plan is not None else None,
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
@@ -182,24 +184,28 @@ class Maker:
                 )
                 if plan is not None:
                     sealed = {one.key: self.vault.encrypt(one.value) for one in wanted.variables}
-                    await writing.create_variables(transaction, pipeline_id, wanted.variables, sealed)
-                    await writing.create_jobs(transaction, pipeline_id, plan.jobs, user_id=wanted.user_id)
+                    await creation_queries.create_variables(
+                        transaction, pipeline_id, wanted.variables, sealed
+                    )
+                    await creation_queries.create_jobs(
+                        transaction, pipeline_id, plan.jobs, user_id=wanted.user_id
+                    )
                     await transitions.refresh(transaction, pipeline_id)
                 return pipeline_id
         except Conflict as conflict:
             if conflict.constraint not in ("pipelines_origin", "pipelines_source_job"):
                 raise
-            return await lookups.pipeline_of_origin(
+            return await creation_queries.pipeline_of_origin(
                 self.database, origin=wanted.origin, source_job_id=wanted.source_job_id
             )
 
 
 def maker(app: App) -> Maker:
-    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[CLOCK], app[SETTINGS].base_url)
+    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS].base_url)
 
 
-def described_project(subject: Row) -> descriptions.Project:
-    """A project for the predefined variables, from a row of `lookups.subject`."""
+def described_project(subject: Subject) -> descriptions.Project:
+    """The project for the predefined variables."""
     return descriptions.Project(
         id=subject.id,
         full_path=subject.full_path,
@@ -208,14 +214,17 @@ def described_project(subject: Row) -> descriptions.Project:
         visibility=subject.visibility,
         default_branch=subject.default_branch,
         description=subject.description or "",
-        config_path=subject.ci_config_path or source.DEFAULT_PATH,
+        config_path=subject.ci_config_path or repository.DEFAULT_PATH,
     )
 
 
-def described_user(subject: Row) -> descriptions.User | None:
+def described_user(subject: Subject) -> descriptions.User | None:
     """Likewise, the user."""
     if subject.user_id is None:
         return None
     return descriptions.User(
-        id=subject.user_id, username=subject.username, name=subject.user_name, email=subject.email
+        id=subject.user_id,
+        username=subject.username or "",
+        name=subject.user_name or "",
+        email=subject.email or "",
     )

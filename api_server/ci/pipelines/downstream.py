@@ -5,12 +5,13 @@ from typing import Any
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, lookups, queries, source, transitions
+from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, repository, transitions
 from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.downstream_queries import Bridge
+from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.states import COMPLETE
 from api_server.code.branches.protection import protection_of
 from api_server.git.ref_names import NO_COMMIT
-from api_server.state.database import Row
 from api_server.web.access import Role
 
 #: Pipelines above one another; a chain that would get longer is taken for a loop.
@@ -35,20 +36,21 @@ class Refused(Exception):
 
 async def start(maker: Maker, job_id: int) -> None:
     """Starts what a pending bridge asks for, once."""
-    bridge = await lookups.find_bridge(maker.database, job_id)
+    bridge = await downstream_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
-    planned = queries.plan_of(bridge)
+    planned = plan_of(bridge)
     try:
         await maker.make(await _wanted(maker, bridge, planned))
-        event, values = "run", {}
+        reason = None
     except Refused as refused:
-        event, values = "drop", {"failure_reason": refused.reason}
+        reason = refused.reason
     except NotMade:
-        event, values = "drop", {"failure_reason": "downstream_pipeline_creation_failed"}
+        reason = "downstream_pipeline_creation_failed"
     async with maker.database.transaction() as transaction:
-        moved = await transitions.advance(transaction, job_id, event, **values)  # type: ignore[arg-type]
-        if moved is not None and event == "run" and not _depends(planned):
+        if reason is not None:
+            await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
+        elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
             await transitions.advance(transaction, job_id, "success")
     await follow(maker, job_id)
 
@@ -56,10 +58,10 @@ async def start(maker: Maker, job_id: int) -> None:
 async def follow(maker: Maker, job_id: int) -> None:
     """Brings a bridge that waits for its downstream pipeline in line with it."""
     async with maker.database.transaction() as transaction:
-        await queries.lock_job(transaction, job_id)
-        bridge = await lookups.find_bridge(transaction, job_id)
-        downstream = await lookups.find_downstream(transaction, job_id)
-        if bridge is None or downstream is None or bridge.retried or not _depends(queries.plan_of(bridge)):
+        await job_queries.lock_pipeline_of(transaction, job_id)
+        bridge = await downstream_queries.find_bridge(transaction, job_id)
+        downstream = await downstream_queries.find_downstream(transaction, job_id)
+        if bridge is None or downstream is None or bridge.retried or not _depends(plan_of(bridge)):
             return
         if bridge.status == "running" and downstream.status in COMPLETE:
             await transitions.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
@@ -69,13 +71,13 @@ async def follow(maker: Maker, job_id: int) -> None:
 
 async def cancel(maker: Maker, job_id: int) -> None:
     """Cancels the child pipeline of a canceled bridge; pipelines of other projects go on."""
-    downstream = await lookups.find_downstream(maker.database, job_id)
+    downstream = await downstream_queries.find_downstream(maker.database, job_id)
     if downstream is not None and downstream.source == "parent_pipeline":
         async with maker.database.transaction() as transaction:
             await actions.cancel_pipeline(transaction, downstream.id)
 
 
-async def _wanted(maker: Maker, bridge: Row, planned: PlannedJob) -> Wanted:
+async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
     """The pipeline that the bridge asks for. Raises `Refused`."""
     if planned.trigger is None or bridge.user_id is None:
         raise Refused("invalid_bridge_trigger")
@@ -99,9 +101,9 @@ async def _wanted(maker: Maker, bridge: Row, planned: PlannedJob) -> Wanted:
 
 
 async def _wanted_elsewhere(
-    maker: Maker, bridge: Row, trigger: Trigger, variables: tuple[Variable, ...]
+    maker: Maker, bridge: Bridge, trigger: Trigger, variables: tuple[Variable, ...]
 ) -> Wanted:
-    target = await lookups.project_by_path(maker.database, trigger.project or "", bridge.user_id)
+    target = await downstream_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
         raise Refused("downstream_bridge_project_not_found")
     ref = trigger.branch or target.default_branch
@@ -109,7 +111,7 @@ async def _wanted_elsewhere(
     may_run = target.admin or (target.role >= Role.DEVELOPER and protection.may_push(target.role))
     if not may_run or target.archived or target.builds_access_level == "disabled":
         raise Refused("insufficient_bridge_permissions")
-    resolved = source.resolve(maker.repositories, target.id, ref)
+    resolved = repository.resolve_ref(maker.repositories, target.id, ref)
     if resolved is None:
         raise Refused("downstream_pipeline_creation_failed")
     return Wanted(
@@ -126,12 +128,12 @@ async def _wanted_elsewhere(
 
 
 async def _forwarded(
-    maker: Maker, bridge: Row, planned: PlannedJob, trigger: Trigger
+    maker: Maker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
     """The bridge's own variables, and those given to its pipeline, as far as `forward` says."""
     given: tuple[Variable, ...] = ()
     if trigger.forward_pipeline_variables:
-        rows = await lookups.pipeline_variables(maker.database, bridge.pipeline_id)
+        rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
         given = tuple(
             Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file")
             for row in rows

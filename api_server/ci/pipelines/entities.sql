@@ -26,10 +26,10 @@ SELECT page.id, page.position, json_build_object(
     'duration', (
         SELECT round(sum(extract(epoch FROM upper(span) - lower(span))))::bigint
         FROM (
-            SELECT unnest(range_agg(tstzrange(jobs.started_at, coalesce(jobs.finished_at, now())))) AS span
+            SELECT unnest(range_agg(tstzrange(jobs.started_at, coalesce(jobs.finished_at, %(now)s)))) AS span
             FROM jobs
             WHERE jobs.pipeline_id = page.id AND NOT jobs.retried AND jobs.kind = 'build'
-                AND jobs.started_at <= coalesce(jobs.finished_at, now())
+                AND jobs.started_at <= coalesce(jobs.finished_at, %(now)s)
         ) spans
     ),
     'queued_duration', round(extract(epoch FROM page.started_at - page.created_at))::bigint,

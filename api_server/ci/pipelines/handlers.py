@@ -1,21 +1,16 @@
-"""`/projects/:id/pipeline(s)` (supporting resource)."""
+"""`/projects/:id/pipeline(s)` and `/projects/:id/ci/lint` (supporting resources)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, lookups, shown, source
-from api_server.ci.pipelines.access import (
-    check_may_change,
-    check_not_archived,
-    find_pipeline,
-    find_readable_project,
-    may_change,
-)
+from api_server.ci.pipelines import actions, queries, repository
+from api_server.ci.pipelines.access import check_may_change, check_not_archived, find_pipeline, may_change
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.states import Status
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.access import Project, project
@@ -24,9 +19,7 @@ from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
-from api_server.web.errors import invalid, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -53,20 +46,24 @@ class ListPipelines(Paginated):
     created_before: datetime.datetime | None = None
 
     @property
-    def statuses(self) -> list[str] | None:
-        """The statuses that `scope` and `status` leave; None for all."""
+    def newest_of(self) -> Literal["branches", "tags"] | None:
+        return self.scope if self.scope == "branches" or self.scope == "tags" else None
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """What `queries.list_pipelines` filters by; `statuses` are those that `scope` and `status` leave."""
         scoped = {
             "running": ["running"],
             "pending": ["pending"],
             "finished": ["success", "failed", "canceled"],
         }.get(self.scope or "")
-        if self.status is None:
-            return scoped
-        return [self.status] if scoped is None or self.status in scoped else []
+        if self.status is not None:
+            scoped = [self.status] if scoped is None or self.status in scoped else []
+        return {"statuses": scoped} | {name: getattr(self, name) for name in queries.FILTERS}
 
 
 @attrs.frozen(kw_only=True)
-class PipelineVariable:
+class GivenVariable:
     key: str = attrs.field(metadata={"present": True})
     value: str
     variable_type: Literal["env_var", "file"] = "env_var"
@@ -76,7 +73,7 @@ class PipelineVariable:
 class CreatePipeline:
     id: str
     ref: str = attrs.field(metadata={"present": True})
-    variables: list[PipelineVariable] = attrs.field(factory=list)
+    variables: list[GivenVariable] = attrs.field(factory=list)
 
 
 @attrs.frozen(kw_only=True)
@@ -91,79 +88,77 @@ class OnePipeline:
     pipeline_id: int
 
 
-@routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER))
-async def create_pipeline(request: web.Request) -> web.Response:
+@attrs.frozen(kw_only=True)
+class LintText:
+    id: str
+    content: str
+    dry_run: bool = False
+    include_jobs: bool = False
+    ref: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LintFile:
+    id: str
+    content_ref: str | None = None
+    dry_run: bool = False
+    include_jobs: bool = False
+    dry_run_ref: str | None = None
+
+
+@routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER, opens="builds"))
+async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    wanted = await parse(request, CreatePipeline)
-    found = await find_readable_project(request, wanted.id)
-    resolved = source.resolve(repositories(request), found.id, wanted.ref)
+    resolved = repository.resolve_ref(repositories(request), found.id, wanted.ref)
     if resolved is None:
-        raise _refused("Reference not found")
+        raise NotMade("Reference not found")
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
-        raise _refused(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
-    try:
-        pipeline_id = await maker(request.config_dict).make(
-            Wanted(
-                project_id=found.id,
-                ref=resolved.name,
-                tag=tag,
-                sha=resolved.commit,
-                source="api",
-                user_id=caller(request).user_id,
-                variables=tuple(
-                    Variable(one.key, one.value, file=one.variable_type == "file") for one in wanted.variables
-                ),
-            )
+        raise NotMade(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
+    pipeline_id = await maker(request.config_dict).make(
+        Wanted(
+            project_id=found.id,
+            ref=resolved.name,
+            tag=tag,
+            sha=resolved.commit,
+            source="api",
+            user_id=caller(request).user_id,
+            variables=tuple(
+                Variable(one.key, one.value, file=one.variable_type == "file") for one in wanted.variables
+            ),
         )
-    except NotMade as reason:
-        raise _refused(*reason.errors) from None
+    )
     return await _answer(request, found, pipeline_id, status=201)
 
 
-@routes.get("/projects/{id}/pipelines", access=project())
-async def list_pipelines(request: web.Request) -> web.Response:
-    wanted = await parse(request, ListPipelines)
-    found = await find_readable_project(request, wanted.id)
-    page = wanted_page(wanted, shown.LISTING)
-    names = ("source", "ref", "sha", "name", "yaml_errors", "username")
-    moments = ("updated_after", "updated_before", "created_after", "created_before")
-    listed = await shown.list_pipelines(
-        context.database(request),
-        page,
-        wanted.scope if wanted.scope == "branches" or wanted.scope == "tags" else None,
-        project_id=found.id,
-        statuses=wanted.statuses,
-        **{name: getattr(wanted, name) for name in (*names, *moments)},
+@routes.get("/projects/{id}/pipelines", access=project(opens="builds"))
+async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Project) -> web.Response:
+    page = wanted_page(wanted, queries.LISTING)
+    listed = await queries.list_pipelines(
+        context.database(request), page, found.id, wanted.newest_of, wanted.filters
     )
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/latest", access=project())
-async def show_latest_pipeline(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/pipelines/latest", access=project(opens="builds"))
+async def show_latest_pipeline(request: web.Request, wanted: LatestPipeline, found: Project) -> web.Response:
     """Of a ref, by default the default branch."""
-    wanted = await parse(request, LatestPipeline)
-    found = await find_readable_project(request, wanted.id)
-    pipeline_id = await shown.latest_pipeline(
-        context.database(request), found.id, wanted.ref or found.default_branch
-    )
-    return await _answer(request, found, pipeline_id or 0)
+    ref = wanted.ref or found.default_branch
+    return json_text(await queries.show_latest_pipeline(context.database(request), found.id, ref))
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project())
-async def show_pipeline(request: web.Request) -> web.Response:
-    wanted = await parse(request, OnePipeline)
-    found = await find_readable_project(request, wanted.id)
+@routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(opens="builds"))
+async def show_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     return await _answer(request, found, wanted.pipeline_id)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER))
-async def list_pipeline_variables(request: web.Request) -> web.Response:
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, opens="builds")
+)
+async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """What was given to the pipeline when it was started."""
-    wanted = await parse(request, OnePipeline)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    rows = await lookups.pipeline_variables(context.database(request), pipeline.id)
+    rows = await queries.pipeline_variables(context.database(request), pipeline.id)
     vault = context.vault(request)
     return json_value(
         [
@@ -178,11 +173,9 @@ async def list_pipeline_variables(request: web.Request) -> web.Response:
     )
 
 
-@routes.post("/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER))
-async def cancel_pipeline(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
+async def cancel_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
-    wanted = await parse(request, OnePipeline)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
     async with context.database(request).transaction() as transaction:
@@ -190,11 +183,9 @@ async def cancel_pipeline(request: web.Request) -> web.Response:
     return await _answer(request, found, pipeline.id)
 
 
-@routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER))
-async def retry_pipeline(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
+async def retry_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """Runs again what failed or was canceled."""
-    wanted = await parse(request, OnePipeline)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
     check_not_archived(request, pipeline.created_at)
@@ -203,11 +194,9 @@ async def retry_pipeline(request: web.Request) -> web.Response:
     return await _answer(request, found, pipeline.id, status=201)
 
 
-@routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER))
-async def delete_pipeline(request: web.Request) -> web.Response:
+@routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, opens="builds"))
+async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """With its jobs, their logs and artifacts."""
-    wanted = await parse(request, OnePipeline)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     async with context.database(request).transaction() as transaction:
         await actions.delete_pipeline(transaction, pipeline.id)
@@ -224,12 +213,34 @@ async def delete_pipeline(request: web.Request) -> web.Response:
     return no_content()
 
 
-def _refused(*reasons: str) -> Exception:
-    return invalid({"base": list(reasons)})
+@routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, opens="builds"))
+async def lint_text(request: web.Request, wanted: LintText, found: Project) -> web.Response:
+    """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
+    question = Question(
+        project_id=found.id,
+        user_id=caller(request).user_id,
+        ref=wanted.ref or found.default_branch,
+        text=wanted.content,
+        plans=wanted.dry_run,
+        shows_jobs=wanted.include_jobs,
+    )
+    return json_value(await lint(maker(request.config_dict), question))
+
+
+@routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
+async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> web.Response:
+    """Tries out the project's file as it is on `content_ref` (the default branch)."""
+    question = Question(
+        project_id=found.id,
+        user_id=caller(request).user_id,
+        ref=wanted.content_ref or found.default_branch,
+        text=None,
+        plans=wanted.dry_run,
+        shows_jobs=wanted.include_jobs,
+    )
+    return json_value(await lint(maker(request.config_dict), question))
 
 
 async def _answer(request: web.Request, found: Project, pipeline_id: int, status: int = 200) -> web.Response:
-    entity = await shown.show_pipeline(context.database(request), found.id, pipeline_id)
-    if entity is None:
-        raise record_not_found()
+    entity = await queries.show_pipeline(context.database(request), found.id, pipeline_id)
     return json_text(entity, status=status)

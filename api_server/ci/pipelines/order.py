@@ -1,10 +1,11 @@
 """Which jobs of a pipeline go on now: the order that stages and `needs` give. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import attrs
 
-from api_server.ci.pipelines.composite import composite, composite_of_needs
+from api_server.ci.pipelines.composite_status import composite, composite_of_needs
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, Status
 
 #: `when` -> the statuses of what came before with which the job runs; with the others it is skipped.
@@ -18,21 +19,25 @@ _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
 
 
 @attrs.frozen(kw_only=True)
-class Job:
-    """A job as far as its place in the order goes."""
+class OrderedJob:
+    """A job as far as its place in the order of its pipeline goes."""
 
     id: int
+    project_id: int
+    kind: Literal["build", "bridge"]
+    status: Status
     name: str
     stage_index: int
-    status: Status
-    when: str = "on_success"
-    allow_failure: bool = False
     #: Names; None: all jobs of earlier stages.
-    needs: frozenset[str] | None = None
-    has_resource_group: bool = False
+    needs: list[str] | None
+    when_run: str
+    allow_failure: bool
+    resource_group: str | None
+    #: Its runner knows the status `canceling`.
+    cancels_gracefully: bool
 
 
-def next_events(jobs: Iterable[Job]) -> list[tuple[int, Event]]:
+def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
     """What happens to the jobs in status `created` whose turn has come (or never will): their ids with the event.
 
     `jobs` are the latest ones of the pipeline. Skipping a job may bring the turn of others, so it goes round until
@@ -47,12 +52,12 @@ def next_events(jobs: Iterable[Job]) -> list[tuple[int, Event]]:
     return events
 
 
-def enqueuing(job: Job) -> Event:
+def enqueuing(job: OrderedJob) -> Event:
     """The event by which a job goes on its way to a runner."""
-    return "wait_for_resource" if job.has_resource_group else "enqueue"
+    return "enqueue" if job.resource_group is None else "wait_for_resource"
 
 
-def dependents(jobs: Sequence[Job], of: Iterable[str]) -> set[str]:
+def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
     """Names of the jobs that come after those named: by stage for jobs without `needs`, else by need, transitively."""
     by_name = {job.name: job for job in jobs}
     reached = set(of)
@@ -64,7 +69,7 @@ def dependents(jobs: Sequence[Job], of: Iterable[str]) -> set[str]:
             for job in jobs
             if job.name not in reached
             and (
-                bool(job.needs & reached)
+                not reached.isdisjoint(job.needs)
                 if job.needs is not None
                 else first is not None and job.stage_index > first
             )
@@ -75,7 +80,7 @@ def dependents(jobs: Sequence[Job], of: Iterable[str]) -> set[str]:
         found |= more
 
 
-def _step(known: Mapping[str, Job]) -> list[tuple[Job, Event]]:
+def _step(known: Mapping[str, OrderedJob]) -> list[tuple[OrderedJob, Event]]:
     waiting = [job for job in known.values() if job.status == "created"]
     before = {
         index: composite(job for job in known.values() if job.stage_index < index) or "success"
@@ -89,16 +94,16 @@ def _step(known: Mapping[str, Job]) -> list[tuple[Job, Event]]:
     return step
 
 
-def _of_needs(needs: frozenset[str], known: Mapping[str, Job]) -> Status:
+def _of_needs(needs: Iterable[str], known: Mapping[str, OrderedJob]) -> Status:
     return composite_of_needs(known[name] for name in needs if name in known) or "success"
 
 
-def _event(job: Job, previous: Status) -> Event:
-    accepted = _RUNS_AFTER[job.when]
-    if job.needs is not None and job.when != "always":
+def _event(job: OrderedJob, previous: Status) -> Event:
+    accepted = _RUNS_AFTER[job.when_run]
+    if job.needs is not None and job.when_run != "always":
         accepted -= {"skipped"}
     if previous not in accepted:
         return "skip"
-    if job.when == "manual":
+    if job.when_run == "manual":
         return "actionize"
-    return "schedule" if job.when == "delayed" else enqueuing(job)
+    return "schedule" if job.when_run == "delayed" else enqueuing(job)

@@ -1,4 +1,4 @@
-"""The states of a job and the one table of what may follow what; `queries.TRANSIT` has PostgreSQL enforce it."""
+"""The states of a job and the one table of what may follow what; `job_queries.TRANSIT` has PostgreSQL enforce it."""
 
 from typing import Final, Literal, get_args
 
@@ -42,12 +42,6 @@ STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 #: Nothing happens to these any more by itself.
 COMPLETE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "skipped"})
-#: Wait for a person or for a moment.
-BLOCKED: Final[frozenset[Status]] = frozenset({"manual", "scheduled"})
-#: On their way to a runner's hands, or in them.
-ACTIVE: Final[frozenset[Status]] = frozenset(
-    {"waiting_for_resource", "preparing", "waiting_for_callback", "pending", "running"}
-)
 #: In a runner's hands: the job's token is valid.
 EXECUTING: Final[frozenset[Status]] = frozenset({"running", "canceling"})
 #: A finished job of these may be run once more.

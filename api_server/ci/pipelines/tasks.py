@@ -1,70 +1,23 @@
-"""The background work of pipelines, and the reaction to pushes that makes them."""
+"""Joins pipelines to the application: the reaction to pushes, and the background work."""
 
-import base64
 import functools
-import uuid
-from collections.abc import Mapping, Sequence
+from typing import Any
 
-import orjson
-import structlog
 from aiohttp import web
 
-from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import (
-    downstream,
-    queries,
-    resources,
-    superseding,
-    task_names,
-    transitions,
-)
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
-from api_server.ci.pipelines.push_options import wishes
-from api_server.ci.pipelines.states import Event
+from api_server.ci.pipelines import downstream, pushes, transitions
+from api_server.ci.pipelines.creation import maker
 from api_server.code.refs import REF_LISTENERS
-from api_server.git.received_push import RefUpdate
-from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.state.database import Row, Transaction
-from api_server.state.queue import QUEUE, enqueue
-from api_server.state.secrets import Vault
+from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, VAULT
-
-log = structlog.get_logger(__name__)
 
 
 def setup(app: web.Application) -> None:
-    app[REF_LISTENERS].append(functools.partial(react_to_push, app[VAULT]))
+    app[REF_LISTENERS].append(functools.partial(pushes.react_to_push, app[VAULT]))
     queue = app[QUEUE]
 
-    async def create_pushed_pipeline(
-        project_id: int,
-        ref: str,
-        tag: bool,
-        before_sha: str,
-        sha: str,
-        user_id: int | None,
-        origin: str,
-        skip: bool = False,
-        variables: str | None = None,
-    ) -> None:
-        wanted = Wanted(
-            project_id=project_id,
-            ref=ref,
-            tag=tag,
-            sha=sha,
-            before_sha=before_sha,
-            source="push",
-            user_id=user_id,
-            origin=origin,
-            skip=skip,
-            variables=_opened(app[VAULT], variables),
-        )
-        try:
-            pipeline_id = await maker(app).make(wanted, keeps_rejected=True)
-        except NotMade as reason:
-            log.info("no pipeline for a push", project_id=project_id, reason=str(reason))
-        else:
-            await superseding.cancel_superseded(app[DATABASE], pipeline_id)
+    async def create_pushed_pipeline(**pushed: Any) -> None:
+        await pushes.create_pipeline(app, **pushed)
 
     async def start_downstream(job_id: int) -> None:
         await downstream.start(maker(app), job_id)
@@ -77,59 +30,15 @@ def setup(app: web.Application) -> None:
 
     async def start_delayed(job_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
-            await start_when_due(transaction, job_id)
+            await transitions.start_when_due(transaction, job_id)
 
     async def assign_resource(project_id: int, resource_group: str) -> None:
         async with app[DATABASE].transaction() as transaction:
-            await resources.assign(transaction, project_id, resource_group)
+            await transitions.assign_resource(transaction, project_id, resource_group)
 
-    queue.add(task_names.CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
-    queue.add(task_names.START_DOWNSTREAM, start_downstream, attempts=5)
-    queue.add(task_names.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
-    queue.add(task_names.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
-    queue.add(task_names.START_DELAYED, start_delayed, attempts=5)
-    queue.add(task_names.ASSIGN_RESOURCE, assign_resource, attempts=5)
-
-
-async def react_to_push(
-    vault: Vault, transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
-) -> None:
-    """Queues a pipeline for each branch and tag that now stands at another commit, as the pusher wishes."""
-    if project.builds_access_level == "disabled":
-        return
-    for update in updates:
-        kind = next((kind for kind in (BRANCHES, TAGS) if update.ref.startswith(kind)), None)
-        if kind is None or update.kind == "delete":
-            continue
-        wished = wishes(update.options)
-        await enqueue(
-            transaction,
-            task_names.CREATE_PUSHED_PIPELINE,
-            project_id=project.id,
-            ref=update.ref.removeprefix(kind),
-            tag=kind == TAGS,
-            before_sha=update.old,
-            sha=update.new,
-            user_id=user_id,
-            origin=uuid.uuid4().hex,
-            skip=wished.skip,
-            variables=_sealed(vault, wished.variables),
-        )
-
-
-def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
-    """Variables as they may stand in the queue."""
-    return base64.b64encode(vault.encrypt(orjson.dumps(variables).decode())).decode() if variables else None
-
-
-def _opened(vault: Vault, sealed: str | None) -> tuple[Variable, ...]:
-    known = orjson.loads(vault.decrypt(base64.b64decode(sealed))) if sealed else {}
-    return tuple(Variable(key, value) for key, value in known.items())
-
-
-async def start_when_due(transaction: Transaction, job_id: int) -> None:
-    """Starts a delayed job whose moment has come; one that was played or canceled meanwhile is left alone."""
-    row = await queries.find_job(transaction, job_id)
-    if row is not None and row.status == "scheduled":
-        event: Event = "enqueue_scheduled" if row.resource_group is None else "wait_for_resource"
-        await transitions.advance(transaction, job_id, event)
+    queue.add(pushes.CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
+    queue.add(transitions.START_DOWNSTREAM, start_downstream, attempts=5)
+    queue.add(transitions.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
+    queue.add(transitions.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
+    queue.add(transitions.START_DELAYED, start_delayed, attempts=5)
+    queue.add(transitions.ASSIGN_RESOURCE, assign_resource, attempts=5)

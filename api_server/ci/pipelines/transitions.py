@@ -8,22 +8,31 @@ from collections.abc import Iterable
 from typing import Any
 
 from api_server.ci.config.plan import Retry
-from api_server.ci.pipelines import queries, task_names
-from api_server.ci.pipelines.composite import composite
-from api_server.ci.pipelines.order import Job, dependents, enqueuing, next_events
+from api_server.ci.pipelines import job_queries, queries
+from api_server.ci.pipelines.composite_status import composite
+from api_server.ci.pipelines.job_queries import Job, plan_of
+from api_server.ci.pipelines.order import OrderedJob, dependents, enqueuing, next_events
 from api_server.ci.pipelines.states import COMPLETE, Event
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
+#: The background work that moving a job sets off; `tasks`, and for logs `ci/jobs`, has what it does.
+START_DOWNSTREAM = "start_downstream_pipeline"
+FOLLOW_DOWNSTREAM = "follow_downstream_pipeline"
+CANCEL_DOWNSTREAM = "cancel_downstream_pipeline"
+START_DELAYED = "start_delayed_job"
+ASSIGN_RESOURCE = "assign_resource"
+SEAL_LOG = "seal_job_log"
 
-async def advance(transaction: Transaction, job_id: int, event: Event, **values: Any) -> Row | None:
-    """`event` happens to the job; `values` are those of `queries.transit` (failure_reason, exit_code, ...).
+
+async def advance(transaction: Transaction, job_id: int, event: Event, **values: Any) -> Job | None:
+    """`event` happens to the job; `values` are those of `job_queries.transit` (failure_reason, exit_code, ...).
 
     Gives the job's new row, after the jobs that this lets go on have gone on and the pipeline's status is true again;
     None where the event does not apply to the job's status (or there is no such job), and then nothing changed.
     A failed job that its file wants to be tried again is.
     """
-    await queries.lock_job(transaction, job_id)
+    await job_queries.lock_pipeline_of(transaction, job_id)
     moved = await transit(transaction, [job_id], event, **values)
     if not moved:
         return None
@@ -41,13 +50,13 @@ async def start(
     runner_manager_id: int | None,
     token_digest: bytes,
     cancels_gracefully: bool,
-) -> Row | None:
+) -> Job | None:
     """Hands a pending build out to a runner: its new row, or None where somebody else has been faster.
 
     Does not touch the pipeline, so that a caller may hold the job's row by FOR UPDATE SKIP LOCKED already: commit,
     and then call `refresh` for `row.pipeline_id` in a transaction of its own.
     """
-    moved = await queries.transit(
+    moved = await job_queries.transit(
         transaction,
         [job_id],
         "run",
@@ -61,93 +70,89 @@ async def start(
 
 async def refresh(transaction: Transaction, pipeline_id: int) -> None:
     """Lets the pipeline's jobs go on as far as they can, and brings its status and times up to date."""
-    if await queries.lock_pipeline(transaction, pipeline_id) is None:
+    if not await queries.lock_pipeline(transaction, pipeline_id):
         return
-    rows = await queries.latest_jobs(transaction, pipeline_id)
-    if not rows:  # a skipped one, or one whose configuration was refused, stays what it is
+    jobs = await job_queries.latest_jobs(transaction, pipeline_id)
+    if not jobs:  # a skipped one, or one whose configuration was refused, stays what it is
         return
-    events = next_events(as_ordered(row) for row in rows)
+    events = next_events(jobs)
     for event in dict.fromkeys(event for _, event in events):
         await transit(transaction, [job_id for job_id, other in events if other == event], event)
     if events:
-        rows = await queries.latest_jobs(transaction, pipeline_id)
-    changed = await queries.set_pipeline_status(transaction, pipeline_id, composite(rows) or "created")
-    if changed is not None and changed.source_job_id is not None:
-        await enqueue(transaction, task_names.FOLLOW_DOWNSTREAM, job_id=changed.source_job_id)
+        jobs = await job_queries.latest_jobs(transaction, pipeline_id)
+    bridge_id = await queries.set_pipeline_status(transaction, pipeline_id, composite(jobs) or "created")
+    if bridge_id is not None:
+        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=bridge_id)
 
 
-async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Row]:
-    """`queries.transit` with what it sets off outside of the pipeline. The pipeline is locked, and
+async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Job]:
+    """`job_queries.transit` with what it sets off outside of the pipeline. The pipeline is locked, and
     `refresh`ed after."""
-    moved = await queries.transit(transaction, list(job_ids), event, **values)
+    moved = await job_queries.transit(transaction, list(job_ids), event, **values)
     if any(row.status == "pending" and row.kind == "build" for row in moved):
-        await queries.notify_runners(transaction, moved[0].project_id)
+        await job_queries.notify_runners(transaction, moved[0].project_id)
     for row in moved:
         await _set_off(transaction, row)
     return moved
 
 
-async def _set_off(transaction: Transaction, row: Row) -> None:
-    if row.kind == "bridge" and row.status == "pending":
-        await enqueue(transaction, task_names.START_DOWNSTREAM, job_id=row.id)
-    if row.kind == "bridge" and row.status == "canceled":
-        await enqueue(transaction, task_names.CANCEL_DOWNSTREAM, job_id=row.id)
-    if row.status == "scheduled":
-        await enqueue(transaction, task_names.START_DELAYED, at=row.scheduled_at, job_id=row.id)
-    if row.status == "waiting_for_resource" or row.status in COMPLETE:
-        await release_resource(transaction, row)
-    if row.status in COMPLETE and row.started_at is not None:
-        await enqueue(transaction, task_names.SEAL_LOG, job_id=row.id)
+async def _set_off(transaction: Transaction, job: Job) -> None:
+    if job.kind == "bridge" and job.status == "pending":
+        await enqueue(transaction, START_DOWNSTREAM, job_id=job.id)
+    if job.kind == "bridge" and job.status == "canceled":
+        await enqueue(transaction, CANCEL_DOWNSTREAM, job_id=job.id)
+    if job.status == "scheduled":
+        await enqueue(transaction, START_DELAYED, at=job.scheduled_at, job_id=job.id)
+    if job.status == "waiting_for_resource" or job.status in COMPLETE:
+        await release_resource(transaction, job)
+    if job.status in COMPLETE and job.started_at is not None:
+        await enqueue(transaction, SEAL_LOG, job_id=job.id)
 
 
-async def release_resource(transaction: Transaction, row: Row) -> None:
+async def release_resource(transaction: Transaction, job: OrderedJob) -> None:
     """Has the resource group of a job, if it is in one, given to who waits for it."""
-    if row.resource_group is not None:
+    if job.resource_group is not None:
         await enqueue(
             transaction,
-            task_names.ASSIGN_RESOURCE,
-            project_id=row.project_id,
-            resource_group=row.resource_group,
+            ASSIGN_RESOURCE,
+            project_id=job.project_id,
+            resource_group=job.resource_group,
         )
 
 
-async def run_again(transaction: Transaction, row: Row, *, user_id: int | None, attempt: int = 0) -> Row:
-    """A new job in the place of `row`, in status `created`; the pipeline is locked."""
-    return await queries.clone_job(transaction, row.id, user_id=user_id, attempt=attempt)
+async def assign_resource(transaction: Transaction, project_id: int, resource_group: str) -> None:
+    """Gives the resource, if nobody has it, to the oldest job that waits for it: of the jobs of a project that name one
+    resource group, at most one is on its way or running."""
+    job_id = await job_queries.next_for_resource(transaction, project_id, resource_group)
+    if job_id is not None:
+        await advance(transaction, job_id, "enqueue_waiting_for_resource")
 
 
-async def put_on_its_way(transaction: Transaction, row: Row, **values: Any) -> Row | None:
+async def start_when_due(transaction: Transaction, job_id: int) -> None:
+    """Starts a delayed job whose moment has come; one that was played or canceled meanwhile is left alone."""
+    job = await job_queries.find_job(transaction, job_id)
+    if job is not None and job.status == "scheduled":
+        event: Event = "enqueue_scheduled" if job.resource_group is None else "wait_for_resource"
+        await advance(transaction, job_id, event)
+
+
+async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> None:
     """Enqueues a job at once, whatever comes before it, and gives those that were skipped because of it their turn
-    again; the pipeline is locked, and `refresh`ed after. None where the job's status does not allow it."""
-    moved = await transit(transaction, [row.id], enqueuing(as_ordered(row)), **values)
+    again; the pipeline is locked, and `refresh`ed after. Does nothing where the job's status does not allow it."""
+    moved = await transit(transaction, [job.id], enqueuing(job), **values)
     if not moved:
-        return None
-    ordered = [as_ordered(other) for other in await queries.latest_jobs(transaction, row.pipeline_id)]
-    after = dependents(ordered, [row.name])
-    skipped = [job.id for job in ordered if job.name in after and job.status == "skipped"]
+        return
+    latest = await job_queries.latest_jobs(transaction, job.pipeline_id)
+    after = dependents(latest, [job.name])
+    skipped = [other.id for other in latest if other.name in after and other.status == "skipped"]
     if skipped:
         await transit(transaction, skipped, "process", user_id=moved[0].user_id)
-    return moved[0]
 
 
-def as_ordered(row: Row) -> Job:
-    """A job's row as the rules of `order` look at it."""
-    return Job(
-        id=row.id,
-        name=row.name,
-        stage_index=row.stage_index,
-        status=row.status,
-        when=row.when_run,
-        allow_failure=row.allow_failure,
-        needs=None if row.needs is None else frozenset(row.needs),
-        has_resource_group=row.resource_group is not None,
-    )
-
-
-async def _retry_by_itself(transaction: Transaction, row: Row) -> None:
-    retry = queries.plan_of(row).retry
-    if not row.retried and row.attempt < retry.max and _is_wanted(retry, row.failure_reason):
-        again = await run_again(transaction, row, user_id=row.user_id, attempt=row.attempt + 1)
+async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
+    retry = plan_of(job).retry
+    if not job.retried and job.attempt < retry.max and _is_wanted(retry, job.failure_reason):
+        again = await job_queries.clone_job(transaction, job.id, user_id=job.user_id, attempt=job.attempt + 1)
         await put_on_its_way(transaction, again)
 
 

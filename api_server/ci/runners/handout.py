@@ -7,7 +7,8 @@ import orjson
 import structlog
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import lookups, queries, transitions
+from api_server.ci.pipelines import creation_queries, transitions
+from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.runners import choosing
 from api_server.ci.runners.job_response import JobResponse
 from api_server.state.database import Database, Row
@@ -70,7 +71,7 @@ class HandOut:
         return told
 
     async def _gathered(self, job: Row, runner: Row, token: str) -> JobResponse:
-        planned = queries.plan_of(job)
+        planned = plan_of(job)
         earlier = await choosing.dependencies(self.database, job, planned.dependencies)
         given = await choosing.given_variables(self.database, job, [one.id for one in earlier])
         return JobResponse(
@@ -80,7 +81,7 @@ class HandOut:
             planned=planned,
             runner=runner,
             pipeline=await choosing.pipeline(self.database, job.pipeline_id),
-            subject=await lookups.subject(self.database, job.project_id, job.user_id),
+            subject=await creation_queries.subject(self.database, job.project_id, job.user_id),
             earlier=earlier,
             given=[
                 Variable(

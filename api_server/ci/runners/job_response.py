@@ -23,7 +23,7 @@ DEFAULT_DEPTH = 20
 
 @attrs.frozen(kw_only=True)
 class JobResponse:
-    """A job in a runner's hands, as rows of jobs, runners, pipelines and `lookups.subject`."""
+    """A job in a runner's hands, as rows of jobs, runners, pipelines and `creation_queries.subject`."""
 
     base_url: str
     token: str

@@ -1,12 +1,16 @@
-"""What making, changing and removing a CI/CD variable means, each in the caller's transaction."""
+"""What making, changing and removing a CI/CD variable means, each in the caller's transaction.
+
+Its `owner` is the project or group that it belongs to.
+"""
 
 import attrs
 
 from api_server.ci.variables import queries, rules
+from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.rules import Values
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.database import Conflict, Transaction
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, invalid
 
@@ -14,40 +18,29 @@ from api_server.web.errors import ApiError, invalid
 _TOLD = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
 
-@attrs.frozen
-class Source:
-    """The project or group that variables belong to."""
-
-    kind: str
-    entity: Entity
-
-    @property
-    def place(self) -> dict[str, int | None]:
-        """As statements take it: project_id or namespace_id, the other one None."""
-        return {
-            "project_id": self.entity.id if self.kind == "project" else None,
-            "namespace_id": self.entity.id if self.kind == "group" else None,
-        }
-
-
 async def create(
-    transaction: Transaction, vault: Vault, source: Source, values: Values, author: Author
+    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author
 ) -> int:
     """The new variable's id. Raises 400 as GitLab words it."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
-        made = await queries.create(transaction, **source.place, **columns)
+        made = await queries.create(transaction, owner, **columns)
     except Conflict:
         raise _taken(values) from None
     await _record(
-        transaction, "created", author, source, made, values.key, "Added ci variable", add="ci_variable"
+        transaction, "created", author, owner, made, values.key, "Added ci variable", add="ci_variable"
     )
     return made
 
 
 async def update(
-    transaction: Transaction, vault: Vault, source: Source, before: Row, values: Values, author: Author
+    transaction: Transaction,
+    vault: Vault,
+    owner: Entity,
+    before: StoredVariable,
+    values: Values,
+    author: Author,
 ) -> None:
     """`before` is the row, `values` all that it shall hold. Raises 400."""
     _refuse_problems(values)
@@ -58,7 +51,7 @@ async def update(
         await queries.update(transaction, before.id, **columns | {"value": vault.encrypt(values.value)})
     except Conflict:
         raise _taken(values) from None
-    target = (author, source, before.id, before.key)
+    target = (author, owner, before.id, before.key)
     if vault.decrypt(before.value) != values.value:
         await _record(transaction, "updated", *target, "Changed value", change="value")
     for name in _TOLD:
@@ -70,13 +63,13 @@ async def update(
             )
 
 
-async def delete(transaction: Transaction, source: Source, before: Row, author: Author) -> None:
+async def delete(transaction: Transaction, owner: Entity, before: StoredVariable, author: Author) -> None:
     await queries.delete(transaction, before.id)
     await _record(
         transaction,
         "deleted",
         author,
-        source,
+        owner,
         before.id,
         before.key,
         "Removed ci variable",
@@ -97,18 +90,18 @@ async def _record(
     transaction: Transaction,
     action: str,
     author: Author,
-    source: Source,
+    owner: Entity,
     variable_id: int,
     key: str,
     message: str,
     **details: str | None,
 ) -> None:
-    group = source.kind == "group"
+    group = owner.type == "Group"
     await audit_trail.record(
         transaction,
         f"ci_group_variable_{action}" if group else f"ci_variable_{action}",
         author=author,
-        entity=source.entity,
+        entity=owner,
         target_id=variable_id,
         target_details=key,
         message=message,

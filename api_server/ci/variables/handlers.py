@@ -8,11 +8,11 @@ import orjson
 from aiohttp import web
 
 from api_server.ci.variables import changes, queries
-from api_server.ci.variables.changes import Source
+from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.rules import Values
-from api_server.namespaces.groups.access import find_group, group
-from api_server.namespaces.projects.access import find_project, project
-from api_server.state.database import Executor, Row
+from api_server.namespaces.groups.access import Group, group
+from api_server.namespaces.projects.access import Project, project
+from api_server.state.database import Executor
 from api_server.state.secrets import Vault
 from api_server.web import context
 from api_server.web.access import Role
@@ -20,8 +20,8 @@ from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import conflict, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, Unset, parse
-from api_server.web.routes import ROUTE, Routes
+from api_server.web.params import UNSET, Unset
+from api_server.web.routes import Routes
 
 routes = Routes()
 
@@ -43,6 +43,10 @@ class OneVariable:
     id: str
     key: str
     filter: Filter | None = None
+
+    @property
+    def scope(self) -> str | None:
+        return self.filter.environment_scope if self.filter else None
 
 
 @attrs.frozen(kw_only=True)
@@ -72,83 +76,74 @@ class UpdateVariable(OneVariable):
 
 @routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables", access=group(Role.OWNER))
-async def list_variables(request: web.Request) -> web.Response:
+async def list_variables(request: web.Request, wanted: ListVariables, found: Project | Group) -> web.Response:
     """With their values, those of hidden ones aside."""
-    wanted = await parse(request, ListVariables)
-    source = await _source(request, wanted.id)
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
-    listed = await queries.list_variables(context.database(request), page, **source.place)
+    listed = await queries.list_variables(context.database(request), page, found.entity)
     shown = [_opened(context.vault(request), one) for one in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def show_variable(request: web.Request) -> web.Response:
-    wanted = await parse(request, OneVariable)
-    source = await _source(request, wanted.id)
-    found = await _find(context.database(request), source, wanted)
-    return await _answer(request, context.database(request), found.id)
+async def show_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
+    database = context.database(request)
+    variable = _only(await queries.find(database, found.entity, wanted.key, wanted.scope))
+    return await _answer(request, database, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.post("/groups/{id}/variables", access=group(Role.OWNER))
-async def create_variable(request: web.Request) -> web.Response:
+async def create_variable(
+    request: web.Request, wanted: CreateVariable, found: Project | Group
+) -> web.Response:
     """`masked_and_hidden`: nobody reads the value again."""
-    wanted = await parse(request, CreateVariable)
-    source = await _source(request, wanted.id)
     given = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
     values = Values(
         **given | {"masked": wanted.masked or wanted.masked_and_hidden, "hidden": wanted.masked_and_hidden}
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, context.vault(request), source, values, author(request))
+        made = await changes.create(
+            transaction, context.vault(request), found.entity, values, author(request)
+        )
         return await _answer(request, transaction, made, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def update_variable(request: web.Request) -> web.Response:
+async def update_variable(
+    request: web.Request, wanted: UpdateVariable, found: Project | Group
+) -> web.Response:
     """Jobs that run already keep what they were given."""
-    wanted = await parse(request, UpdateVariable)
-    source = await _source(request, wanted.id)
+    vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = await _find(transaction, source, wanted)
-        values = _updated(before, context.vault(request), wanted)
-        await changes.update(transaction, context.vault(request), source, before, values, author(request))
+        before = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        values = _updated(before, vault, wanted)
+        await changes.update(transaction, vault, found.entity, before, values, author(request))
         return await _answer(request, transaction, before.id)
 
 
 @routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def delete_variable(request: web.Request) -> web.Response:
-    wanted = await parse(request, OneVariable)
-    source = await _source(request, wanted.id)
+async def delete_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, source, await _find(transaction, source, wanted), author(request))
+        variable = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        await changes.delete(transaction, found.entity, variable, author(request))
     return no_content()
 
 
-async def _source(request: web.Request, reference: str) -> Source:
-    if request[ROUTE].access.who == "group":
-        return Source("group", (await find_group(request, reference)).entity)
-    return Source("project", (await find_project(request, reference)).entity)
-
-
-async def _find(database: Executor, source: Source, wanted: OneVariable) -> Row:
-    """The variable of that key, of one scope where there are several. Raises 404 and 409."""
-    scope = wanted.filter.environment_scope if wanted.filter else None
-    found = await queries.find(database, wanted.key, scope, **source.place)
-    if not found:
+def _only(variables: list[StoredVariable]) -> StoredVariable:
+    """Raises 404 where nothing has been found, and 409 where more than one has."""
+    if not variables:
         raise not_found("Variable")
-    if len(found) > 1:
+    if len(variables) > 1:
         raise conflict(
             "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
         )
-    return found[0]
+    return variables[0]
 
 
-def _updated(before: Row, vault: Vault, wanted: UpdateVariable) -> Values:
+def _updated(before: StoredVariable, vault: Vault, wanted: UpdateVariable) -> Values:
     """What the variable holds after the update."""
     sent = attrs.asdict(
         wanted, filter=lambda field, _: field.name not in ("id", "key", "filter", "description")

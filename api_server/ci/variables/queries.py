@@ -2,20 +2,33 @@
 
 from typing import Any
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.state.audit_trail import Entity
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
 _VARIABLE = read_sql(__package__)["variable"]
-_OF_SOURCE = """
+_OF_OWNER = """
     (ci_variables.project_id = %(project_id)s::bigint OR ci_variables.namespace_id = %(namespace_id)s::bigint)
 """
 
-LISTING = Listing(_VARIABLE, f"SELECT ci_variables.* FROM ci_variables WHERE {_OF_SOURCE}", {"key": "key"})
+
+def _columns_of(owner: Entity) -> dict[str, int | None]:
+    """The project or group that variables belong to, as statements take it."""
+    return {
+        "project_id": owner.id if owner.type == "Project" else None,
+        "namespace_id": owner.id if owner.type == "Group" else None,
+    }
 
 
-async def list_variables(database: Executor, page: Page, **source: int | None) -> Listed:
-    """Those of one project_id or namespace_id; values as `variable` shows them."""
-    return await LISTING.read(database, page, **source)
+LISTING = Listing(_VARIABLE, f"SELECT ci_variables.* FROM ci_variables WHERE {_OF_OWNER}", {"key": "key"})
+
+
+async def list_variables(database: Executor, page: Page, owner: Entity) -> Listed:
+    """Values as `variable` shows them."""
+    return await LISTING.read(database, page, **_columns_of(owner))
 
 
 SHOW = one(_VARIABLE, "SELECT ci_variables.* FROM ci_variables WHERE ci_variables.id = %(id)s")
@@ -25,55 +38,77 @@ async def show(database: Executor, variable_id: int) -> str:
     return await database.entity(SHOW, id=variable_id)
 
 
-FIND = f"""
-    SELECT ci_variables.* FROM ci_variables
-    WHERE {_OF_SOURCE} AND ci_variables.key = %(key)s
+@attrs.frozen
+class StoredVariable:
+    id: int
+    key: str
+    value: bytes
+    variable_type: str
+    protected: bool
+    masked: bool
+    hidden: bool
+    raw: bool
+    environment_scope: str
+    description: str | None
+
+
+_FOUND = f"""
+    SELECT ci_variables.id, ci_variables.key, ci_variables.value, ci_variables.variable_type, ci_variables.protected,
+        ci_variables.masked, ci_variables.hidden, ci_variables.raw, ci_variables.environment_scope,
+        ci_variables.description
+    FROM ci_variables
+    WHERE {_OF_OWNER} AND ci_variables.key = %(key)s
         AND (%(environment_scope)s::text IS NULL OR ci_variables.environment_scope = %(environment_scope)s)
     ORDER BY ci_variables.id LIMIT 2
 """
+FIND = Query(_FOUND, StoredVariable)
+LOCK = Query(f"{_FOUND} FOR UPDATE", StoredVariable)
 
 
-async def find(
-    database: Executor, key: str, environment_scope: str | None, **source: int | None
-) -> list[Row]:
-    """Whole rows; two where there are more."""
-    return await database.rows(FIND, key=key, environment_scope=environment_scope, **source)
+async def find(database: Executor, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
+    """Those of a key, of one `environment_scope` or of any; two where there are more."""
+    return await database.rows(FIND, key=key, environment_scope=scope, **_columns_of(owner))
+
+
+async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
+    """Likewise; nobody else changes them until the transaction ends."""
+    return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
 
 CREATE = """
     INSERT INTO ci_variables (project_id, namespace_id, key, value, variable_type, protected, masked, hidden, raw,
-        environment_scope, description)
+        environment_scope, description, created_at, updated_at)
     VALUES (%(project_id)s, %(namespace_id)s, %(key)s, %(value)s, %(variable_type)s, %(protected)s, %(masked)s,
-        %(hidden)s, %(raw)s, %(environment_scope)s, %(description)s)
+        %(hidden)s, %(raw)s, %(environment_scope)s, %(description)s, %(now)s, %(now)s)
     RETURNING id
 """
 
 
-async def create(transaction: Transaction, **values: Any) -> int:
+async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
     """The new variable's id. Raises Conflict on `ci_variables_project` and `ci_variables_group`."""
-    return int(await transaction.value(CREATE, **values))
+    return int(await transaction.value(CREATE, **_columns_of(owner), **values))
 
 
 UPDATE = """
     UPDATE ci_variables SET value = %(value)s, variable_type = %(variable_type)s, protected = %(protected)s,
         masked = %(masked)s, raw = %(raw)s, environment_scope = %(environment_scope)s, description = %(description)s,
-        updated_at = now()
+        updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def update(transaction: Transaction, variable_id: int, **values: Any) -> None:
     """Raises Conflict as `create`."""
-    await transaction.row(UPDATE, id=variable_id, **values)
+    await transaction.run(UPDATE, id=variable_id, **values)
 
 
 DELETE = """
-    DELETE FROM ci_variables WHERE id = %(id)s RETURNING id
+    DELETE FROM ci_variables WHERE id = %(id)s
 """
 
 
 async def delete(transaction: Transaction, variable_id: int) -> None:
-    await transaction.row(DELETE, id=variable_id)
+    await transaction.run(DELETE, id=variable_id)
 
 
 #: The variables that a job of a project gets, with a `rank`: of one key the one with the highest counts. Groups come
@@ -96,14 +131,32 @@ APPLICABLE = """
     WHERE projects.id = %(project_id)s::bigint AND (%(protected)s::boolean OR NOT places.protected)
         AND (places.environment_scope = '*' OR wildcard_matches(places.environment_scope, %(environment)s::text))
 """
-APPLICABLE_IN_ORDER = f"SELECT * FROM ({APPLICABLE}) applicable ORDER BY rank, key"
+
+
+@attrs.frozen
+class SealedVariable:
+    """A variable as jobs get it, its value encrypted."""
+
+    key: str
+    value: bytes
+    file: bool
+    raw: bool
+    masked: bool
+
+
+APPLICABLE_IN_ORDER = Query(
+    f"""
+    SELECT applicable.key, applicable.value, applicable.file, applicable.raw, applicable.masked
+    FROM ({APPLICABLE}) applicable ORDER BY applicable.rank, applicable.key
+    """,
+    SealedVariable,
+)
 
 
 async def applicable(
     database: Executor, project_id: int, *, protected: bool, environment: str | None = None
-) -> list[Row]:
-    """key, value (encrypted), file, raw, masked of what jobs of the project get, weakest first; `protected` says
-    whether their ref is."""
+) -> list[SealedVariable]:
+    """What jobs of the project get, weakest first; `protected` says whether their ref is."""
     return await database.rows(
         APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment
     )

@@ -13,7 +13,7 @@ from api_server.ci.pipelines.access import (
     check_not_archived,
     find_readable_project,
 )
-from api_server.ci.pipelines.data import delete_objects
+from api_server.ci.pipelines.job_data import delete_objects
 from api_server.namespaces.projects.access import project
 from api_server.state import audit_trail
 from api_server.state.database import Row

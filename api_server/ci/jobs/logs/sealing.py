@@ -7,7 +7,7 @@ import re2
 
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.storage import Logs
-from api_server.ci.pipelines.queries import plan_of
+from api_server.ci.pipelines.job_queries import plan_of
 
 #: A line is looked at up to this length.
 _LINE = 64 * 1024

@@ -3,6 +3,7 @@
 import pytest
 
 from api_server.ci.agents.configuration import grants_in, path_of
+from api_server.ci.agents.tasks import refresh_grants
 from api_server.web.access import Role
 from tests.support.ci import ci_project, database, eventually, run
 
@@ -132,6 +133,17 @@ async def test_a_push_to_the_default_branch_changes_the_grants(forge):
     await granted(forge, made["id"], 1)
     await agents.commit("ci_access: {}\n", path=path_of("late"), branch="main")
     await granted(forge, made["id"], 0)
+
+
+async def test_grants_are_those_of_the_branch_that_is_the_default_one_now(forge):
+    _, agents, jobs = await in_group(forge)
+    made = await agent(forge, agents, "moved")
+    text = f"ci_access: {{projects: [{{id: {jobs.path}}}]}}\n"
+    await agents.commit(text, path=path_of("moved"), branch="next")
+    async with database(forge).transaction() as transaction:
+        await transaction.run("UPDATE projects SET default_branch = 'next' WHERE id = %(id)s", id=agents.id)
+        await refresh_grants(transaction, agents.id)
+    await granted(forge, made["id"], 1)
 
 
 async def test_an_agent_reaches_nothing_outside_of_its_own_top_level_group(forge):

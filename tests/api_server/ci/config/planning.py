@@ -6,6 +6,39 @@ from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan, PlannedJob
 from api_server.ci.config.variables import Variable
 
+#: A job with every keyword.
+FULL = """
+default:
+  after_script: [clean]
+variables: {GREETING: 'hello $NAME', NAME: file}
+build:
+  image: {name: 'python:3.11', entrypoint: [''], pull_policy: if-not-present, docker: {user: app}}
+  services:
+    - postgres:15
+    - {name: redis, alias: cache, command: [redis-server], variables: {X: 1}}
+  before_script: [setup]
+  script: |
+    make
+    make check
+  timeout: 2h
+  retry: {max: 2, when: [script_failure]}
+  coverage: '/TOTAL.*?(\\d+)%/i'
+  allow_failure: {exit_codes: [3, 4]}
+  interruptible: true
+  tags: [linux]
+  resource_group: one
+  artifacts:
+    name: $CI_JOB_NAME
+    paths: [out/]
+    exclude: [out/tmp]
+    expire_in: 1 week
+    when: always
+    public: false
+    reports: {junit: r.xml, coverage_report: {coverage_format: cobertura, path: c.xml}}
+  cache: [{key: pip, paths: [.pip], policy: pull}, {paths: [x], unprotect: true}]
+  environment: {name: staging, url: 'https://$CI_ENVIRONMENT_SLUG.example.org/$NAME', action: start}
+"""
+
 BRANCH = {
     "CI_COMMIT_BRANCH": "main",
     "CI_COMMIT_REF_NAME": "main",

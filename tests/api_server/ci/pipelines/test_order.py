@@ -4,16 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.pipelines.composite import composite, composite_of_needs
-from api_server.ci.pipelines.order import Job, dependents, next_events
+from api_server.ci.pipelines.composite_status import composite, composite_of_needs
+from api_server.ci.pipelines.order import OrderedJob, dependents, next_events
 from api_server.ci.pipelines.states import COMPLETE, STATUSES, TRANSITIONS
 
 
-def jobs_of(*given: str) -> list[Job]:
+def a_job(number: int, **values) -> OrderedJob:
+    usual = {"project_id": 1, "kind": "build", "name": f"job {number}", "stage_index": 0, "needs": None}
+    usual |= {"when_run": "on_success", "allow_failure": False}
+    usual |= {"resource_group": None, "cancels_gracefully": False}
+    return OrderedJob(id=number, **usual | values)
+
+
+def jobs_of(*given: str) -> list[OrderedJob]:
     """`!` marks those that may fail."""
     return [
-        Job(id=n, name=str(n), stage_index=0, status=text.rstrip("!"), allow_failure=text.endswith("!"))
-        for n, text in enumerate(given)
+        a_job(n, status=text.rstrip("!"), allow_failure=text.endswith("!")) for n, text in enumerate(given)
     ]
 
 
@@ -55,30 +61,29 @@ def test_a_need_that_does_not_run_skips_and_one_that_has_not_finished_holds_up()
 
 
 @st.composite
-def pipelines(draw) -> list[Job]:
+def pipelines(draw) -> list[OrderedJob]:
     """Jobs in any statuses, with needs that point backwards only."""
     count = draw(st.integers(1, 12))
-    found: list[Job] = []
+    found: list[OrderedJob] = []
     for number in range(count):
         stage = draw(st.integers(found[-1].stage_index if found else 0, number))
         names = [job.name for job in found]
-        needs = draw(st.none() | st.frozensets(st.sampled_from(names), max_size=3)) if names else None
+        needs = draw(st.none() | st.lists(st.sampled_from(names), max_size=3, unique=True)) if names else None
         found.append(
-            Job(
-                id=number,
-                name=f"job {number}",
+            a_job(
+                number,
                 stage_index=stage,
                 status=draw(st.sampled_from(["created"] * 8 + list(STATUSES))),
-                when=draw(st.sampled_from(["on_success", "on_failure", "always", "manual", "delayed"])),
+                when_run=draw(st.sampled_from(["on_success", "on_failure", "always", "manual", "delayed"])),
                 allow_failure=draw(st.booleans()),
                 needs=needs,
-                has_resource_group=draw(st.booleans()),
+                resource_group=draw(st.sampled_from([None, "group"])),
             )
         )
     return found
 
 
-def after(jobs: list[Job], events) -> list[Job]:
+def after(jobs: list[OrderedJob], events) -> list[OrderedJob]:
     import attrs
 
     known = {job.id: job for job in jobs}

@@ -1,10 +1,11 @@
-"""Pipelines from pushes and from the API, and CI lint."""
+"""Pipelines from pushes and from the API."""
 
 import asyncio
 import subprocess
 
 import pytest
 
+from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.creation import DIALECT
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, database, eventually, give_log
 
@@ -160,7 +161,7 @@ async def test_variables_of_a_pipeline_decide_rules_and_can_be_read_back(project
     stored = await database(project.forge).rows(
         "SELECT value FROM pipeline_variables WHERE pipeline_id = %(id)s", id=pipeline["id"]
     )
-    assert all(b"red" not in bytes(row.value) for row in stored)
+    assert all(b"red" not in row.value for row in stored)
 
 
 async def test_pipelines_that_cannot_be_made(forge):
@@ -267,38 +268,23 @@ async def test_deleting_a_pipeline_takes_its_jobs_along_and_is_recorded(forge):
     assert recorded == 1
 
 
+async def test_a_pipeline_is_deleted_once(forge):
+    """Who comes second finds nothing, and nothing is recorded of it."""
+    project = await ci_project(forge)
+    pipeline = await project.pipeline()
+    async with database(forge).transaction() as transaction:
+        await queries.lock_pipeline(transaction, pipeline["id"])
+        second = asyncio.create_task(forge.root.delete(f"{project.url}/pipelines/{pipeline['id']}"))
+        await asyncio.sleep(0.3)
+        await queries.delete_pipeline(transaction, pipeline["id"])
+    answer = await second
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+
+
 async def test_deleting_a_project_with_pipelines(forge):
     project = await ci_project(forge)
     await project.pipeline("a:\n  trigger: nowhere/at-all\nb:\n  script: echo\n")
     assert (await forge.root.delete(project.url)).status == 202
-
-
-async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
-    project = await ci_project(forge)
-    await project.commit("inner:\n  script: echo\n", path="more.yml", branch="main")
-    bad = await project.api.post(f"{project.url}/ci/lint", {"content": "build: {skript: a}"})
-    assert (bad.status, bad.body["valid"]) == (200, False)
-    assert bad.body["errors"] == ["jobs build config should implement a script: or a trigger: keyword"]
-    good = await project.api.post(
-        f"{project.url}/ci/lint",
-        {"content": "include: more.yml\nbuild: {script: make}", "include_jobs": True},
-    )
-    assert (good.body["valid"], good.body["errors"], good.body["warnings"]) == (True, [], [])
-    assert good.body["includes"] == [{"type": "local", "location": "more.yml"}]
-    assert "script: make" in good.body["merged_yaml"]
-    assert {job["name"]: job["script"] for job in good.body["jobs"]} == {"inner": ["echo"], "build": ["make"]}
-    filtered = {"content": "build: {script: make, rules: [{if: $NEVER}]}"}
-    assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
-    dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
-    assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
-
-
-async def test_lint_of_the_projects_own_file(forge):
-    project = await ci_project(forge)
-    nothing = await project.api.get(f"{project.url}/ci/lint")
-    assert (nothing.body["valid"], nothing.body["errors"]) == (False, ["Missing CI config file"])
-    await project.commit(ONE_JOB, branch="topic")
-    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=topic")).body["valid"] is True
 
 
 def test_the_dialect_is_a_version_in_three_parts():

@@ -7,7 +7,7 @@ import aiohttp
 import attrs
 import pytest
 
-from api_server.ci.pipelines import queries
+from api_server.ci.pipelines import job_queries
 from tests.support.ci import CiProject, ci_project, database, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
@@ -206,7 +206,7 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     jobs = await project.jobs(pipeline)
     async with database(forge).transaction() as transaction:
         sealed_elsewhere = {"A": b"sealed under another key, long enough"}
-        await queries.set_job_variables(transaction, jobs["a"]["id"], sealed_elsewhere)
+        await job_queries.set_job_variables(transaction, jobs["a"]["id"], sealed_elsewhere)
     assert (await runner.job()).id == jobs["b"]["id"]
     broken = (await project.api.get(f"{project.url}/jobs/{jobs['a']['id']}")).body
     assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")

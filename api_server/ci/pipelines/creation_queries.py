@@ -1,13 +1,15 @@
-"""Statements that write down a new pipeline with its variables and jobs."""
+"""Statements that a new pipeline is made with: for whom and what it runs, its variables and its jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import orjson
 
 from api_server.ci.config.plan import PlannedJob, to_json
 from api_server.ci.config.variables import Variable
-from api_server.state.database import Transaction
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
 
 #: Of a `creation.Wanted`, what is a column of pipelines as it is.
 COLUMNS = frozenset(
@@ -16,6 +18,56 @@ COLUMNS = frozenset(
 #: Seconds a job may run when its file does not say.
 DEFAULT_TIMEOUT = 3600
 
+
+@attrs.frozen
+class Subject:
+    """A project and who starts a pipeline in it: what the pipeline's variables are made of."""
+
+    id: int
+    namespace_id: int
+    full_path: str
+    name: str
+    description: str | None
+    visibility: str
+    default_branch: str
+    ci_config_path: str | None
+    next_iid: int
+    user_id: int | None
+    username: str | None
+    user_name: str | None
+    email: str | None
+
+
+SUBJECT = Query(
+    """
+    SELECT projects.id, projects.namespace_id, projects.full_path, projects.name, projects.description,
+        projects.visibility, projects.default_branch, projects.ci_config_path,
+        coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
+            AS next_iid,
+        users.id AS user_id, users.username, users.name AS user_name, users.email
+    FROM projects LEFT JOIN users ON users.id = %(user_id)s
+    WHERE projects.id = %(project_id)s
+    """,
+    Subject,
+)
+
+
+async def subject(database: Executor, project_id: int, user_id: int | None) -> Subject:
+    """Raises NotFound without the project."""
+    return await database.one(SUBJECT, project_id=project_id, user_id=user_id)
+
+
+PIPELINE_OF_ORIGIN = """
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.origin = %(origin)s OR pipelines.source_job_id = %(source_job_id)s
+"""
+
+
+async def pipeline_of_origin(database: Executor, *, origin: str | None, source_job_id: int | None) -> int:
+    """The id of the pipeline that was made for this origin or bridge; 0 when there is none."""
+    return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
+
+
 CREATE_PIPELINE = """
     WITH counted AS (
         INSERT INTO pipeline_iids (project_id, last) VALUES (%(project_id)s, 1)
@@ -23,10 +75,10 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        yaml_errors, origin, source_job_id, committed_at, finished_at)
+        yaml_errors, origin, source_job_id, committed_at, created_at, updated_at, finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
         %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s, %(committed_at)s,
-        CASE WHEN %(status)s IN ('failed', 'skipped') THEN now() END
+        %(now)s, %(now)s, CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
     FROM counted
     RETURNING id
 """
@@ -49,7 +101,7 @@ async def create_variables(
 ) -> None:
     """Variables of a pipeline; `sealed` are their values, encrypted, by key."""
     unique = {variable.key: variable for variable in variables}
-    await transaction.row(
+    await transaction.run(
         CREATE_VARIABLES,
         pipeline_id=pipeline_id,
         keys=list(unique),
@@ -60,10 +112,10 @@ async def create_variables(
 
 CREATE_JOBS = """
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, needs, when_run, allow_failure, tag_list,
-        protected, resource_group, environment, timeout, plan, user_id)
+        protected, resource_group, environment, timeout, plan, user_id, created_at)
     SELECT pipelines.project_id, pipelines.id, planned.kind, planned.name, planned.stage, planned.stage_index,
         planned.needs, planned.when_run, planned.allow_failure, planned.tag_list, pipelines.protected,
-        planned.resource_group, planned.environment, planned.timeout, planned.plan, %(user_id)s
+        planned.resource_group, planned.environment, planned.timeout, planned.plan, %(user_id)s, %(now)s
     FROM pipelines, ROWS FROM (jsonb_to_recordset(%(jobs)s::jsonb) AS (kind text, name text, stage text,
         stage_index integer, needs text[], when_run text, allow_failure boolean, tag_list text[], resource_group text,
         environment text, timeout integer, plan jsonb)) WITH ORDINALITY
@@ -78,7 +130,7 @@ async def create_jobs(
     transaction: Transaction, pipeline_id: int, planned: Sequence[PlannedJob], *, user_id: int | None
 ) -> None:
     """The jobs of a plan, all in status `created`, with ids in the plan's order."""
-    await transaction.row(
+    await transaction.run(
         CREATE_JOBS,
         pipeline_id=pipeline_id,
         user_id=user_id,

@@ -1,4 +1,7 @@
-"""What a pipeline is planned from, read from the repository at one commit; for a thread, since it reads files."""
+"""What pipelines read from the repository: a commit with its configuration, and what a ref names.
+
+Blocking: `read_commit` is for a thread.
+"""
 
 import datetime
 from collections.abc import Collection
@@ -18,8 +21,9 @@ DEFAULT_PATH = ".gitlab-ci.yml"
 
 
 @attrs.frozen(kw_only=True)
-class Source:
-    """One commit: `commit` as answers show it, `text` of the configuration or None without one."""
+class Commit:
+    """What a pipeline is planned from: `commit` as answers show it, `text` of the configuration or None without one,
+    and the paths that have `changed`."""
 
     repository: Repository
     sha: str
@@ -42,30 +46,30 @@ class Source:
     @property
     def for_planning(self) -> context.Repository:
         return context.Repository(
-            read=lambda path: _text(self.repository, self.sha, path),
+            read=lambda path: read_text(self.repository, self.sha, path),
             paths=lambda: trees.paths(self.repository, self.sha),
             changed=self.changed,
         )
 
 
-def read(
+def read_commit(
     repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
-) -> Source:
+) -> Commit:
     """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
     found = references.tag(repository, tag) if tag is not None else None
-    return Source(
+    return Commit(
         repository=repository,
         sha=sha,
         commit=commit,
         tag_message=(found.message or "") if found is not None else "",
-        text=_text(repository, sha, path),
+        text=read_text(repository, sha, path),
         changed=_changed(repository, before_sha, sha),
     )
 
 
-def resolve(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
+def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
     """The branch or tag that `ref` names; None for anything else and without a repository."""
     try:
         found = references.resolve(repositories.open(project_id), ref)
@@ -74,7 +78,8 @@ def resolve(repositories: Repositories, project_id: int, ref: str) -> references
     return found if found is not None and found.kind != "commit" else None
 
 
-def _text(repository: Repository, sha: str, path: str) -> str | None:
+def read_text(repository: Repository, sha: str, path: str) -> str | None:
+    """A file of a commit; None for what is no file, or too large for a configuration."""
     entry = files.find(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob or (entry.size or 0) > MAX_BYTES:
         return None

@@ -1,0 +1,101 @@
+"""Statements about bridges and the pipelines that they start."""
+
+import attrs
+
+from api_server.ci.pipelines.states import Status
+from api_server.state.database import Executor
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Bridge:
+    """A bridge with what its pipeline runs for; `depth` is how many pipelines it stands below, its own included."""
+
+    id: int
+    project_id: int
+    pipeline_id: int
+    status: Status
+    plan: str
+    retried: bool
+    user_id: int | None
+    ref: str
+    tag: bool
+    sha: str
+    before_sha: str
+    depth: int
+
+
+FIND_BRIDGE = Query(
+    """
+    WITH RECURSIVE above AS (
+        SELECT pipelines.source_job_id, 1 AS depth FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+        WHERE jobs.id = %(id)s
+        UNION ALL
+        SELECT pipelines.source_job_id, above.depth + 1
+        FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    )
+    SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.plan, jobs.retried, jobs.user_id,
+        pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha,
+        (SELECT max(above.depth) FROM above) AS depth
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    WHERE jobs.id = %(id)s AND jobs.kind = 'bridge'
+    """,
+    Bridge,
+)
+
+
+async def find_bridge(database: Executor, job_id: int) -> Bridge | None:
+    return await database.row(FIND_BRIDGE, id=job_id)
+
+
+@attrs.frozen
+class Downstream:
+    """The pipeline that a bridge has started."""
+
+    id: int
+    status: Status
+    source: str
+
+
+FIND_DOWNSTREAM = Query(
+    """
+    SELECT pipelines.id, pipelines.status, pipelines.source FROM pipelines WHERE pipelines.source_job_id = %(job_id)s
+    """,
+    Downstream,
+)
+
+
+async def find_downstream(database: Executor, job_id: int) -> Downstream | None:
+    return await database.row(FIND_DOWNSTREAM, job_id=job_id)
+
+
+@attrs.frozen
+class TargetProject:
+    """A project that a bridge names, as the user meets it for whom the bridge runs."""
+
+    id: int
+    default_branch: str
+    archived: bool
+    builds_access_level: str
+    admin: bool
+    role: int
+
+
+PROJECT_BY_PATH = Query(
+    """
+    SELECT projects.id, projects.default_branch, projects.archived, projects.builds_access_level,
+        users.admin, project_role(projects, namespaces, users.id, %(now)s) AS role
+    FROM routes JOIN projects ON projects.id = routes.project_id
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+    JOIN users ON users.id = %(user_id)s
+    WHERE routes.path = lower(%(path)s)
+        AND (users.admin OR projects.visibility <> 'private'
+            OR project_role(projects, namespaces, users.id, %(now)s) >= 10)
+    """,
+    TargetProject,
+)
+
+
+async def project_by_path(database: Executor, path: str, user_id: int | None) -> TargetProject | None:
+    """The project at a full path and the user's role in it, where she can see it."""
+    return await database.row(PROJECT_BY_PATH, path=path, user_id=user_id)

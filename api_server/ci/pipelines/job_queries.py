@@ -1,0 +1,295 @@
+"""Statements about jobs as parts of their pipelines: what moves them from state to state."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import attrs
+import orjson
+
+from api_server.ci.config.plan import PlannedJob, from_json
+from api_server.ci.pipelines.order import OrderedJob
+from api_server.ci.pipelines.states import TRANSITIONS, Event
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query, Statement
+
+_ORDERED = """
+    jobs.id, jobs.project_id, jobs.kind, jobs.status, jobs.name, jobs.stage_index, jobs.needs, jobs.when_run,
+    jobs.allow_failure, jobs.resource_group, jobs.cancels_gracefully
+"""
+_COLUMNS = f"""
+    {_ORDERED}, jobs.pipeline_id, jobs.stage, jobs.failure_reason, jobs.protected, jobs.environment, jobs.timeout,
+    jobs.plan, jobs.retried, jobs.attempt, jobs.user_id, jobs.scheduled_at, jobs.queued_at, jobs.started_at,
+    jobs.finished_at
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Job(OrderedJob):
+    """A build or a bridge; `plan` is for `plan_of`."""
+
+    pipeline_id: int
+    stage: str
+    failure_reason: str | None
+    protected: bool
+    environment: str | None
+    #: Seconds.
+    timeout: int
+    plan: str
+    #: A newer job of its name has taken its place.
+    retried: bool
+    #: Automatic retries before this one.
+    attempt: int
+    user_id: int | None
+    scheduled_at: datetime.datetime | None
+    queued_at: datetime.datetime | None
+    started_at: datetime.datetime | None
+    finished_at: datetime.datetime | None
+
+
+class HasPlan(Protocol):
+    """A row with a job's `plan`."""
+
+    @property
+    def plan(self) -> str: ...
+
+
+def plan_of(row: HasPlan) -> PlannedJob:
+    """What the file said about the job of this row."""
+    return from_json(orjson.loads(row.plan))
+
+
+LOCK_PIPELINE_OF_JOB = """
+    SELECT FROM pipelines
+    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(id)s)
+    FOR UPDATE
+"""
+
+
+async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
+    """Until the transaction ends nobody else moves the job, but for handing it out to a runner."""
+    await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
+
+
+async def lock_job(transaction: Transaction, job_id: int) -> Job | None:
+    """The job as it stands once its pipeline is locked."""
+    await lock_pipeline_of(transaction, job_id)
+    return await find_job(transaction, job_id)
+
+
+FIND_JOB = Query(f"SELECT {_COLUMNS} FROM jobs WHERE jobs.id = %(id)s", Job)
+
+
+async def find_job(database: Executor, job_id: int) -> Job | None:
+    return await database.row(FIND_JOB, id=job_id)
+
+
+#: `changes` maps the status before to the status after. The status is read and written under the row's lock, so of
+#: any number of callers one moves the job, and the others find no row.
+TRANSIT = Query(
+    f"""
+    UPDATE jobs SET
+        status = (%(changes)s::jsonb) ->> status,
+        queued_at = CASE
+            WHEN (%(changes)s::jsonb) ->> status IN ('pending', 'waiting_for_resource', 'preparing')
+                AND status IN ('created', 'skipped', 'manual', 'scheduled') THEN %(now)s
+            WHEN (%(changes)s::jsonb) ->> status = 'created' THEN NULL
+            ELSE queued_at END,
+        started_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN %(now)s ELSE started_at END,
+        finished_at = CASE
+            WHEN (%(changes)s::jsonb) ->> status IN ('success', 'failed', 'canceled') THEN %(now)s END,
+        contacted_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN %(now)s ELSE contacted_at END,
+        scheduled_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'scheduled'
+            THEN %(now)s + make_interval(secs => coalesce((plan ->> 'start_in')::integer, 0)) END,
+        failure_reason = CASE WHEN (%(changes)s::jsonb) ->> status = 'failed' THEN %(failure_reason)s END,
+        runner_id = coalesce(%(runner_id)s, runner_id),
+        runner_manager_id = coalesce(%(runner_manager_id)s, runner_manager_id),
+        token_digest = coalesce(%(token_digest)s, token_digest),
+        cancels_gracefully = coalesce(%(cancels_gracefully)s, cancels_gracefully),
+        exit_code = coalesce(%(exit_code)s, exit_code),
+        allow_failure = allow_failure OR ((%(changes)s::jsonb) ->> status = 'failed'
+            AND coalesce(plan -> 'allow_failure_exit_codes' @> to_jsonb(%(exit_code)s::integer), false)),
+        user_id = coalesce(%(user_id)s, user_id)
+    WHERE id = ANY (%(ids)s) AND (%(changes)s::jsonb) ->> status IS NOT NULL
+    RETURNING {_COLUMNS}
+    """,
+    Job,
+)
+
+
+async def transit(
+    transaction: Transaction,
+    job_ids: Sequence[int],
+    event: Event,
+    *,
+    failure_reason: str | None = None,
+    runner_id: int | None = None,
+    runner_manager_id: int | None = None,
+    token_digest: bytes | None = None,
+    cancels_gracefully: bool | None = None,
+    exit_code: int | None = None,
+    user_id: int | None = None,
+) -> list[Job]:
+    """Moves those of the jobs that `event` applies to, and gives their new rows: an empty list is a refusal.
+
+    Changes nothing else: the pipeline's status and what follows are `transitions.advance`'s, which most callers want.
+    The exception is the hand-out to a runner, see `transitions.start`.
+    """
+    return await transaction.rows(
+        TRANSIT,
+        ids=list(job_ids),
+        changes=orjson.dumps(TRANSITIONS[event]).decode(),
+        failure_reason=failure_reason,
+        runner_id=runner_id,
+        runner_manager_id=runner_manager_id,
+        token_digest=token_digest,
+        cancels_gracefully=cancels_gracefully,
+        exit_code=exit_code,
+        user_id=user_id,
+    )
+
+
+NOTIFY_RUNNERS = """
+    SELECT pg_notify('jobs_pending', %(project_id)s::text)
+"""
+
+
+async def notify_runners(transaction: Transaction, project_id: int) -> None:
+    """Wakes those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
+    await transaction.run(NOTIFY_RUNNERS, project_id=project_id)
+
+
+HAS_DATA = """
+    SELECT EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(id)s)
+        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(id)s)
+"""
+
+
+async def has_data(database: Executor, job_id: int) -> bool:
+    """Whether the job has a log or artifacts."""
+    return bool(await database.value(HAS_DATA, id=job_id))
+
+
+LATEST_JOBS = Statement(
+    f"""
+    SELECT {_ORDERED} FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried
+    ORDER BY jobs.stage_index, jobs.id
+    """,
+    OrderedJob,
+)
+
+
+async def latest_jobs(database: Executor, pipeline_id: int) -> list[OrderedJob]:
+    """The jobs that count: of each name the newest, builds and bridges, in the order of stages."""
+    return await database.rows(LATEST_JOBS, pipeline_id=pipeline_id)
+
+
+CLONE_JOB = Query(
+    f"""
+    WITH old AS (
+        UPDATE jobs SET retried = true
+        FROM jobs this WHERE this.id = %(id)s
+            AND jobs.pipeline_id = this.pipeline_id AND jobs.name = this.name AND NOT jobs.retried
+        RETURNING jobs.*
+    ), new AS (
+        INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, needs, when_run, allow_failure,
+            tag_list, protected, resource_group, environment, timeout, plan, user_id, attempt, created_at)
+        SELECT old.project_id, old.pipeline_id, old.kind, old.name, old.stage, old.stage_index, old.needs, old.when_run,
+            coalesce((old.plan ->> 'allow_failure')::boolean, false), old.tag_list, old.protected, old.resource_group,
+            old.environment, old.timeout, old.plan, %(user_id)s, %(attempt)s, %(now)s
+        FROM old
+        RETURNING jobs.*
+    ), variables AS (
+        INSERT INTO job_variables (job_id, key, value)
+        SELECT new.id, job_variables.key, job_variables.value FROM new, job_variables
+        WHERE job_variables.job_id = %(id)s
+    )
+    SELECT {_COLUMNS} FROM new AS jobs
+    """,
+    Job,
+)
+
+
+async def clone_job(transaction: Transaction, job_id: int, *, user_id: int | None, attempt: int = 0) -> Job:
+    """A new job in the place of this one, which is `retried` from now on; in status `created`, the pipeline locked."""
+    return await transaction.one(CLONE_JOB, id=job_id, user_id=user_id, attempt=attempt)
+
+
+SET_JOB_VARIABLES = """
+    WITH old AS (DELETE FROM job_variables WHERE job_id = %(job_id)s AND key <> ALL (%(keys)s))
+    INSERT INTO job_variables (job_id, key, value)
+    SELECT %(job_id)s, key, value FROM unnest(%(keys)s::text[], %(values)s::bytea[]) AS given(key, value)
+    ON CONFLICT (job_id, key) DO UPDATE SET value = excluded.value
+"""
+
+
+async def set_job_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
+    """The variables given to a job when it was started, encrypted; they replace those it had."""
+    await transaction.run(
+        SET_JOB_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
+    )
+
+
+MARK_ERASED = """
+    UPDATE jobs SET erased_at = %(now)s, erased_by_id = %(user_id)s WHERE id = %(id)s
+"""
+
+
+async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> None:
+    await transaction.run(MARK_ERASED, id=job_id, user_id=user_id)
+
+
+JOBS_WITH_DATA = """
+    SELECT coalesce(array_agg(jobs.id), '{}') FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND (
+        EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = jobs.id)
+        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id))
+"""
+
+
+async def jobs_with_data(database: Executor, pipeline_id: int) -> list[int]:
+    """Ids of the jobs of a pipeline that have a log or artifacts."""
+    return list(await database.value(JOBS_WITH_DATA, pipeline_id=pipeline_id))
+
+
+DELETE_JOB_DATA = """
+    WITH artifacts AS (
+        DELETE FROM job_artifacts WHERE job_id = ANY (%(ids)s) RETURNING object_key
+    ), logs AS (
+        DELETE FROM job_traces WHERE job_id = ANY (%(ids)s) RETURNING object_key
+    ), reports AS (
+        DELETE FROM job_report_variables WHERE job_id = ANY (%(ids)s)
+    ), jobs AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id = ANY (%(ids)s) AND artifacts_expire_at IS NOT NULL
+    )
+    SELECT coalesce(array_agg(gone.object_key), '{}') FROM (
+        SELECT object_key FROM artifacts UNION SELECT object_key FROM logs WHERE object_key IS NOT NULL) gone
+"""
+
+
+async def delete_job_data(transaction: Transaction, job_ids: Sequence[int]) -> list[str]:
+    """Removes the logs and the artifacts of jobs; the keys of the objects that held their bytes."""
+    return list(await transaction.value(DELETE_JOB_DATA, ids=list(job_ids)))
+
+
+HOLD_RESOURCE_GROUP = """
+    SELECT pg_advisory_xact_lock(hashtextextended(%(project_id)s || ':' || %(resource_group)s, 20))
+"""
+
+NEXT_FOR_RESOURCE = """
+    SELECT jobs.id FROM jobs
+    WHERE jobs.project_id = %(project_id)s AND jobs.resource_group = %(resource_group)s
+        AND jobs.status = 'waiting_for_resource'
+        AND NOT EXISTS (
+            SELECT FROM jobs holder
+            WHERE holder.project_id = %(project_id)s AND holder.resource_group = %(resource_group)s
+                AND holder.status IN ('pending', 'running', 'canceling'))
+    ORDER BY jobs.id
+    LIMIT 1
+"""
+
+
+async def next_for_resource(transaction: Transaction, project_id: int, resource_group: str) -> int | None:
+    """The oldest job that waits for a resource that nobody has; nobody else is told so until the transaction ends."""
+    await transaction.run(HOLD_RESOURCE_GROUP, project_id=project_id, resource_group=resource_group)
+    found = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
+    return None if found is None else int(found)

@@ -1,0 +1,31 @@
+"""Trying configurations out."""
+
+from tests.support.ci import ONE_JOB, ci_project
+
+
+async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="more.yml", branch="main")
+    bad = await project.api.post(f"{project.url}/ci/lint", {"content": "build: {skript: a}"})
+    assert (bad.status, bad.body["valid"]) == (200, False)
+    assert bad.body["errors"] == ["jobs build config should implement a script: or a trigger: keyword"]
+    good = await project.api.post(
+        f"{project.url}/ci/lint",
+        {"content": "include: more.yml\nbuild: {script: make}", "include_jobs": True},
+    )
+    assert (good.body["valid"], good.body["errors"], good.body["warnings"]) == (True, [], [])
+    assert good.body["includes"] == [{"type": "local", "location": "more.yml"}]
+    assert "script: make" in good.body["merged_yaml"]
+    assert {job["name"]: job["script"] for job in good.body["jobs"]} == {"inner": ["echo"], "build": ["make"]}
+    filtered = {"content": "build: {script: make, rules: [{if: $NEVER}]}"}
+    assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
+    dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
+    assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
+
+
+async def test_lint_of_the_projects_own_file(forge):
+    project = await ci_project(forge)
+    nothing = await project.api.get(f"{project.url}/ci/lint")
+    assert (nothing.body["valid"], nothing.body["errors"]) == (False, ["Missing CI config file"])
+    await project.commit(ONE_JOB, branch="topic")
+    assert (await project.api.get(f"{project.url}/ci/lint?content_ref=topic")).body["valid"] is True
