@@ -182,7 +182,7 @@ async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
     """The job has a log of that many bytes, as far as its rows tell."""
     async with database(forge).transaction() as transaction:
         await transaction.row(
-            "INSERT INTO job_traces (job_id, size) VALUES (%(id)s, %(size)s)", id=job_id, size=size
+            "INSERT INTO job_logs (job_id, size) VALUES (%(id)s, %(size)s)", id=job_id, size=size
         )
 
 

@@ -49,8 +49,8 @@ CROSS JOIN LATERAL (
                     job_artifacts.id AS place
                 FROM job_artifacts WHERE job_artifacts.job_id = page.id
                 UNION ALL
-                SELECT 'trace', job_traces.size, 'job.log', 'raw', NULL
-                FROM job_traces WHERE job_traces.job_id = page.id AND page.finished_at IS NOT NULL
+                SELECT 'trace', job_logs.size, 'job.log', 'raw', NULL
+                FROM job_logs WHERE job_logs.job_id = page.id AND page.finished_at IS NOT NULL
             ) kept
         ), '[]'::json),
         'runner', runner_basic(runner, %(now)s),

@@ -17,7 +17,7 @@ OLD_JOBS = Statement("""
     WHERE jobs.id > %(after)s::bigint AND jobs.finished_at < %(before)s::timestamptz
         AND jobs.status NOT IN ('running', 'canceling')
         AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
-            OR EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = jobs.id))
+            OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id))
     ORDER BY jobs.id LIMIT %(most)s::integer
 """)
 
@@ -25,7 +25,7 @@ SIZE_OF_DATA = Statement("""
     SELECT coalesce(sum(data.size), 0) FROM (
         SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s::bigint[])
         UNION ALL
-        SELECT job_traces.size FROM job_traces WHERE job_traces.job_id = ANY (%(ids)s::bigint[])) data
+        SELECT job_logs.size FROM job_logs WHERE job_logs.job_id = ANY (%(ids)s::bigint[])) data
 """)
 
 

@@ -10,7 +10,7 @@ DELETE_ROWS = """
     WITH artifacts AS (
         DELETE FROM job_artifacts WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), logs AS (
-        DELETE FROM job_traces WHERE job_id = ANY (%(ids)s) RETURNING object_key
+        DELETE FROM job_logs WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), reports AS (
         DELETE FROM job_report_variables WHERE job_id = ANY (%(ids)s)
     ), jobs AS (

@@ -15,9 +15,9 @@ WATCHED_INTERVAL, INTERVAL = 3, 60
 FIND_JOB = Statement("""
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.token_digest, jobs.erased_at,
         jobs.masked_values,
-        coalesce(job_traces.size, 0) AS size, coalesce(job_traces.checksum, 0) AS checksum, job_traces.held,
-        coalesce(job_traces.watched_at > now() - interval '1 minute', false) AS watched
-    FROM jobs LEFT JOIN job_traces ON job_traces.job_id = jobs.id
+        coalesce(job_logs.size, 0) AS size, coalesce(job_logs.checksum, 0) AS checksum, job_logs.held,
+        coalesce(job_logs.watched_at > now() - interval '1 minute', false) AS watched
+    FROM jobs LEFT JOIN job_logs ON job_logs.job_id = jobs.id
     WHERE jobs.id = %(id)s
 """)
 

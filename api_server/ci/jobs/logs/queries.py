@@ -4,7 +4,7 @@ from api_server.state.database import Database, Executor, Row, Transaction
 from api_server.state.statements import Statement
 
 FIND_LOG = Statement("""
-    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s
+    SELECT job_logs.* FROM job_logs WHERE job_logs.job_id = %(job_id)s
 """)
 
 
@@ -16,10 +16,10 @@ async def find_log(database: Executor, job_id: int) -> Row | None:
 #: The size is compared and changed under the row's lock: of two appends for one place, one finds no row.
 APPEND = Statement("""
     WITH log AS (
-        INSERT INTO job_traces AS known (job_id, size, checksum, held, held_size)
+        INSERT INTO job_logs AS known (job_id, size, checksum, held, held_size)
         SELECT jobs.id, %(received)s::bigint, %(checksum)s::bigint, %(held)s::bytea, %(held_size)s::integer
         FROM jobs WHERE jobs.id = %(job_id)s AND jobs.status IN ('running', 'canceling')
-            AND (%(size)s::bigint = 0 OR EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(job_id)s))
+            AND (%(size)s::bigint = 0 OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = %(job_id)s))
         ON CONFLICT (job_id) DO UPDATE SET
             size = known.size + %(received)s::bigint,
             checksum = excluded.checksum,
@@ -29,7 +29,7 @@ APPEND = Statement("""
         WHERE known.size = %(size)s::bigint AND NOT known.closed
         RETURNING known.job_id
     ), chunk AS (
-        INSERT INTO job_trace_chunks (job_id, start, bytes)
+        INSERT INTO job_log_chunks (job_id, start, bytes)
         SELECT log.job_id, %(start)s::bigint, %(bytes)s::bytea FROM log WHERE octet_length(%(bytes)s::bytea) > 0
     ), contact AS (
         UPDATE jobs SET contacted_at = now() FROM log
@@ -68,12 +68,12 @@ async def append(
 
 
 READ_CHUNKS = Statement("""
-    SELECT job_trace_chunks.start, job_trace_chunks.bytes FROM job_trace_chunks
-    WHERE job_trace_chunks.job_id = %(job_id)s AND job_trace_chunks.start >= coalesce((
-        SELECT max(before.start) FROM job_trace_chunks before
+    SELECT job_log_chunks.start, job_log_chunks.bytes FROM job_log_chunks
+    WHERE job_log_chunks.job_id = %(job_id)s AND job_log_chunks.start >= coalesce((
+        SELECT max(before.start) FROM job_log_chunks before
         WHERE before.job_id = %(job_id)s AND before.start <= %(start)s::bigint), 0)
-        AND job_trace_chunks.start < %(start)s::bigint + %(window)s::bigint
-    ORDER BY job_trace_chunks.start
+        AND job_log_chunks.start < %(start)s::bigint + %(window)s::bigint
+    ORDER BY job_log_chunks.start
 """)
 
 
@@ -83,8 +83,8 @@ async def read_chunks(database: Executor, job_id: int, start: int, window: int) 
 
 
 EMPTY = """
-    WITH chunks AS (DELETE FROM job_trace_chunks WHERE job_id = %(job_id)s)
-    UPDATE job_traces SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
+    WITH chunks AS (DELETE FROM job_log_chunks WHERE job_id = %(job_id)s)
+    UPDATE job_logs SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
 """
 
 
@@ -94,7 +94,7 @@ async def empty(transaction: Transaction, job_id: int) -> None:
 
 
 LOCK_FOR_CHECK = """
-    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s FOR UPDATE SKIP LOCKED
+    SELECT job_logs.* FROM job_logs WHERE job_logs.job_id = %(job_id)s FOR UPDATE SKIP LOCKED
 """
 
 
@@ -104,7 +104,7 @@ async def lock_for_check(transaction: Transaction, job_id: int) -> Row | None:
 
 
 NOTE_WATCHED = """
-    UPDATE job_traces SET watched_at = now()
+    UPDATE job_logs SET watched_at = now()
     WHERE job_id = %(job_id)s AND (watched_at IS NULL OR watched_at < now() - interval '10 seconds')
 """
 
@@ -116,10 +116,10 @@ async def note_watched(database: Database, job_id: int) -> None:
 
 
 CLOSE = """
-    UPDATE job_traces SET closed = true FROM jobs
-    WHERE job_traces.job_id = %(job_id)s AND jobs.id = job_traces.job_id
+    UPDATE job_logs SET closed = true FROM jobs
+    WHERE job_logs.job_id = %(job_id)s AND jobs.id = job_logs.job_id
         AND jobs.status NOT IN ('running', 'canceling')
-    RETURNING job_traces.*, jobs.project_id, jobs.plan
+    RETURNING job_logs.*, jobs.project_id, jobs.plan
 """
 
 
@@ -130,10 +130,10 @@ async def close(transaction: Transaction, job_id: int) -> Row | None:
 
 ADD_LAST_CHUNK = """
     WITH chunk AS (
-        INSERT INTO job_trace_chunks (job_id, start, bytes)
-        SELECT job_id, size - held_size, %(bytes)s FROM job_traces WHERE job_id = %(job_id)s AND held_size > 0
+        INSERT INTO job_log_chunks (job_id, start, bytes)
+        SELECT job_id, size - held_size, %(bytes)s FROM job_logs WHERE job_id = %(job_id)s AND held_size > 0
     )
-    UPDATE job_traces SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
+    UPDATE job_logs SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
 """
 
 
@@ -144,10 +144,10 @@ async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> 
 
 SEAL = """
     WITH log AS (
-        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
+        UPDATE job_logs SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
         RETURNING job_id
     ), chunks AS (
-        DELETE FROM job_trace_chunks USING log WHERE job_trace_chunks.job_id = log.job_id
+        DELETE FROM job_log_chunks USING log WHERE job_log_chunks.job_id = log.job_id
     ), coverage AS (
         UPDATE jobs SET coverage = %(coverage)s FROM log WHERE jobs.id = log.job_id AND %(coverage)s::float IS NOT NULL
     )
@@ -161,10 +161,10 @@ async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: flo
 
 
 UNSEALED = """
-    SELECT job_traces.job_id FROM job_traces JOIN jobs ON jobs.id = job_traces.job_id
-    WHERE job_traces.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
+    SELECT job_logs.job_id FROM job_logs JOIN jobs ON jobs.id = job_logs.job_id
+    WHERE job_logs.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
         AND jobs.finished_at < now() - interval '5 minutes'
-    ORDER BY job_traces.job_id LIMIT 100
+    ORDER BY job_logs.job_id LIMIT 100
 """
 
 

@@ -168,7 +168,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
     await job.finish()
     await seal(forge, job.id)
     assert (
-        await database(forge).value("SELECT count(*) FROM job_trace_chunks WHERE job_id = %(id)s", id=job.id)
+        await database(forge).value("SELECT count(*) FROM job_log_chunks WHERE job_id = %(id)s", id=job.id)
         == 0
     )
     await check()
