@@ -36,9 +36,15 @@ async def append_log(request: web.Request, wanted: AppendLog) -> web.Response:
         return _accepted(job, job.size)  # this has come before, and the answer was lost
     if start != job.size:
         raise _not_there(job, job.size)
+    return _accepted(job, await _append(request, job, job_token(request, wanted.token)))
+
+
+async def _append(request: web.Request, job: HeldJob, token: str) -> int:
+    """The log's size after the body has been added. Raises 416 where somebody else has added to it meanwhile, and 403
+    where it has become too long."""
     logs = logs_of(request.config_dict)
     end = End(job.size, job.checksum, logs.opened(job.held))
-    secrets = (job_token(request, wanted.token).encode(), *logs.masked_values(job.masked_values))
+    secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):
         if end.size + len(piece) > context.settings(request).log_limit:
             raise await _too_long(request, job)
@@ -46,7 +52,7 @@ async def append_log(request: web.Request, wanted: AppendLog) -> web.Response:
         if appended is None:
             raise _not_there(job, await logs.size(job.id))
         end = appended
-    return _accepted(job, end.size)
+    return end.size
 
 
 def _start(request: web.Request) -> int:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.state.database import Executor, Transaction
+from api_server.state.database import Executor, NotFound, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
@@ -230,7 +230,9 @@ DELETE_RUNNER = """
 
 
 async def delete_runner(transaction: Transaction, runner_id: int) -> None:
-    await transaction.run(DELETE_RUNNER, id=runner_id)
+    """Raises NotFound."""
+    if not await transaction.run(DELETE_RUNNER, id=runner_id):
+        raise NotFound
 
 
 SET_TOKEN = """
@@ -239,8 +241,9 @@ SET_TOKEN = """
 
 
 async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> None:
-    """The old token opens nothing from then on."""
-    await transaction.run(SET_TOKEN, id=runner_id, digest=digest)
+    """The old token opens nothing from then on. Raises NotFound."""
+    if not await transaction.run(SET_TOKEN, id=runner_id, digest=digest):
+        raise NotFound
 
 
 ASSIGN = """
