@@ -11,15 +11,14 @@ from api_server.ci.agents.handlers import routes as agents
 from api_server.ci.jobs.allowed_agents import routes as allowed_agents
 from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
-from api_server.ci.jobs.logs.answer import routes as logs
+from api_server.ci.jobs.logs.handlers import routes as logs
 from api_server.ci.pipelines.handlers import routes as pipelines
 from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
+from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
-from api_server.ci.runners.requests import routes as job_requests
-from api_server.ci.runners.runner_jobs import routes as runner_jobs
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.browsing import routes as browsing
@@ -69,7 +68,6 @@ ROUTES = [
     allowed_agents,
     runner_registration,
     runners,
-    runner_jobs,
     job_requests,
     log_appends,
     outcomes,

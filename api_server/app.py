@@ -19,7 +19,7 @@ from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import tasks as runner_tasks
+from api_server.ci.runners import job_requests
 from api_server.code import refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -96,7 +96,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     git_http.setup(app)
     lfs.setup(app)
     static_objects.setup(app)
-    runner_tasks.setup(app)
+    job_requests.setup(app)
     _add_tasks(app)
     return app
 

@@ -42,8 +42,8 @@ def _cursor(after: int) -> str:
 
 
 CREATE_RUNNER = """
-    INSERT INTO runners (runner_type, token_digest, description, contacted_at)
-    VALUES ('instance_type', '', 'a runner', now()) RETURNING id
+    INSERT INTO runners (runner_type, token_digest, description, contacted_at, created_at)
+    VALUES ('instance_type', '', 'a runner', %(now)s, %(now)s) RETURNING id
 """
 
 

@@ -65,14 +65,14 @@ async def _size(server: ServerProcess, path: str) -> int:
 async def test_a_log_of_100_mib(server: ServerProcess) -> None:
     """It goes in by one PATCH, comes out while it grows and when it is sealed."""
     project, job = await _running_job(server)
-    trace = f"/projects/{project['id']}/jobs/{job.id}/trace"
+    log = f"/projects/{project['id']}/jobs/{job.id}/trace"
     before, size = server.peak_memory(), 100 * MIB
     headers = {"JOB-TOKEN": job.token, "Content-Range": f"0-{size - 1}"}
     answer = await job.client.request("PATCH", f"/jobs/{job.id}/trace", data=_mebibytes(100), headers=headers)
     assert (answer.status, answer.headers["Range"]) == (202, f"0-{size}")
-    assert await _size(server, trace) == size
+    assert await _size(server, log) == size
     await job.finish()
-    assert await _size(server, trace) == size
+    assert await _size(server, log) == size
     assert server.peak_memory() - before < ALLOWED
 
 

@@ -154,8 +154,8 @@ async def run(
 
 
 CREATE_RUNNER = """
-    INSERT INTO runners (runner_type, token_digest, description, contacted_at)
-    VALUES ('instance_type', %(digest)s, 'a runner', now()) RETURNING id
+    INSERT INTO runners (runner_type, token_digest, description, contacted_at, created_at)
+    VALUES ('instance_type', %(digest)s, 'a runner', %(now)s, %(now)s) RETURNING id
 """
 
 
@@ -166,8 +166,8 @@ async def a_runner(forge: Forge) -> int:
 
 PUT_INTO = """
     UPDATE jobs SET status = %(status)s,
-        started_at = CASE WHEN %(status)s IN ('running', 'canceling', 'success', 'failed') THEN now() END,
-        finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled') THEN now() END
+        started_at = CASE WHEN %(status)s IN ('running', 'canceling', 'success', 'failed') THEN %(now)s END,
+        finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled') THEN %(now)s END
     WHERE id = %(id)s
 """
 
@@ -175,14 +175,16 @@ PUT_INTO = """
 async def bring(forge: Forge, job_id: int, status: str) -> None:
     """Puts the job's row into a status, whatever it takes to get there."""
     async with database(forge).transaction() as transaction:
-        await transaction.row(PUT_INTO, id=job_id, status=status)
+        await transaction.run(PUT_INTO, id=job_id, status=status)
 
 
 async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
     """The job has a log of that many bytes, as far as its rows tell."""
     async with database(forge).transaction() as transaction:
-        await transaction.row(
-            "INSERT INTO job_traces (job_id, size) VALUES (%(id)s, %(size)s)", id=job_id, size=size
+        await transaction.run(
+            "INSERT INTO job_logs (job_id, size, updated_at) VALUES (%(id)s, %(size)s, %(now)s)",
+            id=job_id,
+            size=size,
         )
 
 

@@ -43,8 +43,8 @@ SELECT users.id, (SELECT id FROM namespaces WHERE path = 'many-group-1'), 20 FRO
 ON CONFLICT DO NOTHING;
 
 -- A runner for each project.
-INSERT INTO runners (runner_type, token_digest)
-SELECT 'project_type', sha256(('many-' || projects.id)::bytea) FROM projects;
+INSERT INTO runners (runner_type, token_digest, created_at)
+SELECT 'project_type', sha256(('many-' || projects.id)::bytea), %(now)s FROM projects;
 
 INSERT INTO runner_projects (runner_id, project_id)
 SELECT runners.id, projects.id FROM projects

@@ -1,35 +1,41 @@
-"""Finding the job that a request names, and who may change it."""
+"""Finding the job that a request names, and who may erase it."""
 
 from aiohttp import web
 
 from api_server.ci.jobs import queries
-from api_server.ci.pipelines.access import check_may_change
+from api_server.ci.jobs.queries import Job
 from api_server.namespaces.projects.access import Project
-from api_server.state.database import Row
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.errors import forbidden, record_not_found
+from api_server.web.errors import forbidden, not_found, record_not_found
 from api_server.web.routes import caller
 
 
-async def find_job(request: web.Request, project: Project, job_id: int, *, or_bridge: bool = False) -> Row:
-    """The project's job; raises 404 for others, and for bridges where those are not meant."""
-    row = await queries.find_job(context.database(request), project.id, job_id)
-    if row is None or (row.kind == "bridge" and not or_bridge):
+async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:
+    """Raises 404 for what is not the project's."""
+    found = await queries.find_job(context.database(request), project.id, job_id)
+    if found is None:
         raise record_not_found()
-    return row
+    return found
 
 
-async def find_changeable_job(
-    request: web.Request, project: Project, job_id: int, *, or_bridge: bool = False
-) -> Row:
-    """As `find_job`; raises 403 where the job's ref is protected from the caller."""
-    row = await find_job(request, project, job_id, or_bridge=or_bridge)
-    await check_may_change(request, project, row.ref, tag=row.tag)
-    return row
+async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
+    """Raises 404 for what is not the project's, and for bridges."""
+    found = await find_job_or_bridge(request, project, job_id)
+    if found.kind == "bridge":
+        raise record_not_found()
+    return found
 
 
-def check_may_erase(request: web.Request, project: Project, job: Row) -> None:
+def id_of_calling_job(request: web.Request) -> int:
+    """The job whose token was sent; only for routes with `access=JOB`."""
+    job_id = caller(request).job_id
+    if job_id is None:
+        raise not_found("Job")
+    return job_id
+
+
+def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
     """Raises 403 for Developers but on jobs of their own on refs that are not protected."""
     own = job.user_id == caller(request).user_id and not job.protected
     if project.role < Role.MAINTAINER and not own:

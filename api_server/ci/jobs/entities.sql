@@ -12,8 +12,8 @@
 'started_at', iso8601(page.started_at),
 'finished_at', iso8601(page.finished_at),
 'erased_at', iso8601(page.erased_at),
-'duration', extract(epoch FROM coalesce(page.finished_at, now()) - page.started_at),
-'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, now()) - page.queued_at),
+'duration', extract(epoch FROM coalesce(page.finished_at, %(now)s) - page.started_at),
+'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, %(now)s) - page.queued_at),
 'user', user_public(owner),
 'commit', pipeline.commit,
 'pipeline', pipeline_basic(pipeline, project.full_path),
@@ -36,7 +36,7 @@ LEFT JOIN users owner ON owner.id = page.user_id
 LEFT JOIN runners runner ON runner.id = page.runner_id
 LEFT JOIN runner_managers manager ON manager.id = page.runner_manager_id
 LEFT JOIN job_artifacts archive ON archive.job_id = page.id AND archive.file_type = 'archive'
-    AND (archive.expire_at IS NULL OR archive.expire_at > now())
+    AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s)
 CROSS JOIN LATERAL (
     SELECT json_build_object(
         -- include: job_basic
@@ -49,8 +49,8 @@ CROSS JOIN LATERAL (
                     job_artifacts.id AS place
                 FROM job_artifacts WHERE job_artifacts.job_id = page.id
                 UNION ALL
-                SELECT 'trace', job_traces.size, 'job.log', 'raw', NULL
-                FROM job_traces WHERE job_traces.job_id = page.id AND page.finished_at IS NOT NULL
+                SELECT 'trace', job_logs.size, 'job.log', 'raw', NULL
+                FROM job_logs WHERE job_logs.job_id = page.id AND page.finished_at IS NOT NULL
             ) kept
         ), '[]'::json),
         'runner', runner_basic(runner, %(now)s),

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from api_server.ci.jobs import queries
-from api_server.ci.jobs.access import check_may_erase, find_changeable_job, find_job
+from api_server.ci.jobs.access import check_may_erase, find_job, find_job_or_bridge, id_of_calling_job
 from api_server.ci.jobs.parameters import (
     CancelJob,
     ListPipelineJobs,
@@ -15,11 +15,11 @@ from api_server.ci.jobs.parameters import (
 from api_server.ci.pipelines import actions
 from api_server.ci.pipelines.access import (
     archived_before,
+    check_may_change,
     check_not_archived,
     find_pipeline,
-    find_readable_project,
 )
-from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.access import Project, project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import JOB, Role
@@ -27,7 +27,6 @@ from api_server.web.answers import json_text
 from api_server.web.authorship import author
 from api_server.web.errors import bad_request, forbidden, too_many_requests
 from api_server.web.pagination import paginated
-from api_server.web.params import parse
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.routes import Routes, caller
 
@@ -37,11 +36,9 @@ routes = Routes()
 JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
 
 
-@routes.get("/projects/{id}/jobs", access=project())
-async def list_project_jobs(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/jobs", access=project(opens="builds"))
+async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
     """Endpoint 1."""
-    wanted = await parse(request, ListProjectJobs)
-    found = await find_readable_project(request, wanted.id)
     if wait := request.config_dict[JOBS_LIMIT].retry_after(caller(request).user_id):
         raise too_many_requests(wait)
     page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
@@ -51,11 +48,9 @@ async def list_project_jobs(request: web.Request) -> web.Response:
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project())
-async def list_pipeline_jobs(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
+async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 2."""
-    wanted = await parse(request, ListPipelineJobs)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE)
     listed = await queries.list_pipeline_jobs(
@@ -69,11 +64,9 @@ async def list_pipeline_jobs(request: web.Request) -> web.Response:
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project())
-async def list_bridges(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
+async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 3."""
-    wanted = await parse(request, ListPipelineJobs)
-    found = await find_readable_project(request, wanted.id)
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_bridges(
@@ -85,37 +78,33 @@ async def list_bridges(request: web.Request) -> web.Response:
 @routes.get("/job", access=JOB)
 async def show_own_job(request: web.Request) -> web.Response:
     """Endpoint 4."""
-    return json_text(await _shown(request, caller(request).job_id or 0))
+    return json_text(await _shown(request, id_of_calling_job(request)))
 
 
-@routes.get("/projects/{id}/jobs/{job_id}", access=project())
-async def show_job(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
+async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 6."""
-    wanted = await parse(request, OneJob)
-    found = await find_readable_project(request, wanted.id)
     job = await find_job(request, found, wanted.job_id)
     return json_text(await _shown(request, job.id))
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER))
-async def cancel_job(request: web.Request) -> web.Response:
-    """Endpoint 8."""
-    wanted = await parse(request, CancelJob)
-    found = await find_readable_project(request, wanted.id)
+@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
+async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) -> web.Response:
+    """Endpoint 8. `force` is for Maintainers."""
     if wanted.force and found.role < Role.MAINTAINER:
         raise forbidden()
-    job = await find_changeable_job(request, found, wanted.job_id)
+    job = await find_job(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
     async with context.database(request).transaction() as transaction:
         await actions.cancel(transaction, job.id, force=wanted.force)
     return json_text(await _shown(request, job.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER))
-async def retry_job(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
+async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
-    wanted = await parse(request, OneJob)
-    found = await find_readable_project(request, wanted.id)
-    job = await find_changeable_job(request, found, wanted.job_id, or_bridge=True)
+    job = await find_job_or_bridge(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
         again = await actions.retry(transaction, job.id, caller(request).user_id)
@@ -124,12 +113,11 @@ async def retry_job(request: web.Request) -> web.Response:
     return json_text(await _shown(request, again.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER))
-async def erase_job(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, opens="builds"))
+async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 10."""
-    wanted = await parse(request, OneJob)
-    found = await find_readable_project(request, wanted.id)
-    job = await find_changeable_job(request, found, wanted.job_id)
+    job = await find_job(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
     check_may_erase(request, found, job)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
@@ -145,16 +133,15 @@ async def erase_job(request: web.Request) -> web.Response:
             message=f"Erased the log and the artifacts of job {job.id}",
             pipeline_id=job.pipeline_id,
         )
-    entity = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
-    return json_text(entity, status=201)
+    shown = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
+    return json_text(shown, status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER))
-async def play_job(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, opens="builds"))
+async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
-    wanted = await parse(request, PlayJob)
-    found = await find_readable_project(request, wanted.id)
-    job = await find_changeable_job(request, found, wanted.job_id, or_bridge=True)
+    job = await find_job_or_bridge(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     vault = context.vault(request)
     variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}

@@ -3,9 +3,11 @@
 import datetime
 from collections.abc import Sequence
 
-from api_server.state.database import Executor, Row
+import attrs
+
+from api_server.state.database import Executor
 from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
@@ -178,14 +180,73 @@ async def show_bridge(database: Executor, job_id: int) -> str:
     return await database.entity(SHOW_BRIDGE, id=job_id)
 
 
-FIND_JOB = Statement("""
+@attrs.frozen
+class Job:
+    """A build or a bridge, as requests name it; `ref` and `tag` are its pipeline's."""
+
+    id: int
+    pipeline_id: int
+    kind: str
+    name: str
+    user_id: int | None
+    created_at: datetime.datetime
+    #: CI_DEBUG_TRACE or CI_DEBUG_SERVICES is on: its log may show secrets.
+    debug_trace: bool
+    #: The ref was protected when the pipeline was made.
+    protected: bool
+    ref: str
+    tag: bool
+
+
+FIND_JOB = Statement(
+    """
     SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
         jobs.protected, pipelines.ref, pipelines.tag
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
     WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s
-""")
+    """,
+    Job,
+)
 
 
-async def find_job(database: Executor, project_id: int, job_id: int) -> Row | None:
-    """id, pipeline_id, kind, name, user_id, created_at, debug_trace, protected; its pipeline's ref and tag."""
+async def find_job(database: Executor, project_id: int, job_id: int) -> Job | None:
     return await database.row(FIND_JOB, project_id=project_id, id=job_id)
+
+
+@attrs.frozen
+class CallingJob:
+    """A job behind a token, with what endpoint 5 tells of its project and its user."""
+
+    id: int
+    pipeline_id: int
+    project_id: int
+    protected: bool
+    environment: str | None
+    plan: str
+    #: The groups that the project is in, from the outermost on.
+    group_ids: list[int]
+    user_id: int
+    name: str
+    username: str
+    state: str
+    web_url: str
+    role: int
+
+
+DESCRIBE_JOB = Query(
+    """
+    SELECT jobs.id, jobs.pipeline_id, jobs.project_id, jobs.protected, jobs.environment, jobs.plan,
+        CASE WHEN namespaces.kind = 'group' THEN namespaces.lineage ELSE '{}' END AS group_ids,
+        users.id AS user_id, users.name, users.username, users.state, web_url(users.username) AS web_url,
+        project_role(projects, namespaces, users.id, %(now)s) AS role
+    FROM jobs JOIN projects ON projects.id = jobs.project_id
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+    JOIN users ON users.id = jobs.user_id
+    WHERE jobs.id = %(id)s
+    """,
+    CallingJob,
+)
+
+
+async def describe_job(database: Executor, job_id: int) -> CallingJob:
+    return await database.one(DESCRIBE_JOB, id=job_id)

@@ -5,28 +5,12 @@ from collections.abc import AsyncIterator
 
 import attrs
 
+from api_server.ci.jobs import upkeep_queries as queries
 from api_server.ci.pipelines.job_data import delete_job_data
-from api_server.state.database import Database, Row
-from api_server.state.statements import Statement
+from api_server.state.database import Database
 
 #: Jobs whose data is removed in one transaction.
 BATCH = 100
-
-OLD_JOBS = Statement("""
-    SELECT jobs.id FROM jobs
-    WHERE jobs.id > %(after)s::bigint AND jobs.finished_at < %(before)s::timestamptz
-        AND jobs.status NOT IN ('running', 'canceling')
-        AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
-            OR EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = jobs.id))
-    ORDER BY jobs.id LIMIT %(most)s::integer
-""")
-
-SIZE_OF_DATA = Statement("""
-    SELECT coalesce(sum(data.size), 0) FROM (
-        SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s::bigint[])
-        UNION ALL
-        SELECT job_traces.size FROM job_traces WHERE job_traces.job_id = ANY (%(ids)s::bigint[])) data
-""")
 
 
 @attrs.frozen
@@ -45,15 +29,10 @@ async def remove_before(
     Each batch is one transaction, so it may be stopped anywhere, and a further run finds what is left.
     """
     after = 0
-    while rows := await _old_jobs(database, after, moment):
-        ids = [row.id for row in rows]
+    while ids := await queries.old_jobs(database, after=after, before=moment, most=BATCH):
         after = ids[-1]
-        size = int(await database.value(SIZE_OF_DATA, ids=ids))
+        size = await queries.size_of_data(database, ids)
         if not dry_run:
             async with database.transaction() as transaction:
                 await delete_job_data(transaction, *ids)
         yield Removed(len(ids), size)
-
-
-async def _old_jobs(database: Database, after: int, moment: datetime.datetime) -> list[Row]:
-    return await database.rows(OLD_JOBS, after=after, before=moment, most=BATCH)

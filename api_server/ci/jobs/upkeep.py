@@ -5,13 +5,14 @@ import datetime
 import structlog
 from aiohttp import web
 
+from api_server.ci.jobs import upkeep_queries as queries
 from api_server.ci.jobs.artifacts import queries as artifacts
 from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
-from api_server.state.database import Database, Executor, Row
+from api_server.state.database import Database
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS
@@ -61,29 +62,14 @@ async def expire_artifacts(database: Database) -> int:
             return total
 
 
-LOST_JOBS = """
-    SELECT jobs.id, CASE WHEN jobs.contacted_at < now() - %(silence)s THEN 'stuck_or_timeout_failure'
-        ELSE 'job_execution_timeout' END AS reason
-    FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
-    WHERE jobs.status IN ('running', 'canceling') AND (
-        jobs.contacted_at < now() - %(silence)s
-        OR jobs.started_at < now()
-            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s)
-    ORDER BY jobs.id
-"""
-
-
-async def lost_jobs(database: Executor, runner_timeout: int) -> list[Row]:
-    """id and failure reason of jobs whose runner is silent, or that run for longer than they may."""
-    return await database.rows(
-        LOST_JOBS,
+async def fail_lost_jobs(database: Database, runner_timeout: int) -> None:
+    """Fails the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long."""
+    lost = await queries.lost_jobs(
+        database,
         silence=datetime.timedelta(seconds=runner_timeout),
         grace=datetime.timedelta(seconds=TIMEOUT_GRACE),
     )
-
-
-async def fail_lost_jobs(database: Database, runner_timeout: int) -> None:
-    for job in await lost_jobs(database, runner_timeout):
+    for job in lost:
         async with database.transaction() as transaction:
             moved = await transitions.advance(transaction, job.id, "drop", failure_reason=job.reason)
         if moved is not None:

@@ -160,7 +160,7 @@ async def notify_runners(transaction: Transaction, project_id: int) -> None:
 
 
 HAS_DATA = """
-    SELECT EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(id)s)
+    SELECT EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = %(id)s)
         OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(id)s)
 """
 
@@ -241,7 +241,7 @@ async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> No
 
 JOBS_WITH_DATA = """
     SELECT coalesce(array_agg(jobs.id), '{}') FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND (
-        EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = jobs.id)
+        EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id)
         OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id))
 """
 
@@ -255,7 +255,7 @@ DELETE_JOB_DATA = """
     WITH artifacts AS (
         DELETE FROM job_artifacts WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), logs AS (
-        DELETE FROM job_traces WHERE job_id = ANY (%(ids)s) RETURNING object_key
+        DELETE FROM job_logs WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), reports AS (
         DELETE FROM job_report_variables WHERE job_id = ANY (%(ids)s)
     ), jobs AS (

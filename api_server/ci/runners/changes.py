@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.ci.runners import queries
+from api_server.ci.runners import queries, registration_queries
+from api_server.ci.runners.queries import Runner
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Conflict, Transaction
 from api_server.state.secrets import RUNNER_TOKEN, digest, new_token
-from api_server.web.errors import invalid
+from api_server.web.errors import forbidden, invalid, not_found
 
 RunnerType = Literal["instance_type", "group_type", "project_type"]
 AccessLevel = Literal["not_protected", "ref_protected"]
@@ -45,21 +46,62 @@ class NewRunner:
 
 async def create(transaction: Transaction, new: NewRunner, author: Author) -> tuple[int, str]:
     """The new runner's id and its token, whose text is stored nowhere. Raises 400 for settings that do not agree."""
-    refuse_contradictions(new.tag_list, new.maximum_timeout, run_untagged=new.run_untagged)
+    tags = _clean(new.tag_list)
+    _refuse_contradictions(tags, new.maximum_timeout, run_untagged=new.run_untagged)
     token = new_token(RUNNER_TOKEN)
-    values = attrs.asdict(new) | {"tag_list": clean_tags(new.tag_list)}
+    values = attrs.asdict(new) | {"tag_list": tags}
     runner_id = await queries.create_runner(
         transaction, runner_type=new.runner_type, token_digest=digest(token), **values
     )
-    await record(transaction, "runner_registered", author, runner_id, runner_type=new.runner_type)
+    await _record(transaction, "runner_registered", author, runner_id, runner_type=new.runner_type)
     return runner_id, token
+
+
+#: What can be changed of a runner; each has an event of its own.
+_SETTINGS = (
+    "description", "active", "locked", "run_untagged", "tag_list", "access_level", "maximum_timeout",
+    "maintenance_note",
+)  # fmt: skip
+
+
+async def update(
+    transaction: Transaction, runner: Runner, author: Author, *, tag_list: Iterable[str] | None, **values: Any
+) -> None:
+    """Changes what is not None, as `queries.update_runner` does. Raises 400 for settings that do not agree."""
+    tags = None if tag_list is None else _clean(tag_list)
+    after = await queries.update_runner(transaction, runner.id, tag_list=tags, **values)
+    _refuse_contradictions(after.tag_list, after.maximum_timeout, run_untagged=after.run_untagged)
+    for name in _SETTINGS:
+        old, new = getattr(runner, name), getattr(after, name)
+        if old != new:
+            details = {"change": name, "from": str(old), "to": str(new)}
+            await _record(transaction, "runner_updated", author, runner.id, **details)
+
+
+async def assign(transaction: Transaction, runner: Runner, project_id: int, author: Author) -> None:
+    """Gives the project's jobs to the runner too. Raises 400 where it has them already."""
+    try:
+        await queries.assign(transaction, runner.id, project_id)
+    except Conflict:
+        raise invalid({"project_id": ["has already been taken"]}) from None
+    await _record(transaction, "runner_assigned_to_project", author, runner.id, project_id=project_id)
+
+
+async def unassign(transaction: Transaction, runner_id: int, project_id: int, author: Author) -> None:
+    """Takes the project's jobs from the runner. Raises 404 where it does not have them, and 403 for the only project of
+    a runner."""
+    if not await queries.is_assigned(transaction, runner_id, project_id):
+        raise not_found("Runner")
+    if not await queries.unassign(transaction, runner_id, project_id):
+        raise forbidden("Only one project associated with the runner. Please remove the runner instead")
+    await _record(transaction, "runner_unassigned_from_project", author, runner_id, project_id=project_id)
 
 
 async def reset_token(transaction: Transaction, runner_id: int, author: Author) -> str:
     """A new token in the place of the old one."""
     token = new_token(RUNNER_TOKEN)
     await queries.set_token(transaction, runner_id, digest(token))
-    await record(transaction, "runner_token_reset", author, runner_id)
+    await _record(transaction, "runner_token_reset", author, runner_id)
     return token
 
 
@@ -68,21 +110,21 @@ async def reset_registration_token(
 ) -> str:
     """A new token for `POST /runners` in the place of the old one."""
     token = new_token(REGISTRATION_TOKEN)
-    await queries.set_registration_token(
+    await registration_queries.set_registration_token(
         transaction, digest(token), namespace_id=namespace_id, project_id=project_id
     )
     return token
 
 
-def clean_tags(tags: Any) -> list[str]:
+def _clean(tags: Iterable[str]) -> list[str]:
     """Sorted, each once, without blanks."""
     return sorted({tag.strip() for tag in tags} - {""})
 
 
-def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagged: bool) -> None:
+def _refuse_contradictions(tags: list[str], maximum_timeout: int | None, *, run_untagged: bool) -> None:
     """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
     problems = {}
-    if not run_untagged and not clean_tags(tags):
+    if not run_untagged and not tags:
         problems["tags_list"] = ["can not be empty when runner is not allowed to pick untagged jobs"]
     if maximum_timeout is not None and maximum_timeout < 600:
         problems["maximum_timeout"] = ["needs to be at least 10 minutes"]
@@ -90,9 +132,9 @@ def refuse_contradictions(tags: Any, maximum_timeout: int | None, *, run_untagge
         raise invalid(problems)
 
 
-async def delete(transaction: Transaction, runner: Row, author: Author) -> None:
+async def delete(transaction: Transaction, runner: Runner, author: Author) -> None:
     """Removes the runner; jobs it has in its hands go on until they time out."""
-    await record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
+    await _record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
     await queries.delete_runner(transaction, runner.id)
 
 
@@ -106,7 +148,7 @@ _MESSAGES = {
 }
 
 
-async def record(
+async def _record(
     transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
 ) -> None:
     """An audit event about a runner, belonging to the group or (first) project that it serves, or to the instance."""
@@ -121,19 +163,3 @@ async def record(
         message=_MESSAGES[event_type],
         **details,
     )
-
-
-async def record_change(
-    transaction: Transaction, author: Author, before: Row, after: Row, settings: Iterable[str]
-) -> None:
-    """An audit event for each of these columns whose value is another one now."""
-    for name in settings:
-        old, new = getattr(before, name), getattr(after, name)
-        if old != new:
-            await record(
-                transaction,
-                "runner_updated",
-                author,
-                before.id,
-                **{"change": name, "from": str(old), "to": str(new)},
-            )

@@ -13,7 +13,7 @@ SELECT page.id, page.position, json_build_object(
     'is_shared', page.runner_type = 'instance_type',
     'runner_type', page.runner_type,
     'name', page.name,
-    'online', coalesce(page.contacted_at > now() - interval '2 hours', false),
+    'online', coalesce(page.contacted_at > %(now)s::timestamptz - interval '2 hours', false),
     'created_at', iso8601(page.created_at),
     'status', contact_status(page.contacted_at, page.created_at, %(now)s),
     'tag_list', page.tag_list,

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 import attrs
 from aiohttp import web
 
-from api_server.ci.jobs.logs.storage import CHUNK, logs_of
+from api_server.ci.jobs.logs.storage import CHUNK, End, logs_of
 from api_server.ci.pipelines import transitions
-from api_server.ci.runners.current_job import protocol_headers, running_job
-from api_server.state.database import Row
+from api_server.ci.runners.job_token import job_token, protocol_headers, running_job
+from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.errors import ApiError
-from api_server.web.params import parse_query
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -28,19 +27,24 @@ class AppendLog:
 
 
 @routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body=True)
-async def append_log(request: web.Request) -> web.Response:
+async def append_log(request: web.Request, wanted: AppendLog) -> web.Response:
     """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
     size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
-    wanted = parse_query(request, AppendLog)
     job = await running_job(request, wanted.id, wanted.token)
     start = _start(request)
     if start < job.size == start + (request.content_length or 0):
         return _accepted(job, job.size)  # this has come before, and the answer was lost
     if start != job.size:
         raise _not_there(job, job.size)
-    token = request.headers.get("JOB-TOKEN") or wanted.token or ""
+    return _accepted(job, await _append(request, job, job_token(request, wanted.token)))
+
+
+async def _append(request: web.Request, job: HeldJob, token: str) -> int:
+    """The log's size after the body has been added. Raises 416 where somebody else has added to it meanwhile, and 403
+    where it has become too long."""
     logs = logs_of(request.config_dict)
-    end, secrets = logs.end(job), (token.encode(), *logs.masked_values(job))
+    end = End(job.size, job.checksum, logs.opened(job.held))
+    secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):
         if end.size + len(piece) > context.settings(request).log_limit:
             raise await _too_long(request, job)
@@ -48,7 +52,7 @@ async def append_log(request: web.Request) -> web.Response:
         if appended is None:
             raise _not_there(job, await logs.size(job.id))
         end = appended
-    return _accepted(job, end.size)
+    return end.size
 
 
 def _start(request: web.Request) -> int:
@@ -70,17 +74,17 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-def _accepted(job: Row, size: int) -> web.Response:
+def _accepted(job: HeldJob, size: int) -> web.Response:
     return web.Response(status=202, text="202", headers=protocol_headers(job) | {"Range": f"0-{size}"})
 
 
-def _not_there(job: Row, size: int) -> ApiError:
+def _not_there(job: HeldJob, size: int) -> ApiError:
     return ApiError(
         416, {"message": "416 Range Not Satisfiable"}, protocol_headers(job) | {"Range": f"0-{size}"}
     )
 
 
-async def _too_long(request: web.Request, job: Row) -> ApiError:
+async def _too_long(request: web.Request, job: HeldJob) -> ApiError:
     """The job fails: a log without end would fill the disk."""
     async with context.database(request).transaction() as transaction:
         await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")

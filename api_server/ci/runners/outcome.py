@@ -8,12 +8,12 @@ from aiohttp import web
 
 from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.pipelines import transitions
-from api_server.ci.runners.current_job import protocol_headers, running_job
-from api_server.ci.runners.failures import failure_reason
-from api_server.state.database import Row
+from api_server.ci.runners import job_token_queries
+from api_server.ci.runners.failure_reasons import failure_reason
+from api_server.ci.runners.job_token import protocol_headers, running_job
+from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
 from api_server.web.access import ANYONE
-from api_server.web.params import parse
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -38,30 +38,34 @@ class UpdateJob:
 
 
 @routes.put("/jobs/{id}", access=ANYONE)
-async def update_job(request: web.Request) -> web.Response:
+async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
-    wanted = await parse(request, UpdateJob)
     job = await running_job(request, wanted.id, wanted.token)
-    if wanted.state in ("success", "failed"):
-        missing = await _what_is_missing(request, job, wanted)
-        if missing is not None:
-            return web.Response(status=missing, text=str(missing), headers=protocol_headers(job))
+    if wanted.state not in ("success", "failed"):
         async with context.database(request).transaction() as transaction:
-            moved = await transitions.advance(
-                transaction,
-                job.id,
-                "success" if wanted.state == "success" else "drop",
-                failure_reason=failure_reason(wanted.failure_reason),
-                exit_code=wanted.exit_code,
-            )
-        headers = protocol_headers(job) | ({"Job-Status": moved.status} if moved is not None else {})
-        return web.Response(status=200, text="200", headers=headers)
-    await _note_contact(request, job.id)
-    return web.Response(status=200, text="200", headers=protocol_headers(job))
+            await job_token_queries.note_contact(transaction, job.id)
+        return _answer(job, 200, job.status)
+    missing = await _what_is_missing(request, job, wanted)
+    if missing is not None:
+        return _answer(job, missing, job.status)
+    async with context.database(request).transaction() as transaction:
+        moved = await transitions.advance(
+            transaction,
+            job.id,
+            "success" if wanted.state == "success" else "drop",
+            failure_reason=failure_reason(wanted.failure_reason),
+            exit_code=wanted.exit_code,
+        )
+    return _answer(job, 200, job.status if moved is None else moved.status)
 
 
-async def _what_is_missing(request: web.Request, job: Row, wanted: UpdateJob) -> Literal[202, 412] | None:
+def _answer(job: HeldJob, status: int, job_status: str) -> web.Response:
+    headers = protocol_headers(job) | {"Job-Status": job_status}
+    return web.Response(status=status, text=str(status), headers=headers)
+
+
+async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob) -> Literal[202, 412] | None:
     """The status that asks for it; None when the log is what the runner says it is, or it says nothing."""
     size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
     if size is None and checksum is None:
@@ -81,13 +85,3 @@ async def _what_is_missing(request: web.Request, job: Row, wanted: UpdateJob) ->
             return None
         await logs.empty(transaction, job.id)
         return 412
-
-
-NOTE_CONTACT = """
-    UPDATE jobs SET contacted_at = now() WHERE id = %(id)s
-"""
-
-
-async def _note_contact(request: web.Request, job_id: int) -> None:
-    async with context.database(request).transaction() as transaction:
-        await transaction.row(NOTE_CONTACT, id=job_id)

@@ -1,13 +1,15 @@
-"""Statements about runners, their machines and the tokens they register with."""
+"""Statements about runners."""
 
 from typing import Any, Literal
 
-from api_server.state.database import Database, Executor, Row, Transaction
+import attrs
+
+from api_server.state.database import Executor, NotFound, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 
-_ENTITIES = read_sql(__package__)
+ENTITIES = read_sql(__package__)
 
 _FILTERS = """
     (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
@@ -18,7 +20,7 @@ _FILTERS = """
 
 
 def _listing(which: str) -> Listing:
-    return Listing(_ENTITIES["runner"], f"SELECT runners.* FROM runners WHERE {which} AND {_FILTERS}")
+    return Listing(ENTITIES["runner"], f"SELECT runners.* FROM runners WHERE {which} AND {_FILTERS}")
 
 
 def _her_namespaces(level: Role) -> str:
@@ -82,17 +84,48 @@ async def list_runners(
     return await _LISTS[whose].read(database, page, **ids, **filters)
 
 
-SHOW_RUNNER = one(_ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")
+SHOW_RUNNER = one(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")
 
 
 async def show_runner(database: Executor, runner_id: int) -> str:
     """The entity with all details."""
-    row: Row = await database.row(SHOW_RUNNER, id=runner_id)
-    return str(row.entity)
+    return await database.entity(SHOW_RUNNER, id=runner_id)
 
 
-FIND_RUNNER = """
-    SELECT runners.*,
+@attrs.frozen
+class Runner:
+    """A runner with its settings."""
+
+    id: int
+    runner_type: str
+    description: str | None
+    active: bool
+    locked: bool
+    run_untagged: bool
+    tag_list: list[str]
+    access_level: str
+    #: Seconds.
+    maximum_timeout: int | None
+    maintenance_note: str | None
+
+
+_COLUMNS = """
+    runners.id, runners.runner_type, runners.description, runners.active, runners.locked, runners.run_untagged,
+    runners.tag_list, runners.access_level, runners.maximum_timeout, runners.maintenance_note
+"""
+
+
+@attrs.frozen
+class RunnerOfUser(Runner):
+    """A runner with a user's greatest role in its projects, and her role in its group."""
+
+    project_role: int
+    group_role: int
+
+
+FIND_RUNNER = Query(
+    f"""
+    SELECT {_COLUMNS},
         coalesce((
             SELECT max(project_role(projects, namespaces, %(user_id)s, %(now)s)) FROM runner_projects
             JOIN projects ON projects.id = runner_projects.project_id
@@ -104,20 +137,19 @@ FIND_RUNNER = """
             WHERE namespaces.id = runners.namespace_id
         ), 0) AS group_role
     FROM runners WHERE runners.id = %(id)s
-"""
+    """,
+    RunnerOfUser,
+)
 
 
-async def find_runner(database: Executor, runner_id: int, user_id: int) -> Row | None:
-    """The runner's row with the user's greatest role in its projects and in its group."""
+async def find_runner(database: Executor, runner_id: int, user_id: int) -> RunnerOfUser | None:
     return await database.row(FIND_RUNNER, id=runner_id, user_id=user_id)
 
 
-RUNNER_OF_TOKEN = Statement("""
-    SELECT runners.* FROM runners WHERE runners.token_digest = %(digest)s
-""")
+RUNNER_OF_TOKEN = Statement(f"SELECT {_COLUMNS} FROM runners WHERE runners.token_digest = %(digest)s", Runner)
 
 
-async def runner_of_token(database: Executor, digest: bytes) -> Row | None:
+async def runner_of_token(database: Executor, digest: bytes) -> Runner | None:
     """The runner whose authentication token has that digest."""
     return await database.row(RUNNER_OF_TOKEN, digest=digest)
 
@@ -125,10 +157,10 @@ async def runner_of_token(database: Executor, digest: bytes) -> Row | None:
 CREATE_RUNNER = """
     WITH new AS (
         INSERT INTO runners (runner_type, namespace_id, token_digest, description, name, active, locked, run_untagged,
-            tag_list, access_level, maximum_timeout, maintenance_note, creator_id)
+            tag_list, access_level, maximum_timeout, maintenance_note, creator_id, created_at)
         VALUES (%(runner_type)s, %(namespace_id)s, %(token_digest)s, %(description)s, %(name)s, %(active)s, %(locked)s,
             %(run_untagged)s, %(tag_list)s::text[], %(access_level)s, %(maximum_timeout)s, %(maintenance_note)s,
-            %(creator_id)s)
+            %(creator_id)s, %(now)s)
         RETURNING id
     ), assigned AS (
         INSERT INTO runner_projects (runner_id, project_id)
@@ -143,7 +175,8 @@ async def create_runner(transaction: Transaction, **values: Any) -> int:
     return int(await transaction.value(CREATE_RUNNER, **values))
 
 
-UPDATE_RUNNER = """
+UPDATE_RUNNER = Query(
+    f"""
     UPDATE runners SET
         description = coalesce(%(description)s, description),
         active = coalesce(%(active)s, active),
@@ -153,37 +186,53 @@ UPDATE_RUNNER = """
         access_level = coalesce(%(access_level)s, access_level),
         maximum_timeout = CASE WHEN %(sets_timeout)s THEN %(maximum_timeout)s ELSE maximum_timeout END,
         maintenance_note = coalesce(%(maintenance_note)s, maintenance_note)
-    WHERE id = %(id)s RETURNING *
-"""
+    WHERE id = %(id)s RETURNING {_COLUMNS}
+    """,
+    Runner,
+)
 
 
-async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Row:
-    """Changes what is not None; the new row."""
-    return await transaction.row(UPDATE_RUNNER, id=runner_id, **values)
+async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Runner:
+    """Changes what is not None; the runner as it is then. Raises NotFound."""
+    return await transaction.one(UPDATE_RUNNER, id=runner_id, **values)
 
 
-OWNER_OF_RUNNER = """
+@attrs.frozen
+class Owner:
+    """A group or a project that a runner serves."""
+
+    type: Literal["Group", "Project"]
+    id: int
+    full_path: str
+
+
+OWNER_OF_RUNNER = Query(
+    """
     SELECT 'Group' AS type, namespaces.id, namespaces.full_path
     FROM runners JOIN namespaces ON namespaces.id = runners.namespace_id WHERE runners.id = %(id)s
     UNION ALL (
         SELECT 'Project', projects.id, projects.full_path
         FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
         WHERE runner_projects.runner_id = %(id)s ORDER BY projects.id LIMIT 1)
-"""
+    """,
+    Owner,
+)
 
 
-async def owner_of_runner(database: Executor, runner_id: int) -> Row | None:
-    """type, id and full_path of the group or first project that the runner serves; None for the instance's."""
+async def owner_of_runner(database: Executor, runner_id: int) -> Owner | None:
+    """The runner's group or first project; None for the instance's."""
     return await database.row(OWNER_OF_RUNNER, id=runner_id)
 
 
 DELETE_RUNNER = """
-    DELETE FROM runners WHERE id = %(id)s RETURNING id
+    DELETE FROM runners WHERE id = %(id)s
 """
 
 
 async def delete_runner(transaction: Transaction, runner_id: int) -> None:
-    await transaction.row(DELETE_RUNNER, id=runner_id)
+    """Raises NotFound."""
+    if not await transaction.run(DELETE_RUNNER, id=runner_id):
+        raise NotFound
 
 
 SET_TOKEN = """
@@ -192,8 +241,9 @@ SET_TOKEN = """
 
 
 async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> None:
-    """The old token opens nothing from then on."""
-    await transaction.row(SET_TOKEN, id=runner_id, digest=digest)
+    """The old token opens nothing from then on. Raises NotFound."""
+    if not await transaction.run(SET_TOKEN, id=runner_id, digest=digest):
+        raise NotFound
 
 
 ASSIGN = """
@@ -203,7 +253,7 @@ ASSIGN = """
 
 async def assign(transaction: Transaction, runner_id: int, project_id: int) -> None:
     """Gives the project's jobs to the runner too. Raises Conflict on `runner_projects_pkey`."""
-    await transaction.row(ASSIGN, runner_id=runner_id, project_id=project_id)
+    await transaction.run(ASSIGN, runner_id=runner_id, project_id=project_id)
 
 
 UNASSIGN = """
@@ -212,13 +262,12 @@ UNASSIGN = """
         AND EXISTS (
             SELECT FROM runner_projects others
             WHERE others.runner_id = %(runner_id)s AND others.project_id <> %(project_id)s)
-    RETURNING runner_id
 """
 
 
 async def unassign(transaction: Transaction, runner_id: int, project_id: int) -> bool:
     """False for the runner's only project, which stays."""
-    return await transaction.row(UNASSIGN, runner_id=runner_id, project_id=project_id) is not None
+    return await transaction.run(UNASSIGN, runner_id=runner_id, project_id=project_id) > 0
 
 
 IS_ASSIGNED = """
@@ -229,84 +278,3 @@ IS_ASSIGNED = """
 
 async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bool:
     return bool(await database.value(IS_ASSIGNED, runner_id=runner_id, project_id=project_id))
-
-
-MANAGERS = Listing(
-    _ENTITIES["manager"],
-    "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(id)s",
-)
-
-DELETE_MANAGER = """
-    DELETE FROM runner_managers WHERE runner_id = %(runner_id)s AND system_id = %(system_id)s RETURNING id
-"""
-
-
-async def delete_manager(transaction: Transaction, runner_id: int, system_id: str) -> bool:
-    """False where the runner has no such machine."""
-    return await transaction.row(DELETE_MANAGER, runner_id=runner_id, system_id=system_id) is not None
-
-
-#: Told at each poll; written down once in this many seconds, or when something else than the moment has changed.
-CONTACT_EVERY = 40
-
-NOTE_CONTACT = Statement(f"""
-    WITH runner AS (
-        UPDATE runners SET contacted_at = now()
-        WHERE id = %(runner_id)s
-            AND (contacted_at IS NULL OR contacted_at < now() - interval '{CONTACT_EVERY} seconds')
-    )
-    INSERT INTO runner_managers AS known (runner_id, system_id, version, revision, platform, architecture, executor,
-        ip_address, contacted_at)
-    VALUES (%(runner_id)s, %(system_id)s, %(version)s, %(revision)s, %(platform)s, %(architecture)s, %(executor)s,
-        %(ip_address)s, now())
-    ON CONFLICT (runner_id, system_id) DO UPDATE SET
-        version = excluded.version, revision = excluded.revision, platform = excluded.platform,
-        architecture = excluded.architecture, executor = excluded.executor, ip_address = excluded.ip_address,
-        contacted_at = excluded.contacted_at
-    RETURNING id
-""")
-
-NOTED_MANAGER = Statement(f"""
-    SELECT known.id FROM runner_managers known
-    WHERE known.runner_id = %(runner_id)s AND known.system_id = %(system_id)s
-        AND known.contacted_at > now() - interval '{CONTACT_EVERY} seconds'
-        AND (known.version, known.revision, known.platform, known.architecture, known.executor, known.ip_address)
-            IS NOT DISTINCT FROM (%(version)s::text, %(revision)s::text, %(platform)s::text, %(architecture)s::text,
-                %(executor)s::text, %(ip_address)s::text)
-""")
-
-
-async def note_contact(database: Database, runner_id: int, **machine: Any) -> int:
-    """The runner has been heard of: the id of the machine it was, known by `system_id`."""
-    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **machine)
-    if noted is None:
-        async with database.transaction() as transaction:
-            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **machine)
-    return int(noted)
-
-
-SET_REGISTRATION_TOKEN = """
-    INSERT INTO runner_registration_tokens (namespace_id, project_id, digest)
-    VALUES (%(namespace_id)s, %(project_id)s, %(digest)s)
-    ON CONFLICT (namespace_id, project_id) DO UPDATE SET digest = excluded.digest, created_at = now()
-"""
-
-
-async def set_registration_token(
-    transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
-) -> None:
-    """The token with which runners of this group or project (or neither: of the instance) register from now on."""
-    await transaction.row(
-        SET_REGISTRATION_TOKEN, digest=digest, namespace_id=namespace_id, project_id=project_id
-    )
-
-
-REGISTRATION_OF_TOKEN = """
-    SELECT runner_registration_tokens.namespace_id, runner_registration_tokens.project_id
-    FROM runner_registration_tokens WHERE runner_registration_tokens.digest = %(digest)s
-"""
-
-
-async def registration_of_token(database: Executor, digest: bytes) -> Row | None:
-    """namespace_id and project_id (at most one of them) of what a registration token is for."""
-    return await database.row(REGISTRATION_OF_TOKEN, digest=digest)

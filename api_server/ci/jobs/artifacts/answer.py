@@ -10,8 +10,10 @@ from urllib.parse import quote
 from aiohttp import hdrs, web
 from aiohttp.helpers import ETag
 
-from api_server.state.database import Row
+from api_server.ci.jobs.artifacts import queries
+from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.state.objects import OBJECTS, Objects
+from api_server.web import context
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
 from api_server.web.stored_objects import SAFETY, send_stored
@@ -20,13 +22,21 @@ _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "applicat
 _CHUNK = 256 * 1024
 
 
-async def send_artifact(request: web.Request, artifact: Row) -> web.StreamResponse:
+async def archive_of(request: web.Request, job_id: int) -> Artifact:
+    """Raises 404 where the job has no archive, or none any more."""
+    archive = await queries.find_artifact(context.database(request), job_id)
+    if archive is None:
+        raise not_found("Artifacts")
+    return archive
+
+
+async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
     """The whole file, or the part of it that `Range` asks for."""
     headers = {
         "Content-Type": _TYPES[artifact.file_format],
         "Content-Disposition": _attachment(artifact.filename),
     }
-    digest = bytes(artifact.sha256).hex()
+    digest = artifact.sha256.hex()
     try:
         return await send_stored(
             request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
@@ -35,13 +45,13 @@ async def send_artifact(request: web.Request, artifact: Row) -> web.StreamRespon
         raise not_found("Artifacts") from None
 
 
-async def send_member(request: web.Request, artifact: Row, path: str) -> web.StreamResponse:
+async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
     """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`."""
     member = await asyncio.to_thread(_open_member, request.config_dict[OBJECTS], artifact.object_key, path)
     if member is None:
         raise not_found("File")
     file, size = member
-    tag = ETag(hashlib.sha256(bytes(artifact.sha256) + path.encode()).hexdigest())
+    tag = ETag(hashlib.sha256(artifact.sha256 + path.encode()).hexdigest())
     try:
         if matches(request, tag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})

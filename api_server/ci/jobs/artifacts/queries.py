@@ -4,23 +4,25 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
 
 ADD_ARTIFACT = """
     WITH job AS (
         UPDATE jobs SET
-            contacted_at = now(),
+            contacted_at = %(now)s,
             artifacts_expire_at = CASE WHEN %(file_type)s = 'archive' THEN %(expire_at)s::timestamptz
                 ELSE coalesce(artifacts_expire_at, %(expire_at)s) END
         WHERE id = %(job_id)s AND status IN ('running', 'canceling') AND erased_at IS NULL
         RETURNING id, project_id
     )
     INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256,
-        expire_at)
+        expire_at, created_at)
     SELECT job.project_id, job.id, %(file_type)s, %(file_format)s, %(filename)s, %(size)s, %(object_key)s, %(sha256)s,
-        %(expire_at)s
+        %(expire_at)s, %(now)s
     FROM job
-    RETURNING id
 """
 
 
@@ -28,19 +30,53 @@ async def add_artifact(
     transaction: Transaction, job_id: int, *, expire_at: datetime.datetime | None, **values: Any
 ) -> bool:
     """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
-    return await transaction.row(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) is not None
+    return await transaction.run(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) > 0
 
 
-FIND_ARTIFACT = """
-    SELECT job_artifacts.* FROM job_artifacts
-    WHERE job_artifacts.job_id = %(job_id)s AND job_artifacts.file_type = %(file_type)s
-        AND (job_artifacts.expire_at IS NULL OR job_artifacts.expire_at > now() OR job_artifacts.locked)
-"""
+@attrs.frozen
+class Artifact:
+    """A file in the object store, and how it is sent."""
+
+    file_format: str
+    filename: str
+    size: int
+    object_key: str
+    sha256: bytes
 
 
-async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Row | None:
+_COLUMNS = "archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256"
+_IS_KEPT = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s OR archive.locked)"
+
+FIND_ARTIFACT = Query(
+    f"""
+    SELECT {_COLUMNS} FROM job_artifacts archive
+    WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {_IS_KEPT}
+    """,
+    Artifact,
+)
+
+
+async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Artifact | None:
     """The job's artifact of that type, unless it has expired."""
     return await database.row(FIND_ARTIFACT, job_id=job_id, file_type=file_type)
+
+
+ARCHIVE_OF_REF = Query(
+    f"""
+    SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {_IS_KEPT}
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.status = 'success'
+        AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
+    ORDER BY pipelines.id DESC LIMIT 1
+    """,
+    Artifact,
+)
+
+
+async def archive_of_ref(database: Executor, project_id: int, ref: str, name: str) -> Artifact:
+    """The archive of the job of that name in the last successful pipeline of a branch or tag where it has one. Raises
+    NotFound."""
+    return await database.one(ARCHIVE_OF_REF, project_id=project_id, ref=ref, name=name)
 
 
 SET_REPORT_VARIABLES = """
@@ -53,66 +89,63 @@ SET_REPORT_VARIABLES = """
 
 async def set_report_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
     """What the job reports as variables for later jobs, encrypted."""
-    await transaction.row(
+    await transaction.run(
         SET_REPORT_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
     )
 
 
-DELETE_ARTIFACTS = """
+@attrs.frozen
+class Deleted:
+    """What has no row any more, and where its bytes are."""
+
+    object_key: str
+
+
+DELETE_ARTIFACTS = Query(
+    """
     WITH deleted AS (
         DELETE FROM job_artifacts WHERE job_id = %(job_id)s RETURNING object_key
     ), job AS (
         UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
     )
     SELECT deleted.object_key FROM deleted
-"""
+    """,
+    Deleted,
+)
 
 
 async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
     """Forgets the job's artifacts, not its log: the keys of their bytes."""
-    return [row.object_key for row in await transaction.rows(DELETE_ARTIFACTS, job_id=job_id)]
+    return [artifact.object_key for artifact in await transaction.rows(DELETE_ARTIFACTS, job_id=job_id)]
 
 
 KEEP = """
     WITH kept AS (
         UPDATE job_artifacts SET expire_at = NULL
-        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > now() OR locked)
+        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > %(now)s OR locked)
         RETURNING job_id
     )
-    UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id RETURNING jobs.id
+    UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
 """
 
 
 async def keep(transaction: Transaction, job_id: int) -> bool:
     """The job's artifacts do not expire any more; False where it has none."""
-    return await transaction.row(KEEP, job_id=job_id) is not None
+    return await transaction.run(KEEP, job_id=job_id) > 0
 
 
-DELETE_EXPIRED = """
+DELETE_EXPIRED = Query(
+    """
     DELETE FROM job_artifacts WHERE id IN (
         SELECT job_artifacts.id FROM job_artifacts
-        WHERE job_artifacts.expire_at < now() AND NOT job_artifacts.locked
+        WHERE job_artifacts.expire_at < %(now)s AND NOT job_artifacts.locked
         ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
     RETURNING object_key
-"""
+    """,
+    Deleted,
+)
 
 
 async def delete_expired(transaction: Transaction, most: int) -> list[str]:
     """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
-    return [row.object_key for row in await transaction.rows(DELETE_EXPIRED, most=most)]
-
-
-LATEST_OF_REF = """
-    SELECT jobs.id FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
-    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
-        AND (archive.expire_at IS NULL OR archive.expire_at > now() OR archive.locked)
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.status = 'success'
-        AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
-    ORDER BY pipelines.id DESC LIMIT 1
-"""
-
-
-async def latest_of_ref(database: Executor, project_id: int, ref: str, name: str) -> int | None:
-    """The job of that name with an archive in the last successful pipeline of a branch or tag."""
-    found = await database.value(LATEST_OF_REF, project_id=project_id, ref=ref, name=name)
-    return None if found is None else int(found)
+    return [artifact.object_key for artifact in await transaction.rows(DELETE_EXPIRED, most=most)]

@@ -1,39 +1,62 @@
 """Statements about logs."""
 
-from api_server.state.database import Database, Executor, Row, Transaction
-from api_server.state.statements import Statement
+import attrs
 
-FIND_LOG = Statement("""
-    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s
-""")
+from api_server.state.database import Database, Executor, Transaction
+from api_server.state.statements import Query, Statement
 
 
-async def find_log(database: Executor, job_id: int) -> Row | None:
-    """The log's row; None where the job has no log."""
+@attrs.frozen
+class Log:
+    """A log, wherever its bytes are."""
+
+    #: Bytes received, and their CRC-32 before masking.
+    size: int
+    checksum: int
+    #: So many of its last bytes may be the beginning of a secret: readers do not get them yet.
+    held_size: int
+    #: The runner has been asked once to send all of it again.
+    doubted: bool
+    #: The job is over, nothing is added.
+    closed: bool
+    #: Of the whole log, once it has been moved to the object store.
+    object_key: str | None
+
+
+_FIND_LOG = """
+    SELECT job_logs.size, job_logs.checksum, job_logs.held_size, job_logs.doubted, job_logs.closed, job_logs.object_key
+    FROM job_logs WHERE job_logs.job_id = %(job_id)s
+"""
+FIND_LOG = Statement(_FIND_LOG, Log)
+
+
+async def find_log(database: Executor, job_id: int) -> Log | None:
+    """None where the job has no log."""
     return await database.row(FIND_LOG, job_id=job_id)
 
 
 #: The size is compared and changed under the row's lock: of two appends for one place, one finds no row.
 APPEND = Statement("""
     WITH log AS (
-        INSERT INTO job_traces AS known (job_id, size, checksum, held, held_size)
-        SELECT jobs.id, %(received)s::bigint, %(checksum)s::bigint, %(held)s::bytea, %(held_size)s::integer
+        INSERT INTO job_logs AS known (job_id, size, checksum, held, held_size, updated_at)
+        SELECT jobs.id, %(received)s::bigint, %(checksum)s::bigint, %(held)s::bytea, %(held_size)s::integer,
+            %(now)s::timestamptz
         FROM jobs WHERE jobs.id = %(job_id)s AND jobs.status IN ('running', 'canceling')
-            AND (%(size)s::bigint = 0 OR EXISTS (SELECT FROM job_traces WHERE job_traces.job_id = %(job_id)s))
+            AND (%(size)s::bigint = 0 OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = %(job_id)s))
         ON CONFLICT (job_id) DO UPDATE SET
             size = known.size + %(received)s::bigint,
             checksum = excluded.checksum,
             held = excluded.held,
             held_size = excluded.held_size,
-            updated_at = now()
+            updated_at = excluded.updated_at
         WHERE known.size = %(size)s::bigint AND NOT known.closed
         RETURNING known.job_id
     ), chunk AS (
-        INSERT INTO job_trace_chunks (job_id, start, bytes)
+        INSERT INTO job_log_chunks (job_id, start, bytes)
         SELECT log.job_id, %(start)s::bigint, %(bytes)s::bytea FROM log WHERE octet_length(%(bytes)s::bytea) > 0
     ), contact AS (
-        UPDATE jobs SET contacted_at = now() FROM log
-        WHERE jobs.id = log.job_id AND jobs.contacted_at < now() - interval '15 seconds'
+        UPDATE jobs SET contacted_at = %(now)s FROM log
+        WHERE jobs.id = log.job_id AND jobs.contacted_at < %(now)s::timestamptz - interval '15 seconds'
     )
     SELECT log.job_id FROM log
 """)
@@ -53,7 +76,7 @@ async def append(
 ) -> bool:
     """Adds `text` at offset `start` to a log that had received `size` bytes, and now has `received` more, of which the
     last `held_size` wait. False where the log is at another size, closed, or its job does not run."""
-    row = await transaction.row(
+    appended = await transaction.run(
         APPEND,
         job_id=job_id,
         size=size,
@@ -64,90 +87,115 @@ async def append(
         held=held,
         held_size=held_size,
     )
-    return row is not None
+    return appended > 0
 
 
-READ_CHUNKS = Statement("""
-    SELECT job_trace_chunks.start, job_trace_chunks.bytes FROM job_trace_chunks
-    WHERE job_trace_chunks.job_id = %(job_id)s AND job_trace_chunks.start >= coalesce((
-        SELECT max(before.start) FROM job_trace_chunks before
+@attrs.frozen
+class Chunk:
+    """A piece of a log, and its offset."""
+
+    start: int
+    text: bytes
+
+
+READ_CHUNKS = Statement(
+    """
+    SELECT job_log_chunks.start, job_log_chunks.bytes AS text FROM job_log_chunks
+    WHERE job_log_chunks.job_id = %(job_id)s AND job_log_chunks.start >= coalesce((
+        SELECT max(before.start) FROM job_log_chunks before
         WHERE before.job_id = %(job_id)s AND before.start <= %(start)s::bigint), 0)
-        AND job_trace_chunks.start < %(start)s::bigint + %(window)s::bigint
-    ORDER BY job_trace_chunks.start
-""")
+        AND job_log_chunks.start < %(start)s::bigint + %(window)s::bigint
+    ORDER BY job_log_chunks.start
+    """,
+    Chunk,
+)
 
 
-async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Row]:
-    """start and bytes of the piece that holds offset `start`, and of those that begin less than `window` after it."""
+async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Chunk]:
+    """The piece that holds offset `start`, and those that begin less than `window` after it."""
     return await database.rows(READ_CHUNKS, job_id=job_id, start=start, window=window)
 
 
 EMPTY = """
-    WITH chunks AS (DELETE FROM job_trace_chunks WHERE job_id = %(job_id)s)
-    UPDATE job_traces SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
+    WITH chunks AS (DELETE FROM job_log_chunks WHERE job_id = %(job_id)s)
+    UPDATE job_logs SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
 """
 
 
 async def empty(transaction: Transaction, job_id: int) -> None:
     """Forgets what was received, so that the runner can send all of it again; that is asked for once."""
-    await transaction.row(EMPTY, job_id=job_id)
+    await transaction.run(EMPTY, job_id=job_id)
 
 
-LOCK_FOR_CHECK = """
-    SELECT job_traces.* FROM job_traces WHERE job_traces.job_id = %(job_id)s FOR UPDATE SKIP LOCKED
-"""
+LOCK_FOR_CHECK = Query(f"{_FIND_LOG} FOR UPDATE SKIP LOCKED", Log)
 
 
-async def lock_for_check(transaction: Transaction, job_id: int) -> Row | None:
-    """The log's row; None also while somebody is appending to it."""
+async def lock_for_check(transaction: Transaction, job_id: int) -> Log | None:
+    """None also while somebody is appending to it."""
     return await transaction.row(LOCK_FOR_CHECK, job_id=job_id)
 
 
 NOTE_WATCHED = """
-    UPDATE job_traces SET watched_at = now()
-    WHERE job_id = %(job_id)s AND (watched_at IS NULL OR watched_at < now() - interval '10 seconds')
+    UPDATE job_logs SET watched_at = %(now)s
+    WHERE job_id = %(job_id)s
+        AND (watched_at IS NULL OR watched_at < %(now)s::timestamptz - interval '10 seconds')
 """
 
 
 async def note_watched(database: Database, job_id: int) -> None:
     """Somebody follows this log: its runner is told to send more often."""
     async with database.transaction() as transaction:
-        await transaction.row(NOTE_WATCHED, job_id=job_id)
+        await transaction.run(NOTE_WATCHED, job_id=job_id)
 
 
-CLOSE = """
-    UPDATE job_traces SET closed = true FROM jobs
-    WHERE job_traces.job_id = %(job_id)s AND jobs.id = job_traces.job_id
+@attrs.frozen
+class ClosedLog:
+    """A log to which nothing is added any more, with what its job says."""
+
+    size: int
+    #: Encrypted.
+    held: bytes | None
+    object_key: str | None
+    project_id: int
+    plan: str
+
+
+CLOSE = Query(
+    """
+    UPDATE job_logs SET closed = true FROM jobs
+    WHERE job_logs.job_id = %(job_id)s AND jobs.id = job_logs.job_id
         AND jobs.status NOT IN ('running', 'canceling')
-    RETURNING job_traces.*, jobs.project_id, jobs.plan
-"""
+    RETURNING job_logs.size, job_logs.held, job_logs.object_key, jobs.project_id, jobs.plan
+    """,
+    ClosedLog,
+)
 
 
-async def close(transaction: Transaction, job_id: int) -> Row | None:
-    """Nothing is added from then on: the log's row with its job's project_id and plan. None while the job runs."""
+async def close(transaction: Transaction, job_id: int) -> ClosedLog | None:
+    """None while the job runs, and where it has no log."""
     return await transaction.row(CLOSE, job_id=job_id)
 
 
 ADD_LAST_CHUNK = """
     WITH chunk AS (
-        INSERT INTO job_trace_chunks (job_id, start, bytes)
-        SELECT job_id, size - held_size, %(bytes)s FROM job_traces WHERE job_id = %(job_id)s AND held_size > 0
+        INSERT INTO job_log_chunks (job_id, start, bytes)
+        SELECT job_id, size - held_size, %(bytes)s FROM job_logs WHERE job_id = %(job_id)s AND held_size > 0
     )
-    UPDATE job_traces SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
+    UPDATE job_logs SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
 """
 
 
 async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> None:
     """What was held back was no secret: the log ends with it."""
-    await transaction.row(ADD_LAST_CHUNK, job_id=job_id, bytes=held)
+    await transaction.run(ADD_LAST_CHUNK, job_id=job_id, bytes=held)
 
 
 SEAL = """
     WITH log AS (
-        UPDATE job_traces SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
+        UPDATE job_logs SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
         RETURNING job_id
     ), chunks AS (
-        DELETE FROM job_trace_chunks USING log WHERE job_trace_chunks.job_id = log.job_id
+        DELETE FROM job_log_chunks USING log WHERE job_log_chunks.job_id = log.job_id
     ), coverage AS (
         UPDATE jobs SET coverage = %(coverage)s FROM log WHERE jobs.id = log.job_id AND %(coverage)s::float IS NOT NULL
     )
@@ -157,17 +205,25 @@ SEAL = """
 
 async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
     """The log is the object `key` from then on. False where the log is gone, or is an object already."""
-    return (await transaction.row(SEAL, job_id=job_id, key=key, coverage=coverage)) is not None
+    return await transaction.run(SEAL, job_id=job_id, key=key, coverage=coverage) > 0
 
 
-UNSEALED = """
-    SELECT job_traces.job_id FROM job_traces JOIN jobs ON jobs.id = job_traces.job_id
-    WHERE job_traces.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
-        AND jobs.finished_at < now() - interval '5 minutes'
-    ORDER BY job_traces.job_id LIMIT 100
-"""
+@attrs.frozen
+class Unsealed:
+    job_id: int
+
+
+UNSEALED = Query(
+    """
+    SELECT job_logs.job_id FROM job_logs JOIN jobs ON jobs.id = job_logs.job_id
+    WHERE job_logs.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
+        AND jobs.finished_at < %(now)s::timestamptz - interval '5 minutes'
+    ORDER BY job_logs.job_id LIMIT 100
+    """,
+    Unsealed,
+)
 
 
 async def unsealed(database: Executor) -> list[int]:
     """Jobs that are over and whose logs still are rows."""
-    return [row.job_id for row in await database.rows(UNSEALED)]
+    return [log.job_id for log in await database.rows(UNSEALED)]

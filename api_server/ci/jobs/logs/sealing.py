@@ -20,7 +20,7 @@ async def seal(logs: Logs, job_id: int) -> None:
         if log is None or log.object_key is not None:
             return
         if log.held is not None:
-            await queries.add_last_chunk(transaction, job_id, logs.held(log))
+            await queries.add_last_chunk(transaction, job_id, logs.opened(log.held))
     key = f"projects/{log.project_id}/jobs/{job_id}/log-{secrets.token_hex(16)}"
     coverage = Coverage(plan_of(log).coverage)
     await logs.objects.put(key, coverage.through(logs.read(job_id, 0, log.size)))

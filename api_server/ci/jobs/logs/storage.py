@@ -9,7 +9,7 @@ import orjson
 
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.masking import mask
-from api_server.state.database import Database, Row
+from api_server.state.database import Database
 from api_server.state.objects import OBJECTS, Objects
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
@@ -37,15 +37,11 @@ class Logs:
     objects: Objects
     vault: Vault
 
-    def end(self, log: Row) -> End:
-        """Of a row that has size, checksum and held (encrypted)."""
-        return End(log.size, log.checksum, self.held(log))
-
-    def masked_values(self, job: Row) -> tuple[bytes, ...]:
-        """The variables that the job's log must not show, of a row that has masked_values (encrypted)."""
-        if job.masked_values is None:
+    def masked_values(self, sealed: bytes | None) -> tuple[bytes, ...]:
+        """The variables that a job's log must not show, as they stand encrypted in its row."""
+        if sealed is None:
             return ()
-        return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(job.masked_values)))
+        return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(sealed)))
 
     async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
         """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
@@ -69,7 +65,7 @@ class Logs:
     async def size(self, job_id: int) -> int:
         """Bytes received; 0 without a log."""
         log = await queries.find_log(self.database, job_id)
-        return 0 if log is None else int(log.size)
+        return 0 if log is None else log.size
 
     async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
         """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
@@ -79,7 +75,7 @@ class Logs:
             if not chunks:
                 break
             for chunk in chunks:
-                piece = bytes(chunk.bytes)[position - chunk.start : end - chunk.start]
+                piece = chunk.text[position - chunk.start : end - chunk.start]
                 position += len(piece)
                 yield piece
         if position < end:  # they were moved, before this began or meanwhile
@@ -89,11 +85,9 @@ class Logs:
                     async for piece in self.objects.read(log.object_key, position, end):
                         yield piece
 
-    def held(self, log: Row) -> bytes:
+    def opened(self, held: bytes | None) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""
-        if log.held is None:
-            return b""
-        return self.vault.decrypt(log.held).encode("latin-1")
+        return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
 
 
 def logs_of(app: App) -> Logs:

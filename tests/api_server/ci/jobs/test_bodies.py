@@ -126,8 +126,8 @@ async def test_failing_without_a_reason_is_an_unknown_failure(forge):
 
 ARCHIVE = """
     INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256,
-        expire_at)
-    VALUES (%(project_id)s, %(job_id)s, %(type)s, 'zip', %(filename)s, 1000, 'key', '', %(expire_at)s)
+        expire_at, created_at)
+    VALUES (%(project_id)s, %(job_id)s, %(type)s, 'zip', %(filename)s, 1000, 'key', '', %(expire_at)s, %(now)s)
 """
 
 

@@ -14,7 +14,7 @@ from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
 
 
-def trace_of(project: CiProject, job: RunningJob) -> str:
+def log_of(project: CiProject, job: RunningJob) -> str:
     return f"{project.url}/jobs/{job.id}/trace"
 
 
@@ -31,7 +31,7 @@ async def test_an_append_is_acknowledged_with_the_size(project: CiProject, job: 
         == "60"
     )
     assert (await job.append(b"two\n", 4)).headers["Range"] == "0-8"
-    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+    assert (await project.api.get(log_of(project, job))).body == "one\ntwo\n"
 
 
 @pytest.mark.parametrize("start", [0, 2, 5, 9])
@@ -51,7 +51,7 @@ async def test_a_piece_whose_answer_was_lost_may_come_again(project: CiProject, 
     await job.log(b"one\n")
     await job.append(b"two\n", 4)
     assert (await job.append(b"two\n", 4)).headers["Range"] == "0-8"
-    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+    assert (await project.api.get(log_of(project, job))).body == "one\ntwo\n"
 
 
 @pytest.mark.parametrize("content_range", ["0-0", "0-1", "0--1", "0-99", "bytes 0-1/5", "0-2/2"])
@@ -68,7 +68,7 @@ async def test_without_a_start_it_is_400(job: RunningJob, content_range: str) ->
 
 async def test_an_empty_piece_changes_nothing(project: CiProject, job: RunningJob) -> None:
     assert (await job.append(b"", 0)).status == 202
-    assert (await project.api.get(trace_of(project, job))).status == 404
+    assert (await project.api.get(log_of(project, job))).status == 404
     await job.log(b"one\n")
     answer = await job.append(b"", 4)
     assert (answer.status, answer.headers["Range"]) == (202, "0-4")
@@ -77,7 +77,7 @@ async def test_an_empty_piece_changes_nothing(project: CiProject, job: RunningJo
 async def test_two_appends_for_one_place_store_one(project: CiProject, job: RunningJob) -> None:
     answers = await asyncio.gather(*(job.append(b"%d" % n * 5, 0) for n in range(8)))
     assert sorted(answer.status for answer in answers).count(416) < 8
-    log = (await project.api.get(trace_of(project, job))).body
+    log = (await project.api.get(log_of(project, job))).body
     assert len(log) == 5
     assert len(set(log)) == 1
 
@@ -120,34 +120,34 @@ async def test_the_jobs_token_is_hidden_also_between_pieces(
         text_size = len(text)
         size = int((await job.append(b"", 0)).headers["Range"][2:])
         await job.append(text[:cut], size)
-        visible = (await project.api.get(trace_of(project, job))).body
+        visible = (await project.api.get(log_of(project, job))).body
         assert secret[:3].decode() not in visible
         await job.append(text[cut:], size + cut)
         assert text_size
     hidden = "x" * len(secret)
     expected = f"echo {hidden} and {hidden}\n" * 2
-    assert (await project.api.get(trace_of(project, job))).body == expected
+    assert (await project.api.get(log_of(project, job))).body == expected
 
 
 async def test_what_only_looked_like_a_secret_is_shown_in_the_end(
     forge: Forge, project: CiProject, job: RunningJob
 ) -> None:
     await job.log(b"the end is fljob-")
-    assert (await project.api.get(trace_of(project, job))).body == "the end is "
+    assert (await project.api.get(log_of(project, job))).body == "the end is "
     await job.finish()
     await seal(forge, job.id)
-    assert (await project.api.get(trace_of(project, job))).body == "the end is fljob-"
+    assert (await project.api.get(log_of(project, job))).body == "the end is fljob-"
 
 
 async def test_ranges_of_a_growing_and_of_a_finished_log(
     forge: Forge, project: CiProject, job: RunningJob
 ) -> None:
-    """Decision D4: a trace answers Range with 206 and 416."""
+    """Decision D4: a log answers Range with 206 and 416."""
     await job.log(b"0123456789")
     await job.append(b"abcdeg", 10)
 
     async def check() -> None:
-        url = trace_of(project, job)
+        url = log_of(project, job)
         part = await project.api.get(url, headers={"Range": "bytes=8-11"})
         assert (part.status, part.body, part.headers["Content-Range"]) == (206, "89ab", "bytes 8-11/16")
         assert (await project.api.get(url, headers={"Range": "bytes=-3"})).body == "deg"
@@ -168,7 +168,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
     await job.finish()
     await seal(forge, job.id)
     assert (
-        await database(forge).value("SELECT count(*) FROM job_trace_chunks WHERE job_id = %(id)s", id=job.id)
+        await database(forge).value("SELECT count(*) FROM job_log_chunks WHERE job_id = %(id)s", id=job.id)
         == 0
     )
     await check()
@@ -176,22 +176,20 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
 
 async def test_a_job_without_a_log_is_404(project: CiProject, job: RunningJob) -> None:
     """Decision D4: the document's 404 where GitLab answers an empty 200."""
-    answer = await project.api.get(trace_of(project, job))
+    answer = await project.api.get(log_of(project, job))
     assert (answer.status, answer.body) == (404, {"message": "404 Not Found"})
 
 
 async def test_who_may_read_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.log(b"one\n")
     people = await forge.people(project.id)
-    statuses = {
-        name: (await person.api.get(trace_of(project, job))).status for name, person in people.items()
-    }
+    statuses = {name: (await person.api.get(log_of(project, job))).status for name, person in people.items()}
     assert statuses == {
         "stranger": 404, "guest": 200, "reporter": 200, "developer": 200, "maintainer": 200, "owner": 200,
     }  # fmt: skip
-    assert (await forge.anonymous.get(trace_of(project, job))).status == 401
+    assert (await forge.anonymous.get(log_of(project, job))).status == 401
     await forge.root.put(project.url, {"public_jobs": False})
-    assert (await people["guest"].api.get(trace_of(project, job))).status == 403
+    assert (await people["guest"].api.get(log_of(project, job))).status == 403
 
 
 async def test_a_debug_trace_is_for_developers(forge: Forge, project: CiProject, runner: Runner) -> None:
@@ -199,13 +197,13 @@ async def test_a_debug_trace_is_for_developers(forge: Forge, project: CiProject,
     job = await runner.job()
     await job.log(b"+ secrets\n")
     people = await forge.people(project.id)
-    assert (await people["reporter"].api.get(trace_of(project, job))).status == 403
-    assert (await people["developer"].api.get(trace_of(project, job))).status == 200
+    assert (await people["reporter"].api.get(log_of(project, job))).status == 403
+    assert (await people["developer"].api.get(log_of(project, job))).status == 200
 
 
 async def test_a_watched_log_is_sent_more_often(project: CiProject, job: RunningJob) -> None:
     await job.log(b"one\n")
-    await project.api.get(trace_of(project, job))
+    await project.api.get(log_of(project, job))
     assert (await job.append(b"two\n", 4)).headers["X-GitLab-Trace-Update-Interval"] == "3"
 
 
@@ -230,7 +228,7 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     assert (await job.append(b"two\n", 4)).status == 202
     await job.finish()
     await asyncio.gather(seal(forge, job.id), seal(forge, job.id))
-    assert (await project.api.get(trace_of(project, job))).body == "one\ntwo\n"
+    assert (await project.api.get(log_of(project, job))).body == "one\ntwo\n"
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
     async def one_object() -> bool:
@@ -238,7 +236,7 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
 
     await eventually(one_object)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
-    assert (await project.api.get(trace_of(project, job))).status == 404
+    assert (await project.api.get(log_of(project, job))).status == 404
 
     async def gone() -> bool:
         return not files_below(folder)

@@ -95,7 +95,7 @@ async def test_a_runner_that_never_agrees_does_not_ask_forever(job: RunningJob) 
 async def test_a_log_that_is_being_appended_to_is_202(forge: Forge, job: RunningJob) -> None:
     await job.log(b"text")
     async with database(forge).transaction() as transaction:
-        await transaction.row("SELECT FROM job_traces WHERE job_id = %(id)s FOR UPDATE", id=job.id)
+        await transaction.row("SELECT FROM job_logs WHERE job_id = %(id)s FOR UPDATE", id=job.id)
         answer = await job.update("success", output=checksum(b"text"))
         assert (answer.status, answer.headers["X-GitLab-Trace-Update-Interval"]) == (202, "60")
     assert (await job.update("success", output=checksum(b"text"))).status == 200

@@ -11,7 +11,10 @@ from tests.support.runner import a_runner
 RAN_BY = """
     UPDATE jobs SET runner_id = %(runner_id)s, runner_manager_id = %(manager_id)s WHERE id = %(id)s
 """
-MANAGER = "INSERT INTO runner_managers (runner_id, system_id) VALUES (%(runner_id)s, 'machine') RETURNING id"
+MANAGER = """
+    INSERT INTO runner_managers (runner_id, system_id, created_at) VALUES (%(runner_id)s, 'machine', %(now)s)
+    RETURNING id
+"""
 
 
 async def ran(project: CiProject, runner_id: int, status: str, manager_id: int | None = None) -> int:

@@ -1,9 +1,12 @@
-"""Statements of the hand-out: which pending job is a runner's next, and what belongs to a job."""
+"""Statements of the hand-out: which pending job is a runner's next, and what the runner is told about it."""
 
+import datetime
 from collections.abc import Sequence
 
+import attrs
+
 from api_server.ci.variables.queries import APPLICABLE
-from api_server.state.database import Database, Executor, Row, Transaction
+from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
 #: Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
@@ -41,29 +44,81 @@ async def choose(transaction: Transaction, runner_id: int) -> int | None:
     return None if found is None else int(found)
 
 
-PIPELINE = Statement("""
-    SELECT pipelines.* FROM pipelines WHERE pipelines.id = %(id)s
-""")
+@attrs.frozen(kw_only=True)
+class StartedJob:
+    """A job in a runner's hands, with the pipeline that it is of."""
+
+    id: int
+    project_id: int
+    pipeline_id: int
+    user_id: int | None
+    name: str
+    stage: str
+    stage_index: int
+    #: Of the job as of its pipeline: the ref was protected when the pipeline was made.
+    protected: bool
+    environment: str | None
+    #: Seconds.
+    timeout: int
+    plan: str
+    started_at: datetime.datetime
+    pipeline_iid: int
+    pipeline_status: str
+    pipeline_name: str | None
+    source: str
+    ref: str
+    tag: bool
+    sha: str
+    before_sha: str
+    #: JSON, as answers show it.
+    commit: str
+    committed_at: datetime.datetime
+    pipeline_created_at: datetime.datetime
 
 
-async def pipeline(database: Database, pipeline_id: int) -> Row:
-    return await database.row(PIPELINE, id=pipeline_id)
+STARTED_JOB = Statement(
+    """
+    SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.user_id, jobs.name, jobs.stage, jobs.stage_index,
+        jobs.protected, jobs.environment, jobs.timeout, jobs.plan, jobs.started_at,
+        pipelines.iid AS pipeline_iid, pipelines.status AS pipeline_status, pipelines.name AS pipeline_name,
+        pipelines.source, pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha, pipelines.commit,
+        pipelines.committed_at, pipelines.created_at AS pipeline_created_at
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE jobs.id = %(id)s
+    """,
+    StartedJob,
+)
 
 
-DEPENDENCIES = Statement("""
+async def started_job(database: Database, job_id: int) -> StartedJob:
+    return await database.one(STARTED_JOB, id=job_id)
+
+
+@attrs.frozen
+class EarlierJob:
+    """A job whose results another one gets, with its archive; null without one."""
+
+    id: int
+    name: str
+    filename: str | None
+    size: int | None
+
+
+DEPENDENCIES = Statement(
+    """
     SELECT jobs.id, jobs.name, archive.filename, archive.size FROM jobs
     LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
-        AND (archive.expire_at IS NULL OR archive.expire_at > now() OR archive.locked)
+        AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s OR archive.locked)
     WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried AND jobs.kind = 'build'
         AND CASE WHEN %(names)s::text[] IS NULL THEN jobs.stage_index < %(stage_index)s::integer
             ELSE jobs.name = ANY (%(names)s::text[]) END
     ORDER BY jobs.stage_index, jobs.id
-""")
+    """,
+    EarlierJob,
+)
 
 
-async def dependencies(database: Database, job: Row, names: Sequence[str] | None) -> list[Row]:
-    """id and name of the jobs whose results this one gets (None: those of all earlier stages), with filename and size
-    of their archive, null without one."""
+async def dependencies(database: Database, job: StartedJob, names: Sequence[str] | None) -> list[EarlierJob]:
+    """The jobs of these names; for None, those of all earlier stages."""
     return await database.rows(
         DEPENDENCIES,
         pipeline_id=job.pipeline_id,
@@ -72,7 +127,19 @@ async def dependencies(database: Database, job: Row, names: Sequence[str] | None
     )
 
 
-GIVEN_VARIABLES = Statement(f"""
+@attrs.frozen
+class GivenVariable:
+    """A variable that the file does not say; its value is encrypted."""
+
+    key: str
+    value: bytes
+    file: bool
+    raw: bool
+    masked: bool
+
+
+GIVEN_VARIABLES = Statement(
+    f"""
     SELECT key, value, file, raw, masked FROM (
         SELECT ARRAY[0, job_id] AS rank, key, value, false AS file, true AS raw, false AS masked
         FROM job_report_variables WHERE job_report_variables.job_id = ANY (%(earlier)s::bigint[])
@@ -85,12 +152,16 @@ GIVEN_VARIABLES = Statement(f"""
         SELECT ARRAY[3, id], key, value, false, false, false FROM job_variables
         WHERE job_variables.job_id = %(job_id)s
     ) layers ORDER BY rank, key
-""")
+    """,
+    GivenVariable,
+)
 
 
-async def given_variables(database: Database, job: Row, earlier: Sequence[int]) -> list[Row]:
-    """key, value (encrypted), file, raw, masked: reports of the jobs `earlier`, then what groups and the project have
-    for such jobs, then what was given to the pipeline, then to this job, weakest first."""
+async def given_variables(
+    database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
+) -> list[GivenVariable]:
+    """Reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to the
+    pipeline, then to this job: weakest first."""
     return await database.rows(
         GIVEN_VARIABLES,
         job_id=job.id,
@@ -98,7 +169,7 @@ async def given_variables(database: Database, job: Row, earlier: Sequence[int]) 
         project_id=job.project_id,
         protected=job.protected,
         environment=job.environment,
-        earlier=list(earlier),
+        earlier=[one.id for one in earlier],
     )
 
 
@@ -109,7 +180,7 @@ MARK_DEBUG_TRACE = """
 
 async def mark_debug_trace(transaction: Transaction, job_id: int) -> None:
     """The job's log may show secrets: fewer people may read it."""
-    await transaction.row(MARK_DEBUG_TRACE, id=job_id)
+    await transaction.run(MARK_DEBUG_TRACE, id=job_id)
 
 
 SET_MASKED_VALUES = """
@@ -119,7 +190,7 @@ SET_MASKED_VALUES = """
 
 async def set_masked_values(transaction: Transaction, job_id: int, sealed: bytes) -> None:
     """What the job's log must not show (encrypted)."""
-    await transaction.row(SET_MASKED_VALUES, id=job_id, sealed=sealed)
+    await transaction.run(SET_MASKED_VALUES, id=job_id, sealed=sealed)
 
 
 ANY_PENDING = Statement("""

@@ -7,24 +7,20 @@ from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.jobs.parameters import OneJob
-from api_server.ci.pipelines.access import find_readable_project
-from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.access import Project, project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.conditional import matches
 from api_server.web.errors import ApiError, forbidden
-from api_server.web.params import parse
 from api_server.web.ranges import wanted_part
 from api_server.web.routes import Routes
 
 routes = Routes()
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project())
-async def show_log(request: web.Request) -> web.StreamResponse:
-    """Endpoint 7. The log of a job with debug tracing may show secrets: it is for those who could run the job."""
-    wanted = await parse(request, OneJob)
-    found = await find_readable_project(request, wanted.id)
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(opens="builds"))
+async def show_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+    """Endpoint 7. A log that may show secrets is for those who could run the job."""
     job = await find_job(request, found, wanted.job_id)
     if job.debug_trace and found.role < Role.DEVELOPER:
         raise forbidden()

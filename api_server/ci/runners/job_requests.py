@@ -1,21 +1,22 @@
 """`POST /jobs/request`: a runner asks for a job, and waits a while for one."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
-import orjson
 from aiohttp import web
 
-from api_server.ci.runners import choosing, queries
-from api_server.ci.runners.access import machine, runner_of_token
-from api_server.ci.runners.handout import HandOut
-from api_server.ci.runners.waiting import PendingJobs
-from api_server.state.database import Row
+from api_server.ci.runners import hand_out_queries
+from api_server.ci.runners.access import runner_of_token
+from api_server.ci.runners.contact import Contact, note_contact
+from api_server.ci.runners.hand_out import HandOut
+from api_server.ci.runners.pending_jobs import PendingJobs
+from api_server.ci.runners.queries import Runner
 from api_server.web import context
 from api_server.web.access import ANYONE
-from api_server.web.params import parse
-from api_server.web.request_data import merged
+from api_server.web.answers import json_value
+from api_server.web.context import SETTINGS
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -26,6 +27,23 @@ TURNS = web.AppKey("hand_out_turns", asyncio.Semaphore)
 TURNS_AT_A_TIME = 3
 
 
+def setup(app: web.Application) -> None:
+    """What waiting runners need; they are sent home when the server shuts down."""
+    app[PENDING_JOBS] = PendingJobs()
+    app[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
+    app.cleanup_ctx.append(_listening)
+    app.on_shutdown.append(_send_home)
+
+
+async def _listening(app: web.Application) -> AsyncIterator[None]:
+    async with app[PENDING_JOBS].listening(app[SETTINGS].database_url):
+        yield
+
+
+async def _send_home(app: web.Application) -> None:
+    app[PENDING_JOBS].close()
+
+
 @attrs.frozen(kw_only=True)
 class RequestJob:
     token: str | None = None
@@ -34,32 +52,21 @@ class RequestJob:
 
 
 @routes.post("/jobs/request", access=ANYONE)
-async def request_job(request: web.Request) -> web.Response:
+async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
     """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
     `runner_poll_timeout` for a job; one that does not is answered at once."""
-    wanted = await parse(request, RequestJob)
     runner = await runner_of_token(request, wanted.token)
-    info = (await merged(request)).get("info")
-    told: dict[str, Any] = info if isinstance(info, dict) else {}
-    manager_id = await queries.note_contact(
-        context.database(request), runner.id, **machine(request, wanted.system_id, told)
-    )
+    contact = await note_contact(request, runner, wanted.system_id)
     waits = context.settings(request).runner_poll_timeout if wanted.last_update else 0
-    features = told.get("features")
-    graceful = isinstance(features, dict) and features.get("cancel_gracefully") is True
-    job = (
-        await _next_job(request, runner, manager_id, waits, cancels_gracefully=graceful)
-        if runner.active
-        else None
-    )
+    job = await _next_job(request, runner, contact, waits) if runner.active else None
     headers = _last_update(request)
     if job is None:
         return web.Response(status=204, headers=headers)
-    return web.Response(status=201, body=orjson.dumps(job), content_type="application/json", headers=headers)
+    return json_value(job, status=201, headers=headers)
 
 
 async def _next_job(
-    request: web.Request, runner: Row, manager_id: int, seconds: float, *, cancels_gracefully: bool
+    request: web.Request, runner: Runner, contact: Contact, seconds: float
 ) -> dict[str, Any] | None:
     pending, database = request.config_dict[PENDING_JOBS], context.database(request)
     hand_out = HandOut(database, context.vault(request), context.settings(request).base_url)
@@ -70,8 +77,8 @@ async def _next_job(
             if _has_left(request):
                 return None
             job = None
-            if await choosing.any_pending(database):
-                job = await hand_out.next_job(runner, manager_id, cancels_gracefully=cancels_gracefully)
+            if await hand_out_queries.any_pending(database):
+                job = await hand_out.next_job(runner, contact)
         left = deadline - asyncio.get_running_loop().time()
         if job is not None or left <= 0 or not await pending.after(generation, left):
             return job

@@ -3,35 +3,30 @@
 from aiohttp import web
 
 from api_server.ci.pipelines.states import EXECUTING
-from api_server.state.database import Row
+from api_server.ci.runners import job_token_queries as queries
+from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.state.secrets import digest
-from api_server.state.statements import Statement
 from api_server.web import context
 from api_server.web.errors import ApiError
 
 #: Seconds between two pieces of a log: while somebody watches it, and otherwise.
 WATCHED_INTERVAL, INTERVAL = 3, 60
 
-FIND_JOB = Statement("""
-    SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.token_digest, jobs.erased_at,
-        jobs.masked_values,
-        coalesce(job_traces.size, 0) AS size, coalesce(job_traces.checksum, 0) AS checksum, job_traces.held,
-        coalesce(job_traces.watched_at > now() - interval '1 minute', false) AS watched
-    FROM jobs LEFT JOIN job_traces ON job_traces.job_id = jobs.id
-    WHERE jobs.id = %(id)s
-""")
+
+def job_token(request: web.Request, token: str | None) -> str:
+    """The token that was sent, in `JOB-TOKEN` or as the parameter `token`; empty without one."""
+    return request.headers.get("JOB-TOKEN") or token or ""
 
 
-async def job_of_token(request: web.Request, job_id: int, token: str | None) -> Row:
+async def job_of_token(request: web.Request, job_id: int, token: str | None) -> HeldJob:
     """The job whose token it is. Raises 403, also where there is no such job."""
-    sent = request.headers.get("JOB-TOKEN") or token
-    job = await context.database(request).row(FIND_JOB, id=job_id) if job_id <= 2**63 - 1 else None
-    if job is None or not sent or job.token_digest is None or bytes(job.token_digest) != digest(sent):
+    job = await queries.find_held_job(context.database(request), job_id)
+    if job is None or job.token_digest != digest(job_token(request, token)):
         raise _refused("403 Forbidden")
     return job
 
 
-async def running_job(request: web.Request, job_id: int, token: str | None) -> Row:
+async def running_job(request: web.Request, job_id: int, token: str | None) -> HeldJob:
     """Likewise, where the job is in the runner's hands. Raises 403 with the reason, and the status in `Job-Status`."""
     job = await job_of_token(request, job_id, token)
     if job.erased_at is not None:
@@ -41,7 +36,7 @@ async def running_job(request: web.Request, job_id: int, token: str | None) -> R
     return job
 
 
-def protocol_headers(job: Row) -> dict[str, str]:
+def protocol_headers(job: HeldJob) -> dict[str, str]:
     """What runners read beside the answer: the job's status (a runner stops a canceled one), and how often to write."""
     interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
     return {
@@ -51,5 +46,5 @@ def protocol_headers(job: Row) -> dict[str, str]:
     }
 
 
-def _refused(text: str, job: Row | None = None) -> ApiError:
+def _refused(text: str, job: HeldJob | None = None) -> ApiError:
     return ApiError(403, {"message": text}, {"Job-Status": job.status} if job is not None else {})

@@ -8,10 +8,13 @@ import structlog
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, transitions
+from api_server.ci.pipelines.creation import described_project, described_user
 from api_server.ci.pipelines.job_queries import plan_of
-from api_server.ci.runners import choosing
+from api_server.ci.runners import hand_out_queries as queries
+from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
-from api_server.state.database import Database, Row
+from api_server.ci.runners.queries import Runner
+from api_server.state.database import Database
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
 
 log = structlog.get_logger(__name__)
@@ -25,9 +28,7 @@ class HandOut:
     vault: Vault
     base_url: str
 
-    async def next_job(
-        self, runner: Row, manager_id: int | None, *, cancels_gracefully: bool
-    ) -> dict[str, Any] | None:
+    async def next_job(self, runner: Runner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
 
         A job that cannot be described fails, and the next one is tried.
@@ -35,53 +36,55 @@ class HandOut:
         while True:
             token = new_token(JOB_TOKEN)
             async with self.database.transaction() as transaction:
-                job_id = await choosing.choose(transaction, runner.id)
+                job_id = await queries.choose(transaction, runner.id)
                 if job_id is None:
                     return None
-                job = await transitions.start(
+                started = await transitions.start(
                     transaction,
                     job_id,
                     runner_id=runner.id,
-                    runner_manager_id=manager_id,
+                    runner_manager_id=contact.manager_id,
                     token_digest=digest(token),
-                    cancels_gracefully=cancels_gracefully,
+                    cancels_gracefully=contact.cancels_gracefully,
                 )
-            if job is not None and (told := await self._told(job, runner, token)) is not None:
+            if started is not None and (told := await self._told(job_id, runner, token)) is not None:
                 return told
 
-    async def _told(self, job: Row, runner: Row, token: str) -> dict[str, Any] | None:
+    async def _told(self, job_id: int, runner: Runner, token: str) -> dict[str, Any] | None:
         try:
-            response = await self._gathered(job, runner, token)
+            response = await self._gathered(job_id, runner, token)
             told = response.payload()
         except Exception:
-            log.exception("a job cannot be handed out", job_id=job.id)
+            log.exception("a job cannot be handed out", job_id=job_id)
             async with self.database.transaction() as transaction:
                 await transitions.advance(
-                    transaction, job.id, "drop", failure_reason="data_integrity_failure"
+                    transaction, job_id, "drop", failure_reason="data_integrity_failure"
                 )
             return None
         async with self.database.transaction() as transaction:
             if _shows_secrets(told["variables"]):
-                await choosing.mark_debug_trace(transaction, job.id)
+                await queries.mark_debug_trace(transaction, job_id)
             if masked := sorted({one.value for one in response.given if one.masked}):
                 sealed = self.vault.encrypt(orjson.dumps(masked).decode())
-                await choosing.set_masked_values(transaction, job.id, sealed)
-            if response.pipeline.status != "running":  # it would be so again, after a look at all its jobs
-                await transitions.refresh(transaction, job.pipeline_id)
+                await queries.set_masked_values(transaction, job_id, sealed)
+            # a running one would be so again, after a look at all its jobs
+            if response.job.pipeline_status != "running":
+                await transitions.refresh(transaction, response.job.pipeline_id)
         return told
 
-    async def _gathered(self, job: Row, runner: Row, token: str) -> JobResponse:
+    async def _gathered(self, job_id: int, runner: Runner, token: str) -> JobResponse:
+        job = await queries.started_job(self.database, job_id)
         planned = plan_of(job)
-        earlier = await choosing.dependencies(self.database, job, planned.dependencies)
-        given = await choosing.given_variables(self.database, job, [one.id for one in earlier])
+        earlier = await queries.dependencies(self.database, job, planned.dependencies)
+        subject = await creation_queries.subject(self.database, job.project_id, job.user_id)
         return JobResponse(
             base_url=self.base_url,
             token=token,
             job=job,
             planned=planned,
             runner=runner,
-            pipeline=await choosing.pipeline(self.database, job.pipeline_id),
-            subject=await creation_queries.subject(self.database, job.project_id, job.user_id),
+            project=described_project(subject),
+            user=described_user(subject),
             earlier=earlier,
             given=[
                 Variable(
@@ -92,7 +95,7 @@ class HandOut:
                     file=one.file,
                     raw=one.raw,
                 )
-                for one in given
+                for one in await queries.given_variables(self.database, job, earlier)
             ],
         )
 

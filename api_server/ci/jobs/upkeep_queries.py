@@ -1,0 +1,75 @@
+"""Statements about jobs that are old, or whose runner is gone."""
+
+import datetime
+from collections.abc import Sequence
+
+import attrs
+
+from api_server.state.database import Executor
+from api_server.state.statements import Query, Statement
+
+
+@attrs.frozen
+class OldJob:
+    id: int
+
+
+OLD_JOBS = Statement(
+    """
+    SELECT jobs.id FROM jobs
+    WHERE jobs.id > %(after)s::bigint AND jobs.finished_at < %(before)s::timestamptz
+        AND jobs.status NOT IN ('running', 'canceling')
+        AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
+            OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id))
+    ORDER BY jobs.id LIMIT %(most)s::integer
+    """,
+    OldJob,
+)
+
+
+async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
+    """Jobs with a log or artifacts that finished before a moment: the first `most` of them behind the id `after`."""
+    return [job.id for job in await database.rows(OLD_JOBS, after=after, before=before, most=most)]
+
+
+SIZE_OF_DATA = Statement("""
+    SELECT coalesce(sum(data.size), 0) FROM (
+        SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s::bigint[])
+        UNION ALL
+        SELECT job_logs.size FROM job_logs WHERE job_logs.job_id = ANY (%(ids)s::bigint[])) data
+""")
+
+
+async def size_of_data(database: Executor, job_ids: Sequence[int]) -> int:
+    """Bytes of the logs and artifacts of these jobs."""
+    return int(await database.value(SIZE_OF_DATA, ids=list(job_ids)))
+
+
+@attrs.frozen
+class LostJob:
+    """A job that has to fail, and why."""
+
+    id: int
+    reason: str
+
+
+LOST_JOBS = Query(
+    """
+    SELECT jobs.id, CASE WHEN jobs.contacted_at < %(now)s - %(silence)s THEN 'stuck_or_timeout_failure'
+        ELSE 'job_execution_timeout' END AS reason
+    FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
+    WHERE jobs.status IN ('running', 'canceling') AND (
+        jobs.contacted_at < %(now)s - %(silence)s
+        OR jobs.started_at < %(now)s
+            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s)
+    ORDER BY jobs.id
+    """,
+    LostJob,
+)
+
+
+async def lost_jobs(
+    database: Executor, *, silence: datetime.timedelta, grace: datetime.timedelta
+) -> list[LostJob]:
+    """Jobs whose runner has been silent for `silence`, or that run for `grace` longer than they may."""
+    return await database.rows(LOST_JOBS, silence=silence, grace=grace)

@@ -1,0 +1,104 @@
+"""What becomes of an uploaded file: an object, and the row that names it."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.ci.config import durations
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.keywords import REPORTS
+from api_server.ci.jobs.artifacts import queries
+from api_server.ci.runners import dotenv
+from api_server.ci.runners.job_token_queries import HeldJob
+from api_server.ci.runners.multipart import Received, receive
+from api_server.state.database import Conflict
+from api_server.state.objects import OBJECTS
+from api_server.web import context
+from api_server.web.errors import bad_request, forbidden
+from api_server.web.params import structure
+
+Format = Literal["zip", "gzip", "raw"]
+FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
+
+
+@attrs.frozen(kw_only=True)
+class Upload:
+    """What is said of a file, in the query or in the form's fields."""
+
+    artifact_type: str = "archive"
+    artifact_format: Format | None = None
+    expire_in: str | None = None
+
+
+async def store(request: web.Request, job: HeldJob) -> None:
+    """The request's file becomes an artifact of the job, unless it has this very file already. Raises 400, 403 and 413,
+    and keeps nothing then."""
+    objects = request.config_dict[OBJECTS]
+    folder = f"projects/{job.project_id}/jobs/{job.id}"
+    received = await receive(request, objects, folder, context.settings(request).artifact_limit)
+    try:
+        added = await _add(request, job, received)
+    except BaseException:
+        await objects.delete([received.key])
+        raise
+    if not added:
+        await objects.delete([received.key])
+
+
+async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
+    """False where the job has this very file already. Raises 400 and 403."""
+    said = structure({**received.fields, **request.query}, Upload)
+    if said.artifact_type not in FILE_TYPES:
+        raise bad_request(f"{said.artifact_type} is no type of artifact")
+    variables = await _report(request, received) if said.artifact_type == "dotenv" else {}
+    try:
+        async with context.database(request).transaction() as transaction:
+            added = await queries.add_artifact(
+                transaction,
+                job.id,
+                file_type=said.artifact_type,
+                file_format=said.artifact_format or REPORTS.get(said.artifact_type, ("", "zip"))[1],
+                filename=received.filename,
+                size=received.size,
+                object_key=received.key,
+                sha256=received.sha256,
+                expire_at=_expire_at(request, said.expire_in),
+            )
+            if not added:
+                raise forbidden("Job is not running")
+            if variables:
+                vault = context.vault(request)
+                sealed = {key: vault.encrypt(value) for key, value in variables.items()}
+                await queries.set_report_variables(transaction, job.id, sealed)
+    except Conflict:
+        known = await queries.find_artifact(context.database(request), job.id, said.artifact_type)
+        if known is None or known.sha256 != received.sha256:
+            raise bad_request("another artifact of the same type already exists") from None
+        return False
+    return True
+
+
+async def _report(request: web.Request, received: Received) -> dict[str, str]:
+    objects = request.config_dict[OBJECTS]
+    if received.size > dotenv.MAX_BYTES * 2:
+        raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {dotenv.MAX_BYTES}")
+    content = b"".join([piece async for piece in objects.read(received.key, 0, received.size)])
+    try:
+        return dotenv.parse(content)
+    except dotenv.InvalidReport as problem:
+        raise bad_request(str(problem)) from None
+
+
+def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
+    """`expire_in` as CI files say it (`1 week`, `never`, seconds); without it, what the setting says."""
+    seconds: int | None = context.settings(request).artifacts_expire_in
+    if expire_in:
+        try:
+            seconds = durations.parse(expire_in)
+        except (ConfigError, ValueError):
+            raise bad_request("expire_in is not a duration") from None
+    if not seconds:
+        return None
+    return context.now(request) + datetime.timedelta(seconds=seconds)

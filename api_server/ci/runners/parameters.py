@@ -1,0 +1,129 @@
+"""What requests about runners carry."""
+
+from typing import Literal
+
+import attrs
+
+from api_server.ci.pipelines import states
+from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
+from api_server.web.pagination import Paginated
+from api_server.web.params import UNSET, CommaList, Unset
+
+RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
+
+
+@attrs.frozen(kw_only=True)
+class ListRunners(Paginated):
+    type: RunnerType | None = None
+    status: RunnerStatus | None = None
+    scope: Literal["active", "paused", "online", "offline", "specific", "shared"] | None = None
+    paused: bool | None = None
+    tag_list: CommaList[str] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListRunnersOf(ListRunners):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class OneRunner:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListManagers(Paginated):
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListRunnerJobs(Paginated):
+    id: int
+    status: states.Status | None = None
+    system_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateRunner:
+    id: int
+    description: str | None = None
+    active: bool | None = None
+    paused: bool | None = None
+    locked: bool | None = None
+    run_untagged: bool | None = None
+    tag_list: CommaList[str] | None = None
+    access_level: AccessLevel | None = None
+    maximum_timeout: int | Unset | None = UNSET
+    maintenance_note: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AssignRunner:
+    id: str
+    runner_id: int
+
+
+@attrs.frozen(kw_only=True)
+class RunnerToBe:
+    """What is said of a new runner, however it is made."""
+
+    description: str | None = None
+    maintenance_note: str | None = None
+    paused: bool | None = None
+    locked: bool = False
+    run_untagged: bool = True
+    tag_list: CommaList[str] = attrs.field(factory=CommaList)
+    access_level: AccessLevel = "not_protected"
+    maximum_timeout: int | None = None
+
+    def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
+        """For that group or project, or for the instance."""
+        return NewRunner(
+            namespace_id=namespace_id,
+            project_id=project_id,
+            description=self.description or "",
+            maintenance_note=self.maintenance_note,
+            active=not self.paused,
+            locked=self.locked,
+            run_untagged=self.run_untagged,
+            tag_list=tuple(self.tag_list),
+            access_level=self.access_level,
+            maximum_timeout=self.maximum_timeout,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class RegisterRunner(RunnerToBe):
+    token: str
+    name: str | None = None
+    active: bool = True
+
+    def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
+        """As older runners say it, with `active` where `paused` is not sent."""
+        made = super().new(namespace_id=namespace_id, project_id=project_id)
+        return attrs.evolve(made, name=self.name, active=self.active if self.paused is None else made.active)
+
+
+@attrs.frozen(kw_only=True)
+class CreateRunner(RunnerToBe):
+    runner_type: RunnerType
+    group_id: int | None = None
+    project_id: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.runner_type == "group_type" and self.group_id is None:
+            raise ValueError("group_id is missing")
+        if self.runner_type == "project_type" and self.project_id is None:
+            raise ValueError("project_id is missing")
+
+
+@attrs.frozen(kw_only=True)
+class RunnerToken:
+    token: str | None = None
+    system_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeleteManager:
+    token: str
+    system_id: str

@@ -1,0 +1,109 @@
+"""Who may cancel, retry, play and erase jobs of protected branches (decision D1)."""
+
+from typing import Any
+
+import pytest
+
+from api_server.web.access import Role
+from tests.support.ci import CiProject, bring, ci_project, database, give_log
+from tests.support.forge import Forge, Person
+
+FORBIDDEN = {"message": "403 Forbidden"}
+#: Action -> the status that the job is brought into before, and what success is answered with.
+ACTIONS = {
+    "cancel": ("running", 201),
+    "retry": ("failed", 201),
+    "play": ("manual", 200),
+    "erase": ("success", 201),
+}
+CONFIG = "".join(f"{name}: {{script: echo, when: manual}}\n" for name in ACTIONS)
+#: Branch -> who may push to it.
+LEVELS = {
+    "open": None,
+    "developers": Role.DEVELOPER,
+    "maintainers": Role.MAINTAINER,
+    "nobody": Role.NO_ACCESS,
+}
+
+ALL, BUT_ERASE, NONE = set(ACTIONS), set(ACTIONS) - {"erase"}, set[str]()
+#: Branch and role -> what she may do with jobs of others, and with jobs of her own.
+MAY = {
+    ("open", "reporter"): (NONE, NONE),
+    ("open", "developer"): (BUT_ERASE, ALL),
+    ("open", "maintainer"): (ALL, ALL),
+    ("open", "owner"): (ALL, ALL),
+    ("developers", "reporter"): (NONE, NONE),
+    ("developers", "developer"): (BUT_ERASE, BUT_ERASE),
+    ("developers", "maintainer"): (ALL, ALL),
+    ("developers", "owner"): (ALL, ALL),
+    ("maintainers", "reporter"): (NONE, NONE),
+    ("maintainers", "developer"): (NONE, NONE),
+    ("maintainers", "maintainer"): (ALL, ALL),
+    ("maintainers", "owner"): (ALL, ALL),
+    ("nobody", "reporter"): (NONE, NONE),
+    ("nobody", "developer"): (NONE, NONE),
+    ("nobody", "maintainer"): (NONE, NONE),
+    ("nobody", "owner"): (NONE, NONE),
+}
+
+
+@pytest.fixture(scope="module")
+async def project(forge: Forge) -> tuple[CiProject, dict[str, Person]]:
+    made = await ci_project(forge)
+    for branch, level in LEVELS.items():
+        await made.commit(CONFIG, branch=branch)
+        made.texts[branch] = CONFIG
+        if level is not None:
+            rule = {"name": branch, "push_access_level": int(level)}
+            answer = await forge.root.post(f"{made.url}/protected_branches", rule)
+            assert answer.status == 201, answer
+    return made, await forge.people(made.id)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["of another", "of her own"])
+@pytest.mark.parametrize(("branch", "role"), MAY)
+async def test_actions(
+    project: tuple[CiProject, dict[str, Person]], branch: str, role: str, own: bool
+) -> None:
+    made, people = project
+    jobs = await _jobs(made, branch, people[role].id if own else None)
+    accepted = set()
+    for action, (_, success) in ACTIONS.items():
+        answer = await people[role].api.post(f"{made.url}/jobs/{jobs[action]}/{action}")
+        if answer.status == success:
+            accepted.add(action)
+        else:
+            assert (answer.status, answer.body) == (403, FORBIDDEN)
+    assert accepted == MAY[branch, role][own]
+
+
+async def _jobs(project: CiProject, branch: str, user_id: int | None) -> dict[str, Any]:
+    """Ids of jobs of a new pipeline, by the action that they are ready for; the jobs of that user, or of root."""
+    jobs = await project.jobs(await _pipeline(project, branch))
+    for action, (status, _) in ACTIONS.items():
+        await bring(project.forge, jobs[action]["id"], status)
+        await give_log(project.forge, jobs[action]["id"])
+    if user_id is not None:
+        async with database(project.forge).transaction() as transaction:
+            await transaction.run(
+                "UPDATE jobs SET user_id = %(user_id)s WHERE id = ANY (%(ids)s)",
+                user_id=user_id,
+                ids=[job["id"] for job in jobs.values()],
+            )
+    return {action: jobs[action]["id"] for action in ACTIONS}
+
+
+async def _pipeline(project: CiProject, branch: str) -> dict[str, Any]:
+    """Where nobody may push, nobody may start one: there it is started a moment before."""
+    if LEVELS[branch] == Role.NO_ACCESS:
+        await _protect(project, branch, Role.MAINTAINER)
+    pipeline = await project.pipeline(CONFIG, branch=branch, by=project.forge.root)
+    if LEVELS[branch] == Role.NO_ACCESS:
+        await _protect(project, branch, Role.NO_ACCESS)
+    return pipeline
+
+
+async def _protect(project: CiProject, branch: str, level: Role) -> None:
+    rule = f"{project.url}/protected_branches/{branch}"
+    answer = await project.forge.root.patch(rule, {"push_access_level": int(level)})
+    assert answer.status == 200, answer

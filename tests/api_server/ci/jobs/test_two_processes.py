@@ -1,0 +1,170 @@
+"""Two API processes on one database: what one of them deletes is gone for the other, and never half there."""
+
+import asyncio
+import contextlib
+import io
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+
+from api_server.state.lookup_cache import REMEMBERED_FOR
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Answer, Client, Forge, running_forge
+from tests.support.runner import a_runner
+
+#: What there is to read of a job, and what there is to do with it.
+READS = ("", "/trace", "/artifacts", "/artifacts/out.txt")
+ACTIONS = ("cancel", "retry", "play", "erase", "artifacts/keep")
+ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+async def forges(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Forge, Forge]]:
+    url, folder = new_database(), tmp_path_factory.mktemp("two")
+    async with running_forge(url, folder) as one, running_forge(url, folder) as other:
+        yield one, other
+
+
+async def finished_job(forge: Forge) -> tuple[CiProject, int, int]:
+    """A project, and the ids of a pipeline and of its job, which has left a log and an archive."""
+    project = await ci_project(forge)
+    runner = await a_runner(forge, project_id=project.id)
+    pipeline = await project.pipeline()
+    job = await runner.job()
+    await job.log(b"a log\n")
+    assert (await job.upload(_archive())).status == 201
+    await job.finish()
+    return project, pipeline["id"], job.id
+
+
+def _archive() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as writer:
+        writer.writestr("out.txt", "out\n")
+    return packed.getvalue()
+
+
+async def reads(client: Client, url: str) -> list[int]:
+    return [(await client.get(url + path)).status for path in READS]
+
+
+async def test_an_erased_job_has_no_log_and_no_artifacts_anywhere(forges: tuple[Forge, Forge]) -> None:
+    one, other = forges
+    project, _, job_id = await finished_job(one)
+    url = f"{project.url}/jobs/{job_id}"
+    assert await reads(other.root, url) == [200] * 4
+    assert (await one.root.post(f"{url}/erase")).status == 201
+    assert await reads(other.root, url) == [200, 404, 404, 404]
+    assert (await other.root.get(url)).body["erased_at"] is not None
+
+
+async def test_a_job_goes_with_its_pipeline_everywhere_at_once(forges: tuple[Forge, Forge]) -> None:
+    one, other = forges
+    project, pipeline_id, job_id = await finished_job(one)
+    url = f"{project.url}/jobs/{job_id}"
+    assert await reads(other.root, url) == [200] * 4
+    assert (await one.root.delete(f"{project.url}/pipelines/{pipeline_id}")).status == 204
+    assert await reads(other.root, url) == [404] * 4
+    for action in ACTIONS:
+        answer = await other.root.post(f"{url}/{action}")
+        assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    for path in ("", "/jobs", "/bridges"):
+        answer = await other.root.get(f"{project.url}/pipelines/{pipeline_id}{path}")
+        assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    assert (await other.root.get(f"{project.url}/jobs")).body == []
+
+
+async def test_a_job_goes_with_its_project_everywhere_at_once(forges: tuple[Forge, Forge]) -> None:
+    """The other process may remember the project for less than a second, but nothing that is in it."""
+    one, other = forges
+    project, pipeline_id, job_id = await finished_job(one)
+    url = f"{project.url}/jobs/{job_id}"
+    assert await reads(other.root, url) == [200] * 4
+    assert (await one.root.delete(project.url)).status == 202
+    deleted = time.monotonic()
+    assert await reads(other.root, url) == [404] * 4
+    assert [(await other.root.post(f"{url}/{action}")).status for action in ACTIONS] == [404] * 5
+    assert (await other.root.get(f"{project.url}/pipelines/{pipeline_id}/jobs")).status == 404
+    while (listed := await other.root.get(f"{project.url}/jobs")).status != 404:
+        assert (listed.status, listed.body) == (200, [])
+        assert time.monotonic() - deleted < REMEMBERED_FOR + 0.5
+        await asyncio.sleep(0.05)
+    assert listed.body == {"message": "404 Project Not Found"}
+
+
+async def test_reading_a_job_while_it_is_deleted_gives_all_of_it_or_404(forges: tuple[Forge, Forge]) -> None:
+    one, other = forges
+    project = await ci_project(one)
+    seen = set()
+    for _ in range(ROUNDS):
+        pipeline = await project.pipeline()
+        (job,) = (await project.jobs(pipeline)).values()
+        where = f"{project.url}/pipelines/{pipeline['id']}"
+        stop = asyncio.Event()
+        readers = [
+            asyncio.create_task(_read(client, path, expected, stop))
+            for client in (one.root, other.root)
+            for path, expected in (
+                (f"{project.url}/jobs/{job['id']}", job["id"]),
+                (where, pipeline["id"]),
+                (f"{where}/jobs", [job["id"]]),
+            )
+            for _ in range(2)
+        ]
+        await asyncio.sleep(0.02)
+        assert (await one.root.delete(where)).status == 204
+        await asyncio.sleep(0.02)
+        stop.set()
+        for statuses in await asyncio.gather(*readers):
+            seen |= statuses
+    assert seen == {200, 404}
+
+
+async def _read(client: Client, path: str, expected: int | list[int], stop: asyncio.Event) -> set[int]:
+    """The statuses of all answers until the end, after looking at what was in them."""
+    seen = set()
+    while not stop.is_set():
+        answer = await client.get(path)
+        seen.add(answer.status)
+        if answer.status == 200:
+            assert _ids(answer) in (expected, []), answer
+        else:
+            assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    return seen
+
+
+def _ids(answer: Answer) -> int | list[int]:
+    """Of an entity its id, of a list the ids of what is in it (in the end nothing any more)."""
+    return [one["id"] for one in answer.body] if isinstance(answer.body, list) else answer.body["id"]
+
+
+async def test_a_log_that_is_erased_while_it_is_read_is_whole_or_cut_off(forges: tuple[Forge, Forge]) -> None:
+    one, other = forges
+    log = b"a line of the log\n" * 50_000
+    for _ in range(ROUNDS):
+        project = await ci_project(one)
+        runner = await a_runner(one, project_id=project.id)
+        await project.pipeline()
+        job = await runner.job()
+        await job.log(log)
+        await job.finish()
+        url = f"{project.url}/jobs/{job.id}"
+        reading = [asyncio.create_task(_read_log(other, f"{url}/trace")) for _ in range(3)]
+        await asyncio.sleep(0.005)
+        assert (await one.root.post(f"{url}/erase")).status == 201
+        assert set(await asyncio.gather(*reading)) <= {log.decode(), None}
+
+
+async def _read_log(forge: Forge, path: str) -> str | None:
+    """None where there is none any more, or the connection ends before its end."""
+    with contextlib.suppress(aiohttp.ClientError):
+        answer = await forge.root.get(path)
+        if answer.status == 200:
+            return str(answer.body)
+        assert answer.status == 404
+    return None
