@@ -1,5 +1,8 @@
 """The one way to record an audit event: inside the transaction of the change that it tells of."""
 
+import datetime
+from collections.abc import Mapping
+
 import attrs
 import orjson
 
@@ -56,7 +59,7 @@ async def record(
     target_id: int | None,
     target_details: str,
     message: str,
-    **details: str | int | None,
+    **details: str | int | datetime.date | None,
 ) -> None:
     """Records an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
 
@@ -90,7 +93,7 @@ def words(value: object) -> str:
     return "nothing" if value is None else text or "nothing"
 
 
-def _texts(details: dict[str, str | int | None]) -> dict[str, str]:
+def _texts(details: Mapping[str, str | int | datetime.date | None]) -> dict[str, str]:
     return {
         name: "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in details.items()
