@@ -4,14 +4,12 @@ Who confirms has proven two things: that she reads the mail of the address, and 
 address is not won by a click of its owner.
 """
 
-from typing import Any
-
 from aiohttp import web
 
 from api_server.accounts.emails import changes, confirmation, queries
+from api_server.accounts.emails.queries import Email
 from api_server.admin import pages, sessions
-from api_server.admin.sessions import Visitor
-from api_server.state.database import Executor, Row
+from api_server.admin.sessions import Form, Visitor
 from api_server.web import context
 
 
@@ -22,16 +20,16 @@ def setup(app: web.Application) -> None:
 
 async def show(request: web.Request) -> web.Response:
     who = await sessions.visitor(request)
-    email = await _find(request, context.database(request))
+    email = _linked(request, await queries.find(context.database(request), _id(request)))
     if email is None:
         return _unknown(request, who)
     own = who.user is not None and who.user.id == email.user_id
     return pages.answer(request, who, "email.html", email=email, own_account=own, path=request.path)
 
 
-async def confirm(request: web.Request, who: Visitor, _form: Any) -> web.StreamResponse:
+async def confirm(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
-        email = await _find(request, transaction, locked=True)
+        email = _linked(request, await queries.lock(transaction, _id(request)))
         if email is None:
             return _unknown(request, who)
         if who.user is None or email.user_id != who.user.id:
@@ -41,14 +39,16 @@ async def confirm(request: web.Request, who: Visitor, _form: Any) -> web.StreamR
     return pages.say(request, who, f"{email.email} is confirmed")
 
 
-async def _find(request: web.Request, database: Executor, *, locked: bool = False) -> Row | None:
-    """The address that the link is of."""
-    email = await queries.find(database, int(request.match_info["id"]), locked=locked)
-    if email is None or not confirmation.is_token_of(
-        context.vault(request), email, request.match_info["token"]
-    ):
+def _id(request: web.Request) -> int:
+    return int(request.match_info["id"])
+
+
+def _linked(request: web.Request, email: Email | None) -> Email | None:
+    """The address, where the link is one to it."""
+    if email is None:
         return None
-    return email
+    token = request.match_info["token"]
+    return email if confirmation.is_token_of(context.vault(request), email, token) else None
 
 
 def _unknown(request: web.Request, who: Visitor) -> web.Response:

@@ -1,16 +1,12 @@
 """`/-/invites/<token>`: the page that the mail links to (decision D8). Opening it changes nothing; its forms do."""
 
-from typing import Any
-
 from aiohttp import web
 
 from api_server.admin import pages, sessions
-from api_server.admin.sessions import Visitor
+from api_server.admin.sessions import Form, Visitor
 from api_server.invitations import changes, queries
-from api_server.state.database import Executor, Row
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import Role
 
 
 def setup(app: web.Application) -> None:
@@ -22,7 +18,7 @@ def setup(app: web.Application) -> None:
 async def show(request: web.Request) -> web.Response:
     who = await sessions.visitor(request)
     database = context.database(request)
-    invitation = await _find(request, database)
+    invitation = await queries.find_by_token(database, _digest(request))
     if invitation is None:
         return _unknown(request, who)
     own = who.user is not None and await queries.is_own_address(database, who.user.id, invitation.email)
@@ -31,54 +27,41 @@ async def show(request: web.Request) -> web.Response:
         who,
         "invite.html",
         invitation=invitation,
-        kind=_kind(invitation),
-        role=Role(invitation.access_level).title,
         token=request.match_info["token"],
         own_address=own,
     )
 
 
-async def accept(request: web.Request, who: Visitor, _form: Any) -> web.StreamResponse:
+async def accept(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     """Only for somebody who has confirmed that the invited address is hers."""
     if who.user is None:
         token = request.match_info["token"]
         return web.Response(status=303, headers={"Location": f"/-/sign_in?return_to=/-/invites/{token}"})
     async with context.database(request).transaction() as transaction:
-        invitation = await _find(request, transaction, locked=True)
+        invitation = await queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
             return _unknown(request, who)
         if not await queries.is_own_address(transaction, who.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
             return pages.say(request, who, "The invitation could not be accepted", text, status=403)
-        await changes.accept(transaction, invitation, who.user, who.author(), context.now(request).date())
-    return pages.say(request, who, f"Welcome to the {_kind(invitation)} {invitation.source_name}")
+        await changes.accept(transaction, invitation, who.user, who.author())
+    return pages.say(request, who, f"Welcome to the {invitation.kind} {invitation.source_name}")
 
 
-async def decline(request: web.Request, who: Visitor, _form: Any) -> web.StreamResponse:
+async def decline(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     """For anyone who has the link."""
     async with context.database(request).transaction() as transaction:
-        invitation = await _find(request, transaction, locked=True)
+        invitation = await queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
             return _unknown(request, who)
         await changes.decline(transaction, invitation, who.author(invitation.email))
     return pages.say(request, who, "You have declined the invitation", "Whoever invited you is told.")
 
 
-async def _find(request: web.Request, database: Executor, *, locked: bool = False) -> Row | None:
-    """The invitation of the token, unless it has expired."""
-    token = request.match_info["token"]
-    invitation = await queries.find_by_token(database, digest(token), locked=locked)
-    if invitation is None or (
-        invitation.expires_at is not None and invitation.expires_at <= context.now(request).date()
-    ):
-        return None
-    return invitation
+def _digest(request: web.Request) -> bytes:
+    return digest(request.match_info["token"])
 
 
 def _unknown(request: web.Request, who: Visitor) -> web.Response:
     text = "It may have expired, been answered already, or been taken back. Ask for a new one."
     return pages.say(request, who, "There is no such invitation", text, status=404)
-
-
-def _kind(invitation: Row) -> str:
-    return "group" if invitation.project_id is None else "project"

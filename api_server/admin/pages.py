@@ -1,5 +1,6 @@
 """How a page is answered: its template, the headers that keep it to itself, and forms that only our pages can send."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
@@ -9,10 +10,10 @@ import jinja2
 from aiohttp import web
 
 from api_server.admin import sessions
-from api_server.admin.sessions import Visitor
+from api_server.admin.sessions import Form, Visitor
 
 #: Answers a form of the page's visitor.
-FormHandler = Callable[[web.Request, Visitor, Any], Awaitable[web.StreamResponse]]
+FormHandler = Callable[[web.Request, Visitor, Form], Awaitable[web.StreamResponse]]
 
 #: Nothing is loaded but our own style, nothing frames us, no address of a page (which may hold a token) leaks.
 _HEADERS = {
@@ -56,10 +57,9 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
 
     async def handle(request: web.Request) -> web.StreamResponse:
         who = await sessions.visitor(request)
-        try:
+        sent: Form = {}
+        with contextlib.suppress(ValueError):  # what cannot be read is as good as nothing
             sent = await request.post()
-        except ValueError:
-            sent = {}  # type: ignore[assignment]
         if not who.wrote(sent):
             text = "It was opened too long ago, or cookies are blocked. Go back, load the page again, and try again."
             return say(request, who, "This form cannot be accepted", text, status=403)

@@ -1,16 +1,13 @@
 """`/admin/application_settings/repository`: where an administrator sets the external storage of static objects."""
 
-from typing import Any
-
 import attrs
 from aiohttp import web
 
 from api_server.accounts.settings import changes, values
 from api_server.accounts.settings.values import InstanceSettings
 from api_server.admin import pages, sessions
-from api_server.admin.sessions import Visitor
+from api_server.admin.sessions import Form, Visitor
 from api_server.web import context
-from api_server.web.errors import ApiError
 
 PATH = "/admin/application_settings/repository"
 
@@ -33,7 +30,7 @@ async def show(request: web.Request) -> web.Response:
     return _page(request, who, await values.current(request.config_dict))
 
 
-async def save(request: web.Request, who: Visitor, form: Any) -> web.StreamResponse:
+async def save(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     """An empty token leaves the present one, which is never shown; an empty URL serves objects directly again."""
     if who.user is None or not who.user.admin:
         return _refused(request, who)
@@ -41,12 +38,11 @@ async def save(request: web.Request, who: Visitor, form: Any) -> web.StreamRespo
     if token := _text(form, _TOKEN):
         wanted[_TOKEN] = token
     unset = values.defaults(context.settings(request))
-    try:
-        async with context.database(request).transaction() as transaction:
-            await changes.update(transaction, context.vault(request), unset, wanted, who.author())
-    except ApiError as error:
+    async with context.database(request).transaction() as transaction:
+        problems = await changes.update(transaction, context.vault(request), unset, wanted, who.author())
+    if problems:
         entered = attrs.evolve(unset, static_objects_external_storage_url=wanted[_URL])
-        return _page(request, who, entered, problems=_in_words(error), status=error.status)
+        return _page(request, who, entered, problems=_in_words(problems), status=400)
     return _page(request, who, await values.current(request.config_dict), saved=True)
 
 
@@ -72,12 +68,13 @@ def _page(
     )
 
 
-def _in_words(error: ApiError) -> tuple[str, ...]:
-    message: dict[str, list[str]] = error.body["message"]
-    return tuple(f"{_LABELS.get(field, field)} {text}." for field, texts in message.items() for text in texts)
+def _in_words(problems: dict[str, list[str]]) -> tuple[str, ...]:
+    return tuple(
+        f"{_LABELS.get(setting, setting)} {text}." for setting, texts in problems.items() for text in texts
+    )
 
 
-def _text(form: Any, name: str) -> str:
+def _text(form: Form, name: str) -> str:
     return str(form.get(name, "")).strip()
 
 

@@ -8,45 +8,31 @@ import datetime
 import hmac
 import re
 import secrets
-from typing import Any
+from collections.abc import Mapping
 
 import attrs
 from aiohttp import web
 
+from api_server.admin import queries
+from api_server.admin.queries import User
 from api_server.state.audit_trail import Author
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.secrets import digest
-from api_server.state.statements import Statement
 from api_server.web import context
+
+#: The fields of a form that was sent.
+Form = Mapping[str, object]
 
 LIFETIME = datetime.timedelta(days=14)
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 
-FIND_SESSION = Statement("""
-    SELECT users.id, users.username, users.name, users.email, users.admin
-    FROM sessions JOIN users ON users.id = sessions.user_id
-    WHERE sessions.digest = %(digest)s AND sessions.expires_at > %(now)s AND users.state = 'active'
-""")
-
-CREATE_SESSION = """
-    INSERT INTO sessions (digest, user_id, expires_at) VALUES (%(digest)s, %(user_id)s, %(expires_at)s)
-"""
-
-DELETE_SESSION = """
-    DELETE FROM sessions WHERE digest = %(digest)s
-"""
-
-DELETE_EXPIRED = """
-    DELETE FROM sessions WHERE expires_at <= %(now)s
-"""
-
 
 @attrs.frozen
 class Visitor:
-    """Whoever sends a request to a page; `user` (id, username, name, email, admin) is None before signing in."""
+    """Whoever sends a request to a page; `user` is None before signing in."""
 
     cookie: str = attrs.field(repr=False)
-    user: Row | None
+    user: User | None
     csrf_token: str = attrs.field(repr=False)
     ip_address: str | None
 
@@ -62,7 +48,7 @@ class Visitor:
             ip_address=self.ip_address,
         )
 
-    def wrote(self, form: Any) -> bool:
+    def wrote(self, form: Form) -> bool:
         """Whether a form that was sent is one that we gave to this browser."""
         sent = form.get("csrf_token", "")
         return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
@@ -73,36 +59,27 @@ async def visitor(request: web.Request) -> Visitor:
     sent = request.cookies.get(_cookie_name(request), "")
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
-    user = None
-    if known:
-        user = await context.database(request).row(
-            FIND_SESSION, digest=digest(cookie), now=context.now(request)
-        )
+    user = await queries.user_of_session(context.database(request), digest(cookie)) if known else None
     return _visitor(request, cookie, user)
 
 
-def _visitor(request: web.Request, cookie: str, user: Row | None) -> Visitor:
+def _visitor(request: web.Request, cookie: str, user: User | None) -> Visitor:
     token = context.vault(request).derived_token("", b"form of a page:" + cookie.encode())
     return Visitor(cookie, user, token, request.remote)
 
 
-async def begin(request: web.Request, transaction: Transaction, user: Row) -> Visitor:
+async def begin(request: web.Request, transaction: Transaction, user: User) -> Visitor:
     """A session of `user`; whatever the browser had before is worth nothing."""
     await end(request, transaction)
     cookie = _new_cookie()
-    expires_at = context.now(request) + LIFETIME
-    await transaction.row(CREATE_SESSION, digest=digest(cookie), user_id=user.id, expires_at=expires_at)
+    await queries.create_session(transaction, digest(cookie), user.id, transaction.now + LIFETIME)
     return _visitor(request, cookie, user)
 
 
 async def end(request: web.Request, transaction: Transaction) -> None:
     """Ends the session that the request has, if it has one."""
     sent = request.cookies.get(_cookie_name(request), "")
-    await transaction.row(DELETE_SESSION, digest=digest(sent))
-
-
-async def delete_expired(transaction: Transaction, now: datetime.datetime) -> None:
-    await transaction.row(DELETE_EXPIRED, now=now)
+    await queries.delete_session(transaction, digest(sent))
 
 
 def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from aiohttp import web
 
-from api_server.admin import pages, sessions
-from api_server.admin.sessions import Visitor
+from api_server.admin import pages, queries, sessions
+from api_server.admin.queries import Account
+from api_server.admin.sessions import Form, Visitor
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
-from api_server.state.database import Row
 from api_server.state.secrets import password_matches
 from api_server.web import context
 from api_server.web.rate_limit import RateLimiter
@@ -29,11 +29,6 @@ _LONGEST = 1024
 #: Where signing in may lead: our own pages only.
 _RETURN_TO = re.compile(r"/(?:-|admin)/[\w/-]*", re.ASCII)
 
-FIND_ACCOUNT = """
-    SELECT users.id, users.username, users.name, users.email, users.admin, users.state, users.password_hash
-    FROM users WHERE lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)
-"""
-
 
 def setup(app: web.Application) -> None:
     app[BY_ADDRESS] = RateLimiter(ATTEMPTS_BY_ADDRESS)
@@ -48,34 +43,25 @@ async def show_form(request: web.Request) -> web.Response:
     return _form(request, await sessions.visitor(request), request.query.get("return_to"))
 
 
-async def sign_in(request: web.Request, who: Visitor, form: Any) -> web.StreamResponse:
+async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
     if wait := _retry_after(request, login):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, who, form.get("return_to"), login, problem, status=429)
-    account = await context.database(request).row(FIND_ACCOUNT, login=login)
+    account = await queries.find_account(context.database(request), login)
     # Takes some 50 ms of computing, with or without an account.
-    matches = await asyncio.to_thread(password_matches, password, account and account.password_hash)
+    matches = await asyncio.to_thread(password_matches, password, account.password_hash if account else None)
     if account is None or not matches or account.password_hash is None or account.state != "active":
         await _record_failure(request, account, login)
         blocked = matches and account is not None and account.state != "active"
         problem = "Your account has been blocked." if blocked else "Invalid login or password."
         return _form(request, who, form.get("return_to"), login, problem, status=401)
-    async with context.database(request).transaction() as transaction:
-        signed_in = await sessions.begin(request, transaction, account)
-        await audit_trail.record(
-            transaction,
-            "authenticated_with_password",
-            author=signed_in.author(),
-            message="Signed in with STANDARD authentication",
-            **(_about(account) | {"with": "STANDARD"}),
-        )
     response = _see_other(_safe(form.get("return_to")))
-    sessions.remember(request, response, signed_in)
+    sessions.remember(request, response, await _begin(request, account))
     return response
 
 
-async def sign_out(request: web.Request, _who: Visitor, _form: Any) -> web.StreamResponse:
+async def sign_out(request: web.Request, _who: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
         await sessions.end(request, transaction)
     response = _see_other("/-/sign_in")
@@ -84,7 +70,12 @@ async def sign_out(request: web.Request, _who: Visitor, _form: Any) -> web.Strea
 
 
 def _form(
-    request: web.Request, who: Visitor, return_to: Any, login: str = "", problem: str = "", status: int = 200
+    request: web.Request,
+    who: Visitor,
+    return_to: object,
+    login: str = "",
+    problem: str = "",
+    status: int = 200,
 ) -> web.Response:
     if who.user and not problem:
         return pages.say(request, who, "You are signed in")
@@ -93,11 +84,11 @@ def _form(
     )
 
 
-def _text(form: Any, name: str) -> str:
+def _text(form: Form, name: str) -> str:
     return str(form.get(name, ""))[:_LONGEST].replace("\0", "")
 
 
-def _safe(return_to: Any) -> str:
+def _safe(return_to: object) -> str:
     return return_to if isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) else "/-/sign_in"
 
 
@@ -110,7 +101,21 @@ def _retry_after(request: web.Request, login: str) -> int:
     return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
 
 
-def _about(account: Row) -> dict[str, Any]:
+async def _begin(request: web.Request, account: Account) -> Visitor:
+    """The account's new session."""
+    async with context.database(request).transaction() as transaction:
+        signed_in = await sessions.begin(request, transaction, account)
+        await audit_trail.record(
+            transaction,
+            "authenticated_with_password",
+            author=signed_in.author(),
+            message="Signed in with STANDARD authentication",
+            **(_about(account) | {"with": "STANDARD"}),
+        )
+    return signed_in
+
+
+def _about(account: Account) -> dict[str, Any]:
     return {
         "entity": Entity(type="User", id=account.id, path=account.username),
         "target_id": account.id,
@@ -118,7 +123,7 @@ def _about(account: Row) -> dict[str, Any]:
     }
 
 
-async def _record_failure(request: web.Request, account: Row | None, login: str) -> None:
+async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
     """Of a known account in its own trail, of an unknown one in the instance's."""
     if account is None and request.config_dict[UNKNOWN].retry_after("all"):
         return

@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from api_server.admin import emails, invites, pages, repository_settings, sessions, sign_in
+from api_server.admin import emails, invites, pages, queries, repository_settings, sign_in
 from api_server.state.queue import QUEUE
-from api_server.web.context import CLOCK, DATABASE
+from api_server.web.context import DATABASE
 
 
 def setup(app: web.Application) -> None:
@@ -16,6 +16,6 @@ def setup(app: web.Application) -> None:
 
     async def delete_expired_sessions() -> None:
         async with app[DATABASE].transaction() as transaction:
-            await sessions.delete_expired(transaction, app[CLOCK]())
+            await queries.delete_expired_sessions(transaction)
 
     app[QUEUE].add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)

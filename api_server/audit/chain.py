@@ -12,39 +12,12 @@ from collections.abc import Callable
 
 import attrs
 
-from api_server.state.database import Database, Row, Transaction
+from api_server.audit import chain_queries
+from api_server.audit.chain_queries import Link
+from api_server.state.database import Database, Transaction
 
 _BATCH = 5_000
 _NOTHING = bytes(32)
-
-ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-
-#: A batch of links looks up its own events; hashing would read all of them again for each batch.
-LOOKING_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
-#: For what compares everything with everything once.
-HASHING = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_nestloop = off"
-
-LINKS = """
-    SELECT chain.position, chain.event_id, chain.created_at, chain.digest, chain.hash,
-        (extract(epoch FROM chain.created_at) * 1000)::bigint AS milliseconds,
-        CASE WHEN audit_events.id IS NOT NULL THEN
-            sha256(convert_to(audit_event_line(audit_events), 'UTF8')) END AS found
-    FROM (
-        SELECT * FROM audit_chain WHERE position > %(after)s::bigint ORDER BY position LIMIT %(size)s::bigint
-    ) chain
-    LEFT JOIN audit_events ON audit_events.id = chain.event_id AND audit_events.created_at = chain.created_at
-    ORDER BY chain.position
-"""
-
-REMOVED_BEFORE = """
-    SELECT max((details ->> 'before')::timestamptz) FROM audit_events WHERE event_type = 'audit_events_removed'
-"""
-
-UNCHAINED = """
-    SELECT min(audit_events.id) FROM audit_events
-    WHERE NOT EXISTS (SELECT FROM audit_chain
-        WHERE audit_chain.event_id = audit_events.id AND audit_chain.created_at = audit_events.created_at)
-"""
 
 
 @attrs.frozen
@@ -84,44 +57,43 @@ async def verify(
     `expected` is a head that the chain had once and must still contain. `progress` gets numbers of links read.
     """
     async with database.transaction() as transaction:
-        await transaction.row(ONE_SNAPSHOT)
-        await transaction.row(LOOKING_UP)
-        removed_before = await transaction.value(REMOVED_BEFORE)
+        await chain_queries.begin(transaction)
+        removed_before = await chain_queries.removed_before(transaction)
         head, removed = Head(), 0
-        while rows := await transaction.rows(LINKS, after=head.position, size=_BATCH):
-            for row in rows:
-                if problem := _problem(head, row, removed_before, expected):
+        while links := await chain_queries.links(transaction, after=head.position, size=_BATCH):
+            for link in links:
+                if problem := _problem(head, link, removed_before, expected):
                     return Verdict(head, removed, problem)
-                removed += row.found is None
-                head = Head(row.position, bytes(row.hash))
-            progress(len(rows))
+                removed += link.found is None
+                head = Head(link.position, link.hash)
+            progress(len(links))
         return Verdict(head, removed, await _problem_at_the_end(transaction, head, expected))
 
 
 def _problem(
-    head: Head, row: Row, removed_before: datetime.datetime | None, expected: Head | None
+    head: Head, link: Link, removed_before: datetime.datetime | None, expected: Head | None
 ) -> str | None:
-    event = f"event {row.event_id} (position {row.position})"
-    if row.position != head.position + 1:
+    event = f"event {link.event_id} (position {link.position})"
+    if link.position != head.position + 1:
         return f"position {head.position + 1} of the chain is missing"
-    if bytes(row.hash) != link(head.hash, bytes(row.digest), row.position, row.event_id, row.milliseconds):
+    if link.hash != _hash(head.hash, link):
         return f"{event} is not linked to the one before it"
-    if expected and row.position == expected.position and bytes(row.hash) != expected.hash:
+    if expected and link.position == expected.position and link.hash != expected.hash:
         return f"{event} is not the head that was expected there: the chain was written anew"
-    if row.found is None:
-        kept = removed_before is None or row.created_at >= removed_before
+    if link.found is None:
+        kept = removed_before is None or link.created_at >= removed_before
         return f"{event} is missing" if kept else None
-    return f"{event} was changed" if bytes(row.found) != bytes(row.digest) else None
+    return f"{event} was changed" if link.found != link.digest else None
 
 
 async def _problem_at_the_end(transaction: Transaction, head: Head, expected: Head | None) -> str | None:
     if expected and head.position < expected.position:
         return f"the chain ends at position {head.position}, before the expected head {expected.position}"
-    await transaction.row(HASHING)
-    unchained = await transaction.value(UNCHAINED)
+    unchained = await chain_queries.first_unchained(transaction)
     return f"event {unchained} was added past the chain" if unchained is not None else None
 
 
-def link(previous: bytes, digest: bytes, position: int, event_id: int, milliseconds: int) -> bytes:
-    """The hash of a link, as the database's trigger makes it."""
-    return hashlib.sha256(previous + digest + struct.pack(">qqq", position, event_id, milliseconds)).digest()
+def _hash(previous: bytes, link: Link) -> bytes:
+    """As the database's trigger makes it."""
+    numbers = struct.pack(">qqq", link.position, link.event_id, link.milliseconds)
+    return hashlib.sha256(previous + link.digest + numbers).digest()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from api_server.audit import chain, exports
+from api_server.audit import chain, export_queries, exports
 from api_server.settings import Settings
 from api_server.state import database
 from api_server.state.database import Database
@@ -67,10 +67,10 @@ def export(
 ) -> None:
     """Writes events as NDJSON, oldest first: one JSON object a line, whose SHA-256 is its digest in the chain."""
     start = since.replace(tzinfo=datetime.UTC)
-    end = until.replace(tzinfo=datetime.UTC) if until else datetime.datetime.now(datetime.UTC)
 
     async def run(db: Database) -> exports.Exported:
-        with _progress("events", await exports.count(db, start, end)) as progress:
+        end = until.replace(tzinfo=datetime.UTC) if until else db.now
+        with _progress("events", await export_queries.count(db, start, end)) as progress:
             async with db.transaction() as transaction:
                 if output:
                     return await exports.export_to_file(transaction, start, end, output, progress)
@@ -93,13 +93,13 @@ def export(
 def remove(load: LoadSettings, before: datetime.datetime, export_to: Path) -> None:
     """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
     moment = before.replace(tzinfo=datetime.UTC)
-    if moment > datetime.datetime.now(datetime.UTC):
-        raise click.BadParameter("lies in the future", param_hint="--before")
 
     async def run(db: Database) -> None:
+        if moment > db.now:
+            raise click.BadParameter("lies in the future", param_hint="--before")
         if (problem := (await chain.verify(db)).problem) is not None:
             raise exports.BrokenTrail(problem)
-        found = await exports.old_partitions(db, moment)
+        found = await export_queries.old_partitions(db, moment)
         for partition in found:
             with _progress(partition.name) as progress:
                 exported = await exports.remove_partition(db, partition, export_to, progress)

@@ -7,16 +7,15 @@ import attrs
 from aiohttp import web
 
 from api_server.audit import queries
-from api_server.namespaces.groups.access import find_group, group
-from api_server.namespaces.projects.access import find_project, project
+from api_server.namespaces.groups.access import Group, group
+from api_server.namespaces.projects.access import Project, project
 from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text
-from api_server.web.errors import bad_parameters, record_not_found
+from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes, caller
 from api_server.web.tiers import Feature
 
@@ -69,52 +68,42 @@ class EventIdOf:
 
 
 @routes.get("/audit_events", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
-async def list_instance_events(request: web.Request) -> web.Response:
+async def list_instance_events(request: web.Request, wanted: ListInstanceEvents) -> web.Response:
     """Endpoint 25."""
-    wanted = await parse(request, ListInstanceEvents)
     if wanted.entity_id is not None and wanted.entity_type is None:
         raise bad_parameters("entity_type is missing")
     return await _listed(request, wanted, {})
 
 
 @routes.get("/audit_events/{id}", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
-async def show_instance_event(request: web.Request) -> web.Response:
+async def show_instance_event(request: web.Request, wanted: EventId) -> web.Response:
     """Endpoint 26: an event of whatever entity."""
-    wanted = await parse(request, EventId)
-    return _shown(await queries.show_event(context.database(request), wanted.id))
+    return json_text(await queries.show_event(context.database(request), wanted.id))
 
 
 @routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), feature=AUDIT_EVENTS)
-async def list_group_events(request: web.Request) -> web.Response:
+async def list_group_events(request: web.Request, wanted: ListEventsOf, found: Group) -> web.Response:
     """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
-    wanted = await parse(request, ListEventsOf)
-    found = await find_group(request, wanted.id)
     return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.OWNER))
 
 
 @routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), feature=AUDIT_EVENTS)
-async def show_group_event(request: web.Request) -> web.Response:
+async def show_group_event(request: web.Request, wanted: EventIdOf, found: Group) -> web.Response:
     """Endpoint 28."""
-    wanted = await parse(request, EventIdOf)
-    found = await find_group(request, wanted.id)
     return await _shown_of(request, wanted.audit_event_id, found.entity)
 
 
 @routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), feature=AUDIT_EVENTS)
-async def list_project_events(request: web.Request) -> web.Response:
+async def list_project_events(request: web.Request, wanted: ListEventsOf, found: Project) -> web.Response:
     """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
-    wanted = await parse(request, ListEventsOf)
-    found = await find_project(request, wanted.id)
     return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.MAINTAINER))
 
 
 @routes.get(
     "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), feature=AUDIT_EVENTS
 )
-async def show_project_event(request: web.Request) -> web.Response:
+async def show_project_event(request: web.Request, wanted: EventIdOf, found: Project) -> web.Response:
     """Endpoint 30."""
-    wanted = await parse(request, EventIdOf)
-    found = await find_project(request, wanted.id)
     return await _shown_of(request, wanted.audit_event_id, found.entity)
 
 
@@ -137,10 +126,4 @@ _NO_FILTERS = {field.name for field in attrs.fields(Paginated)} | {"id"}
 
 
 async def _shown_of(request: web.Request, event_id: int, entity: Entity) -> web.Response:
-    return _shown(await queries.show_event_of(context.database(request), event_id, entity.type, entity.id))
-
-
-def _shown(entity: str | None) -> web.Response:
-    if entity is None:
-        raise record_not_found()
-    return json_text(entity)
+    return json_text(await queries.show_event_of(context.database(request), event_id, entity.type, entity.id))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from api_server.state.database import Executor
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 
 _EVENT = read_sql("api_server.audit")["event"]
@@ -52,20 +52,19 @@ _SHOW_OF_ENTITY = one(
 )
 
 
-async def show_event(database: Executor, event_id: int) -> str | None:
-    return await database.entity_if_there(_SHOW, id=event_id)
+async def show_event(database: Executor, event_id: int) -> str:
+    """Raises NotFound."""
+    return await database.entity(_SHOW, id=event_id)
 
 
-async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str | None:
-    """The event, where it belongs to that entity."""
-    return await database.entity_if_there(
-        _SHOW_OF_ENTITY, id=event_id, entity_type=entity_type, entity_id=entity_id
-    )
+async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str:
+    """The event, where it belongs to that entity. Raises NotFound."""
+    return await database.entity(_SHOW_OF_ENTITY, id=event_id, entity_type=entity_type, entity_id=entity_id)
 
 
-MAKE_PARTITIONS = "SELECT make_audit_partitions(%(ahead)s)"
+MAKE_PARTITIONS = "SELECT make_audit_partitions(%(now)s, %(ahead)s)"
 
 
-async def make_partitions(database: Executor, ahead: int) -> int:
+async def make_partitions(transaction: Transaction, ahead: int) -> int:
     """Makes the partitions of this month and of `ahead` months after it; how many of them were missing."""
-    return int(await database.value(MAKE_PARTITIONS, ahead=ahead))
+    return int(await transaction.value(MAKE_PARTITIONS, ahead=ahead))

@@ -7,13 +7,16 @@ import attrs
 
 from api_server.accounts.member_roles import rules as member_roles
 from api_server.invitations import mails, queries
+from api_server.invitations.invitation import Invitation
+from api_server.invitations.queries import KnownUser
 from api_server.invitations.recipients import TAKEN, Recipients, sentence, text_of
 from api_server.namespaces.members import changes as members
 from api_server.namespaces.members import rules
+from api_server.namespaces.members.changes import Person
 from api_server.namespaces.members.sources import Source
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
 from api_server.web.access import Role
 from api_server.web.errors import ApiError, forbidden, invalid
@@ -43,7 +46,7 @@ async def invite(
     if not rules.may_touch(offer.source.role, offer.level):
         raise forbidden()
     owners = await queries.owners_of(transaction, list(recipients.emails))
-    people = {
+    people: dict[int, tuple[str, KnownUser]] = {
         owner.id: (email, owner)
         for email in reversed(recipients.emails)
         if (owner := owners.get(email.lower()))
@@ -61,7 +64,7 @@ async def invite(
     return problems
 
 
-async def _add(transaction: Transaction, offer: Offer, user: Row, author: Author) -> str | None:
+async def _add(transaction: Transaction, offer: Offer, user: KnownUser, author: Author) -> str | None:
     try:
         await members.add(
             transaction,
@@ -85,7 +88,7 @@ async def _ask(
         await member_roles.check(transaction, offer.member_role_id, offer.level)
     except ApiError as refusal:
         return text_of(refusal)
-    if problems := rules.problems(source.kind, offer.level, expires_at=offer.expires_at, today=source.today):
+    if problems := _problems(transaction, source, offer.level, offer.expires_at):
         return sentence(problems)
     seed = os.urandom(_SEED_BYTES)
     invitation_id = await queries.create(
@@ -110,7 +113,7 @@ async def _ask(
         email,
         "Invitation created",
         add="user_access",
-        expires_at=_day(offer.expires_at),
+        expires_at=offer.expires_at,
         member_role_id=offer.member_role_id,
         **{"as": offer.level.title},
     )
@@ -120,22 +123,23 @@ async def _ask(
 async def update(
     transaction: Transaction,
     source: Source,
-    invitation: Row,
+    email: str,
     level: Role,
     expires_at: datetime.date | Unset | None,
     author: Author,
 ) -> str:
-    """The JSON of what is so now. Raises 400 and 403."""
+    """The JSON of what is so now; the invitation ends when it would have where `expires_at` is UNSET.
+    Raises 400, 403 and 404."""
+    invitation = await _locked(transaction, source, email)
     if not rules.may_touch(source.role, invitation.access_level, level):
         raise forbidden()
-    ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
-    problems = rules.problems(
-        source.kind, level, expires_at=None if isinstance(expires_at, Unset) else ends, today=source.today
-    )
-    if problems:
+    if problems := _problems(
+        transaction, source, level, None if isinstance(expires_at, Unset) else expires_at
+    ):
         raise invalid(problems)
+    ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
     shown = await queries.update(transaction, invitation.id, level, ends)
-    if (level, ends) != (invitation.access_level, invitation.expires_at):
+    if (level, ends) != (invitation.role, invitation.expires_at):
         await _record(
             transaction,
             "member_updated",
@@ -144,32 +148,30 @@ async def update(
             invitation.email,
             "Invitation updated",
             change="access_level",
-            expiry_from=_day(invitation.expires_at),
-            expiry_to=_day(ends),
-            **{"from": Role(invitation.access_level).title, "to": level.title, "as": level.title},
+            expiry_from=invitation.expires_at,
+            expiry_to=ends,
+            **{"from": invitation.role.title, "to": level.title, "as": level.title},
         )
     return shown
 
 
-async def withdraw(transaction: Transaction, source: Source, invitation: Row, author: Author) -> None:
-    """Raises 403."""
+async def withdraw(transaction: Transaction, source: Source, email: str, author: Author) -> None:
+    """Raises 403 and 404."""
+    invitation = await _locked(transaction, source, email)
     if not rules.may_touch(source.role, invitation.access_level):
         raise forbidden()
     await _end(transaction, invitation, author, "Invitation destroyed")
 
 
-async def accept(
-    transaction: Transaction, invitation: Row, user: Row, author: Author, today: datetime.date
-) -> None:
-    """Makes `user` (id, name) a member; one who is a member with as great a role already stays what she is."""
-    source = _source_of(invitation, today)
+async def accept(transaction: Transaction, invitation: Invitation, user: Person, author: Author) -> None:
+    """Makes `user` a member; one who is a member with as great a role already stays what she is."""
     await queries.delete(transaction, invitation.id)
     try:
         await members.add(
             transaction,
-            source,
+            invitation.source,
             user,
-            Role(invitation.access_level),
+            invitation.role,
             author,
             expires_at=invitation.expires_at,
             created_by_id=invitation.created_by_id,
@@ -181,68 +183,59 @@ async def accept(
     await mails.queue_answer(transaction, invitation, user.name, accepted=True)
 
 
-async def decline(transaction: Transaction, invitation: Row, author: Author) -> None:
+async def decline(transaction: Transaction, invitation: Invitation, author: Author) -> None:
     """The inviter is told by mail."""
     await _end(transaction, invitation, author, "Invitation declined")
     await mails.queue_answer(transaction, invitation, invitation.email, accepted=False)
 
 
-async def clear_away(transaction: Transaction, now: datetime.datetime, kept: datetime.timedelta) -> int:
+async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
     """Ends invitations that have expired, and those that nobody has answered for as long as `kept`; how many."""
-    over = await queries.lock_over(transaction, now.date(), now - kept)
+    over = await queries.lock_over(transaction, kept)
     for invitation in over:
-        expired = invitation.expires_at is not None and invitation.expires_at <= now.date()
         reason = (
-            f"access expired on {invitation.expires_at}" if expired else f"no answer for {kept.days} days"
+            f"access expired on {invitation.expires_at}"
+            if invitation.expired
+            else f"no answer for {kept.days} days"
         )
         await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
     return len(over)
 
 
+async def _locked(transaction: Transaction, source: Source, email: str) -> Invitation:
+    invitation = await queries.lock_by_email(transaction, email, **source.place)
+    if invitation is None:
+        raise ApiError(404, {"message": "404 Not Found"})
+    return invitation
+
+
+def _problems(
+    transaction: Transaction, source: Source, level: Role, expires_at: datetime.date | None
+) -> dict[str, list[str]]:
+    return rules.problems(source.kind, level, expires_at=expires_at, today=transaction.now.date())
+
+
 async def _end(
-    transaction: Transaction, invitation: Row, author: Author, message: str, **details: str
+    transaction: Transaction, invitation: Invitation, author: Author, message: str, **details: str
 ) -> None:
     await queries.delete(transaction, invitation.id)
     await _record_end(transaction, invitation, author, message, **details)
 
 
 async def _record_end(
-    transaction: Transaction, invitation: Row, author: Author, message: str, **details: str
+    transaction: Transaction, invitation: Invitation, author: Author, message: str, **details: str
 ) -> None:
     await _record(
         transaction,
         "member_destroyed",
         author,
-        _entity_of(invitation),
+        invitation.entity,
         invitation.email,
         message,
         remove="user_access",
-        **{"as": Role(invitation.access_level).title},
+        **{"as": invitation.role.title},
         **details,
     )
-
-
-def _entity_of(invitation: Row) -> Entity:
-    if invitation.project_id is not None:
-        return Entity(type="Project", id=invitation.project_id, path=invitation.source_path)
-    return Entity(type="Group", id=invitation.namespace_id, path=invitation.source_path)
-
-
-def _source_of(invitation: Row, today: datetime.date) -> Source:
-    """With an Owner's rights: whoever made the invitation had those that it needs."""
-    return Source(
-        kind="group" if invitation.project_id is None else "project",
-        id=invitation.project_id or invitation.namespace_id,
-        name=invitation.source_name,
-        entity=_entity_of(invitation),
-        role=Role.OWNER,
-        lineage=invitation.lineage,
-        today=today,
-    )
-
-
-def _day(date: datetime.date | None) -> str | None:
-    return str(date) if date else None
 
 
 async def _record(
@@ -252,7 +245,7 @@ async def _record(
     entity: Entity,
     email: str,
     message: str,
-    **details: str | int | None,
+    **details: str | int | datetime.date | None,
 ) -> None:
     await audit_trail.record(
         transaction,

@@ -3,12 +3,12 @@
 from aiohttp import web
 
 from api_server.invitations import queries
+from api_server.invitations.invitation import Invitation
 from api_server.outbound.mail.delivery import queue_letter, send
 from api_server.outbound.mail.letters import Letter
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 from api_server.state.secrets import INVITATION_TOKEN
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, VAULT
 
 TASK = "mail_invitation"
@@ -37,12 +37,11 @@ async def mail_invitation(app: web.Application, invitation_id: int, reminder: in
     await send(app, letter(invitation, f"{app[SETTINGS].base_url}/-/invites/{token}", reminder))
 
 
-def letter(invitation: Row, url: str, reminder: int) -> Letter:
-    kind = "group" if invitation.project_id is None else "project"
+def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
     inviter = invitation.inviter_name
     paragraphs = [
-        f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {kind} {invitation.source_name}"
-        f" as {Role(invitation.access_level).title.lower()}.",
+        f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {invitation.kind}"
+        f" {invitation.source_name} as {invitation.role.title.lower()}.",
         _cut(invitation.source_description),
         f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
         "Both links lead to a page where you choose; opening it answers nothing.",
@@ -50,7 +49,7 @@ def letter(invitation: Row, url: str, reminder: int) -> Letter:
     return Letter(
         id=f"invitation-{invitation.id}-{reminder}",
         to=invitation.email,
-        subject=_subject(inviter, f"{invitation.source_name} {kind}", reminder),
+        subject=_subject(inviter, f"{invitation.source_name} {invitation.kind}", reminder),
         paragraphs=[paragraph for paragraph in paragraphs if paragraph],
         links=[("Join now", url), ("Decline", f"{url}#decline")],
     )
@@ -64,11 +63,10 @@ def _subject(inviter: str | None, source: str, reminder: int) -> str:
     return f"{inviter} invited you to join forgelet"
 
 
-async def queue_answer(transaction: Transaction, invitation: Row, who: str, *, accepted: bool) -> None:
+async def queue_answer(transaction: Transaction, invitation: Invitation, who: str, *, accepted: bool) -> None:
     """Tells the inviter, where she still is."""
     if not invitation.inviter_email:
         return
-    kind = "group" if invitation.project_id is None else "project"
     verb = "accepted" if accepted else "declined"
     await queue_letter(
         transaction,
@@ -77,7 +75,8 @@ async def queue_answer(transaction: Transaction, invitation: Row, who: str, *, a
             to=invitation.inviter_email,
             subject=f"Invitation {verb}",
             paragraphs=[
-                f"{who} {verb} your invitation to join the {kind} {invitation.source_name} ({invitation.source_path})."
+                f"{who} {verb} your invitation to join the {invitation.kind} {invitation.source_name}"
+                f" ({invitation.source_path})."
             ],
         ),
     )

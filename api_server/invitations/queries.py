@@ -3,8 +3,12 @@
 import datetime
 from typing import Any
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.invitations.invitation import Invitation
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
 _ENTITIES = read_sql("api_server.invitations")
 _LISTS = {
@@ -29,34 +33,55 @@ async def list_invitations(
     return await _LISTS["namespace"].read(database, page, namespace_id=namespace_id, query=query)
 
 
-#: Of the addresses in %(emails)s (lower case), those that somebody has confirmed to be hers.
-OWNERS = """
-    SELECT address AS email, owner.id, owner.username, owner.name
+@attrs.frozen
+class KnownUser:
+    """Somebody who is a user already."""
+
+    id: int
+    username: str
+    name: str
+
+
+@attrs.frozen
+class Owner(KnownUser):
+    """Likewise, found by an address (lower case) that she has confirmed to be hers."""
+
+    email: str
+
+
+OWNERS = Query(
+    """
+    SELECT owner.id, owner.username, owner.name, address AS email
     FROM unnest(%(emails)s::text[]) address CROSS JOIN owner_of_address(address) owner
-"""
+    """,
+    Owner,
+)
 
 
-async def owners_of(database: Executor, emails: list[str]) -> dict[str, Row]:
-    """Users (id, username, name) by the confirmed addresses, in lower case, among `emails`."""
-    rows = await database.rows(OWNERS, emails=[email.lower() for email in emails])
-    return {row.email: row for row in rows}
+async def owners_of(database: Executor, emails: list[str]) -> dict[str, Owner]:
+    """Users by the confirmed addresses, in lower case, among `emails`."""
+    owners = await database.rows(OWNERS, emails=[email.lower() for email in emails])
+    return {owner.email: owner for owner in owners}
 
 
-USERS = """
+USERS = Query(
+    """
     SELECT users.id, users.username, users.name FROM users WHERE users.id = ANY (%(ids)s::bigint[])
-"""
+    """,
+    KnownUser,
+)
 
 
-async def users_with(database: Executor, ids: list[int]) -> list[Row]:
-    """id, username and name of those that exist."""
+async def users_with(database: Executor, ids: list[int]) -> list[KnownUser]:
+    """Those that exist."""
     return await database.rows(USERS, ids=ids)
 
 
 CREATE = """
     INSERT INTO invitations (namespace_id, project_id, email, access_level, member_role_id, expires_at,
-        created_by_id, token_seed, token_digest)
+        created_by_id, token_seed, token_digest, created_at, updated_at)
     VALUES (%(namespace_id)s, %(project_id)s, %(email)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
-        %(created_by_id)s, %(token_seed)s, %(token_digest)s)
+        %(created_by_id)s, %(token_seed)s, %(token_digest)s, %(now)s, %(now)s)
     ON CONFLICT DO NOTHING
     RETURNING id
 """
@@ -64,12 +89,16 @@ CREATE = """
 
 async def create(transaction: Transaction, **values: Any) -> int | None:
     """The new id; None where the address has been invited there already."""
-    row = await transaction.row(CREATE, **values)
-    return row and int(row.id)
+    invitation_id: int | None = await transaction.value(CREATE, **values)
+    return invitation_id
 
 
-_WITH_SOURCE = """
-    SELECT invitations.*, inviter.name AS inviter_name, inviter.email AS inviter_email,
+_INVITATION = """
+    SELECT invitations.id, CASE WHEN invitations.project_id IS NULL THEN 'group' ELSE 'project' END AS kind,
+        coalesce(invitations.project_id, invitations.namespace_id) AS source_id, invitations.email,
+        invitations.access_level, invitations.member_role_id, invitations.expires_at,
+        has_expired(invitations.expires_at, %(now)s) AS expired, invitations.created_by_id, invitations.token_seed,
+        inviter.name AS inviter_name, inviter.email AS inviter_email,
         coalesce(projects.name, namespaces.name) AS source_name,
         coalesce(projects.full_path, namespaces.full_path) AS source_path,
         coalesce(projects.description, namespaces.description, '') AS source_description,
@@ -81,39 +110,55 @@ _WITH_SOURCE = """
     LEFT JOIN namespaces ON namespaces.id = invitations.namespace_id
 """
 
-FIND_BY_EMAIL = f"""
-    {_WITH_SOURCE}
+LOCK_BY_EMAIL = Query(
+    f"""
+    {_INVITATION}
     WHERE (invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint)
         AND lower(invitations.email) = lower(%(email)s)
     FOR UPDATE OF invitations
-"""
+    """,
+    Invitation,
+)
 
 
-async def lock_by_email(transaction: Transaction, email: str, **place: int | None) -> Row | None:
-    """The invitation with its source and who made it; nobody else changes it until the transaction ends."""
-    return await transaction.row(FIND_BY_EMAIL, email=email, **place)
+async def lock_by_email(
+    transaction: Transaction, email: str, *, namespace_id: int | None, project_id: int | None
+) -> Invitation | None:
+    """Nobody else changes the invitation until the transaction ends."""
+    return await transaction.row(LOCK_BY_EMAIL, email=email, namespace_id=namespace_id, project_id=project_id)
 
 
-FIND_BY_TOKEN = f"{_WITH_SOURCE} WHERE invitations.token_digest = %(digest)s"
-LOCK_BY_TOKEN = f"{FIND_BY_TOKEN} FOR UPDATE OF invitations"
+FIND_BY_TOKEN = Query(
+    f"""
+    {_INVITATION}
+    WHERE invitations.token_digest = %(digest)s AND NOT has_expired(invitations.expires_at, %(now)s)
+    """,
+    Invitation,
+)
+LOCK_BY_TOKEN = Query(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations", Invitation)
 
 
-async def find_by_token(database: Executor, digest: bytes, *, locked: bool = False) -> Row | None:
-    """As `lock_by_email`."""
-    return await database.row(LOCK_BY_TOKEN if locked else FIND_BY_TOKEN, digest=digest)
+async def find_by_token(database: Executor, digest: bytes) -> Invitation | None:
+    """The invitation, unless it has expired."""
+    return await database.row(FIND_BY_TOKEN, digest=digest)
 
 
-FIND = f"{_WITH_SOURCE} WHERE invitations.id = %(id)s"
+async def lock_by_token(transaction: Transaction, digest: bytes) -> Invitation | None:
+    """Likewise; nobody else answers it until the transaction ends."""
+    return await transaction.row(LOCK_BY_TOKEN, digest=digest)
 
 
-async def find(database: Executor, invitation_id: int) -> Row | None:
+FIND = Query(f"{_INVITATION} WHERE invitations.id = %(id)s", Invitation)
+
+
+async def find(database: Executor, invitation_id: int) -> Invitation | None:
     return await database.row(FIND, id=invitation_id)
 
 
 UPDATE = one(
     _ENTITIES["changed"],
     """
-    UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = now(),
+    UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = %(now)s,
         member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
     WHERE id = %(id)s RETURNING *
     """,
@@ -135,7 +180,7 @@ DELETE = """
 
 
 async def delete(transaction: Transaction, invitation_id: int) -> None:
-    await transaction.row(DELETE, id=invitation_id)
+    await transaction.run(DELETE, id=invitation_id)
 
 
 IS_OWN_ADDRESS = """
@@ -148,19 +193,32 @@ async def is_own_address(database: Executor, user_id: int, email: str) -> bool:
     return bool(await database.value(IS_OWN_ADDRESS, user_id=user_id, email=email))
 
 
-#: Those that may get a reminder: an inviter is still there, and nobody has come with that address.
-WITHOUT_ANSWER = """
+@attrs.frozen
+class Unanswered:
+    """An invitation that may be brought to mind."""
+
+    id: int
+    created_at: datetime.datetime
+    expires_at: datetime.date | None
+    reminders_sent: int
+
+
+#: Those whose inviter is still there, and with whose address nobody has come.
+UNANSWERED = Query(
+    """
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
     WHERE invitations.reminders_sent < %(most)s AND invitations.created_by_id IS NOT NULL
         AND NOT EXISTS (SELECT FROM owner_of_address(invitations.email))
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
-"""
+    """,
+    Unanswered,
+)
 
 
-async def without_answer(transaction: Transaction, most: int) -> list[Row]:
-    """id, created_at, expires_at, reminders_sent of those with fewer than `most` reminders."""
-    return await transaction.rows(WITHOUT_ANSWER, most=most)
+async def lock_unanswered(transaction: Transaction, most: int) -> list[Unanswered]:
+    """Those with fewer than `most` reminders."""
+    return await transaction.rows(UNANSWERED, most=most)
 
 
 NOTE_REMINDER = """
@@ -169,16 +227,19 @@ NOTE_REMINDER = """
 
 
 async def note_reminder(transaction: Transaction, invitation_id: int, sent: int) -> None:
-    await transaction.row(NOTE_REMINDER, id=invitation_id, sent=sent)
+    await transaction.run(NOTE_REMINDER, id=invitation_id, sent=sent)
 
 
-OVER = f"""
-    {_WITH_SOURCE}
-    WHERE invitations.expires_at <= %(today)s OR invitations.created_at < %(oldest)s
+LOCK_OVER = Query(
+    f"""
+    {_INVITATION}
+    WHERE has_expired(invitations.expires_at, %(now)s) OR invitations.created_at < %(now)s - %(kept)s
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
-"""
+    """,
+    Invitation,
+)
 
 
-async def lock_over(transaction: Transaction, today: datetime.date, oldest: datetime.datetime) -> list[Row]:
-    """Invitations that have expired, or that were made before `oldest`."""
-    return await transaction.rows(OVER, today=today, oldest=oldest)
+async def lock_over(transaction: Transaction, kept: datetime.timedelta) -> list[Invitation]:
+    """Invitations that have expired, and those that are older than `kept`."""
+    return await transaction.rows(LOCK_OVER, kept=kept)

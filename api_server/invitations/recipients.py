@@ -13,12 +13,11 @@ TAKEN = "Invite email has already been taken"
 MEMBER_ALREADY = "User already exists in source"
 
 
-class RefusedAsAWhole(Exception):
+class RefusedAsAWhole(ApiError):
     """Nobody is invited, and the answer is 201 all the same: `status` error, a message, and a `reason`."""
 
     def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.body = {"status": "error", "message": message, "reason": reason}
+        super().__init__(201, {"status": "error", "message": message, "reason": reason})
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from aiohttp import web
 from api_server.invitations import changes, mails, queries, reminders
 from api_server.outbound.mail.delivery import ATTEMPTS
 from api_server.state.queue import QUEUE
-from api_server.web.context import CLOCK, DATABASE
+from api_server.web.context import DATABASE
 
 KEPT = datetime.timedelta(days=90)
 
@@ -23,7 +23,7 @@ def setup(app: web.Application) -> None:
 
     async def clear_away() -> None:
         async with app[DATABASE].transaction() as transaction:
-            await changes.clear_away(transaction, app[CLOCK](), KEPT)
+            await changes.clear_away(transaction, KEPT)
 
     queue.add(mails.TASK, mail_invitation, attempts=ATTEMPTS)
     queue.add_periodic("clear_away_invitations", "11 * * * *", clear_away)
@@ -32,9 +32,9 @@ def setup(app: web.Application) -> None:
 
 async def queue_reminders(app: web.Application) -> None:
     """Queues the reminder of each invitation that is due; after a pause of the service only the latest one."""
-    today = app[CLOCK]().date()
     async with app[DATABASE].transaction() as transaction:
-        for invitation in await queries.without_answer(transaction, reminders.MOST):
+        today = transaction.now.date()
+        for invitation in await queries.lock_unanswered(transaction, reminders.MOST):
             due = reminders.due(invitation.created_at.date(), invitation.expires_at, today)
             if due > invitation.reminders_sent:
                 await queries.note_reminder(transaction, invitation.id, due)

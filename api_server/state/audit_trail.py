@@ -1,5 +1,8 @@
 """The one way to record an audit event: inside the transaction of the change that it tells of."""
 
+import datetime
+from collections.abc import Mapping
+
 import attrs
 import orjson
 
@@ -7,11 +10,13 @@ from api_server.state.audit_event_types import EntityType, declared
 from api_server.state.database import Transaction
 from api_server.state.statements import Statement
 
+# The id is drawn after the moment, in the turn that `audit_moment` waits for.
 RECORD_EVENT = Statement("""
-    INSERT INTO audit_events (author_id, author_name, entity_type, entity_id, entity_path, event_type,
+    INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path, event_type,
         target_type, target_id, target_details, ip_address, details)
-    VALUES (%(author_id)s, %(author_name)s, %(entity_type)s, %(entity_id)s, %(entity_path)s, %(event_type)s,
-        %(target_type)s, %(target_id)s, %(target_details)s, %(ip_address)s, %(details)s)
+    SELECT moment, %(author_id)s, %(author_name)s, %(entity_type)s, %(entity_id)s, %(entity_path)s, %(event_type)s,
+        %(target_type)s, %(target_id)s, %(target_details)s, %(ip_address)s, %(details)s
+    FROM audit_moment(%(now)s) moment
 """)
 
 #: Longer paths and target details are cut, as GitLab cuts them.
@@ -54,13 +59,14 @@ async def record(
     target_id: int | None,
     target_details: str,
     message: str,
-    **details: str | int | None,
+    **details: str | int | datetime.date | None,
 ) -> None:
     """Records an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
 
     `details` become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others is left out.
     They never hold secrets. The event is sent together with COMMIT, which costs no round trip; the database then
-    chains it to the one before it.
+    chains it to the one before it. Its moment is that of its transaction, or that of the event before it where this is
+    later: who reads on from the newest event that she knows misses none.
     """
     about = declared(event_type, entity.type, frozenset(details))
     await transaction.at_commit(
@@ -87,7 +93,7 @@ def words(value: object) -> str:
     return "nothing" if value is None else text or "nothing"
 
 
-def _texts(details: dict[str, str | int | None]) -> dict[str, str]:
+def _texts(details: Mapping[str, str | int | datetime.date | None]) -> dict[str, str]:
     return {
         name: "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in details.items()

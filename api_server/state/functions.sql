@@ -29,9 +29,14 @@ RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'web_url', web_url((u).username)
 ) END;
 
--- Whether a membership counts: one that expires does so until its last day (in UTC) begins.
+-- Whether the day of expiry of something has come: what expires is over when that day (in UTC) begins.
+CREATE OR REPLACE FUNCTION has_expired(expires_at date, moment timestamptz) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN expires_at IS NOT NULL AND expires_at <= (moment AT TIME ZONE 'UTC')::date;
+
+-- Whether a membership counts.
 CREATE OR REPLACE FUNCTION counts(m members, moment timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (m).expires_at IS NULL OR (m).expires_at > (moment AT TIME ZONE 'UTC')::date;
+RETURN NOT has_expired((m).expires_at, moment);
 
 -- The greatest role of a user in a namespace: what memberships of it and of its ancestors give.
 CREATE OR REPLACE FUNCTION namespace_role(n namespaces, for_user_id bigint, moment timestamptz) RETURNS integer

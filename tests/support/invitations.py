@@ -4,6 +4,8 @@ import datetime
 import re
 from typing import Any
 
+from api_server.state.secrets import INVITATION_TOKEN
+from api_server.web.context import VAULT
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 
 KINDS = ("groups", "projects")
@@ -24,6 +26,23 @@ async def source_of(forge: Forge, kind: str, **values: Any) -> str:
 
 async def invite(client: Client, source: str, **values: Any) -> Answer:
     return await client.post(f"{source}/invitations", {"access_level": 30} | values)
+
+
+async def invite_by_mail(forge: Forge, address: str, **values: Any) -> dict[str, Any]:
+    """The new project that somebody without an account was invited to."""
+    project = await forge.project(description="<b>Tools</b> for everybody")
+    answer = await invite(forge.root, f"/projects/{project['id']}", email=address, **values)
+    assert answer.body == {"status": "success"}
+    return project
+
+
+async def page_of(forge: Forge, email: str) -> str:
+    """The path of the page that the newest invitation of that address links to."""
+    seed = await forge.database.value(
+        "SELECT token_seed FROM invitations WHERE lower(email) = lower(%(email)s) ORDER BY id DESC",
+        email=email,
+    )
+    return f"/-/invites/{forge.server.app[VAULT].derived_token(INVITATION_TOKEN, seed)}"
 
 
 async def invited_to(client: Client, source: str) -> list[str]:

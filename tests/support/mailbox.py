@@ -119,3 +119,11 @@ def _certificate() -> bytes:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return secret + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def parts_of(message: EmailMessage) -> tuple[str, str]:
+    """Its text and its HTML."""
+    plain, html = message.get_body(("plain",)), message.get_body(("html",))
+    assert plain is not None
+    assert html is not None
+    return plain.get_content().replace("\r\n", "\n"), html.get_content().replace("\r\n", "\n")

@@ -5,9 +5,10 @@ import hmac
 from aiohttp import web
 
 from api_server.accounts.emails import queries
+from api_server.accounts.emails.queries import Email
 from api_server.outbound.mail.delivery import ATTEMPTS, send
 from api_server.outbound.mail.letters import Letter
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import CONFIRMATION_TOKEN, Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT
@@ -15,12 +16,12 @@ from api_server.web.context import DATABASE, SETTINGS, VAULT
 TASK = "mail_confirmation"
 
 
-def token(vault: Vault, email: Row) -> str:
-    """Of this address (id, email) only: ids are never used again."""
+def token(vault: Vault, email: Email) -> str:
+    """Of this address only: ids are never used again."""
     return vault.derived_token(CONFIRMATION_TOKEN, f"address {email.id} {email.email}".encode())
 
 
-def is_token_of(vault: Vault, email: Row, text: str) -> bool:
+def is_token_of(vault: Vault, email: Email, text: str) -> bool:
     return hmac.compare_digest(token(vault, email).encode(), text.encode())
 
 
@@ -40,7 +41,7 @@ def setup(app: web.Application) -> None:
     app[QUEUE].add(TASK, mail_confirmation, attempts=ATTEMPTS)
 
 
-def letter(email: Row, url: str) -> Letter:
+def letter(email: Email, url: str) -> Letter:
     return Letter(
         id=f"email-{email.id}-confirmation",
         to=email.email,

@@ -4,15 +4,13 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.emails import changes, queries
-from api_server.accounts.users import queries as users
-from api_server.state.database import Executor, Row
+from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -47,14 +45,12 @@ class EmailIdOf(EmailId):
 
 
 @routes.get("/user/emails", access=SIGNED_IN, scopes=_READING)
-async def list_own_emails(request: web.Request) -> web.Response:
-    wanted = await parse(request, Paginated)
+async def list_own_emails(request: web.Request, wanted: Paginated) -> web.Response:
     return await _listed(request, wanted, caller(request).user_id)
 
 
 @routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=_READING)
-async def show_own_email(request: web.Request) -> web.Response:
-    wanted = await parse(request, EmailId)
+async def show_own_email(request: web.Request, wanted: EmailId) -> web.Response:
     shown = await queries.show_email(context.database(request), wanted.email_id, caller(request).user_id)
     if shown is None:
         raise not_found("Email")
@@ -62,44 +58,32 @@ async def show_own_email(request: web.Request) -> web.Response:
 
 
 @routes.post("/user/emails", access=SIGNED_IN)
-async def add_own_email(request: web.Request) -> web.Response:
+async def add_own_email(request: web.Request, wanted: AddEmail) -> web.Response:
     """Unconfirmed until the caller has followed the link that is mailed to it."""
-    wanted = await parse(request, AddEmail)
     return await _added(request, caller(request).user_id, wanted.email, confirmed=False)
 
 
 @routes.delete("/user/emails/{email_id}", access=SIGNED_IN)
-async def remove_own_email(request: web.Request) -> web.Response:
-    wanted = await parse(request, EmailId)
+async def remove_own_email(request: web.Request, wanted: EmailId) -> web.Response:
     return await _removed(request, wanted.email_id, caller(request).user_id)
 
 
 @routes.get("/users/{id}/emails", access=ADMINISTRATOR)
-async def list_emails(request: web.Request) -> web.Response:
-    wanted = await parse(request, ListEmailsOf)
-    await _find_user(context.database(request), wanted.id)
+async def list_emails(request: web.Request, wanted: ListEmailsOf) -> web.Response:
+    await existing_user(context.database(request), wanted.id)
     return await _listed(request, wanted, wanted.id)
 
 
 @routes.post("/users/{id}/emails", access=ADMINISTRATOR)
-async def add_email(request: web.Request) -> web.Response:
+async def add_email(request: web.Request, wanted: AddEmailTo) -> web.Response:
     """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
-    wanted = await parse(request, AddEmailTo)
     return await _added(request, wanted.id, wanted.email, confirmed=wanted.skip_confirmation)
 
 
 @routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR)
-async def remove_email(request: web.Request) -> web.Response:
-    wanted = await parse(request, EmailIdOf)
-    await _find_user(context.database(request), wanted.id)
+async def remove_email(request: web.Request, wanted: EmailIdOf) -> web.Response:
+    await existing_user(context.database(request), wanted.id)
     return await _removed(request, wanted.email_id, wanted.id)
-
-
-async def _find_user(database: Executor, user_id: int) -> Row:
-    user = await users.find_user(database, user_id)
-    if user is None:
-        raise not_found("User")
-    return user
 
 
 async def _listed(request: web.Request, wanted: Paginated, user_id: int) -> web.Response:
@@ -109,10 +93,9 @@ async def _listed(request: web.Request, wanted: Paginated, user_id: int) -> web.
 
 async def _added(request: web.Request, user_id: int, email: str, *, confirmed: bool) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        user = await _find_user(transaction, user_id)
-        email_id = await changes.add(transaction, user, email, author(request), confirmed=confirmed)
-        shown = await queries.show_email(transaction, email_id, user_id)
-    return json_text(shown or "", status=201)
+        user = await existing_user(transaction, user_id)
+        added = await changes.add(transaction, user, email, author(request), confirmed=confirmed)
+    return json_text(added, status=201)
 
 
 async def _removed(request: web.Request, email_id: int, user_id: int) -> web.Response:

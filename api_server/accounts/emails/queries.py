@@ -1,7 +1,12 @@
 """Statements about users' further addresses."""
 
-from api_server.state.database import Executor, Row, Transaction
+import datetime
+
+import attrs
+
+from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
 _EMAIL = read_sql("api_server.accounts.emails")["email"]
 LISTING = Listing(
@@ -23,38 +28,59 @@ async def show_email(database: Executor, email_id: int, user_id: int) -> str | N
     return await database.entity_if_there(SHOW, id=email_id, user_id=user_id)
 
 
-ADD = """
-    INSERT INTO user_emails (user_id, email, confirmed_at)
-    VALUES (%(user_id)s, %(email)s, CASE WHEN %(confirmed)s THEN now() END)
-    RETURNING id
-"""
+ADD = one(
+    _EMAIL,
+    """
+    INSERT INTO user_emails (user_id, email, created_at, confirmed_at)
+    VALUES (%(user_id)s, %(email)s, %(now)s, CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END)
+    RETURNING *
+    """,
+)
 
 
-async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> int:
-    """The new address's id."""
-    return int(await transaction.value(ADD, user_id=user_id, email=email, confirmed=confirmed))
+async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> Shown:
+    """The new address."""
+    return await transaction.one(ADD, user_id=user_id, email=email, confirmed=confirmed)
 
 
-FIND = """
-    SELECT user_emails.id, user_emails.user_id, user_emails.email, user_emails.confirmed_at,
-        users.username, users.name
+@attrs.frozen
+class Email:
+    """A further address, and whose it is."""
+
+    id: int
+    email: str
+    confirmed_at: datetime.datetime | None
+    user_id: int
+    username: str
+    name: str
+
+
+FIND = Query(
+    """
+    SELECT user_emails.id, user_emails.email, user_emails.confirmed_at, user_emails.user_id, users.username, users.name
     FROM user_emails JOIN users ON users.id = user_emails.user_id WHERE user_emails.id = %(id)s
-"""
-LOCK = f"{FIND} FOR UPDATE OF user_emails"
+    """,
+    Email,
+)
+LOCK = Query(f"{FIND} FOR UPDATE OF user_emails", Email)
 
 
-async def find(database: Executor, email_id: int, *, locked: bool = False) -> Row | None:
-    """id, user_id, email, confirmed_at, and its user's username and name."""
-    return await database.row(LOCK if locked else FIND, id=email_id)
+async def find(database: Executor, email_id: int) -> Email | None:
+    return await database.row(FIND, id=email_id)
+
+
+async def lock(transaction: Transaction, email_id: int) -> Email | None:
+    """As `find`; nobody else changes the address until the transaction ends."""
+    return await transaction.row(LOCK, id=email_id)
 
 
 CONFIRM = """
-    UPDATE user_emails SET confirmed_at = now() WHERE id = %(id)s
+    UPDATE user_emails SET confirmed_at = %(now)s WHERE id = %(id)s
 """
 
 
 async def confirm(transaction: Transaction, email_id: int) -> None:
-    await transaction.row(CONFIRM, id=email_id)
+    await transaction.run(CONFIRM, id=email_id)
 
 
 REMOVE = """
@@ -63,4 +89,4 @@ REMOVE = """
 
 
 async def remove(transaction: Transaction, email_id: int) -> None:
-    await transaction.row(REMOVE, id=email_id)
+    await transaction.run(REMOVE, id=email_id)

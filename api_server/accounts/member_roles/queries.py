@@ -1,7 +1,10 @@
 """Statements about custom roles."""
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
 _ENTITY = read_sql("api_server.accounts.member_roles")["member_role"]
 
@@ -14,43 +17,54 @@ async def list_roles(database: Executor, page: Page) -> Listed:
 
 # The new row is not yet there for the rest of its own statement.
 CREATE = """
-    INSERT INTO member_roles (name, description, base_access_level)
-    VALUES (%(name)s, %(description)s, %(base_access_level)s) RETURNING id
+    INSERT INTO member_roles (name, description, base_access_level, created_at)
+    VALUES (%(name)s, %(description)s, %(base_access_level)s, %(now)s) RETURNING id
 """
 SHOW = one(_ENTITY, "SELECT member_roles.* FROM member_roles WHERE member_roles.id = %(id)s")
 
 
-async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> Row:
-    """The role's id and its entity. Raises Conflict for a name that exists."""
+async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> Shown:
+    """The new role. Raises Conflict for a name that exists."""
     role_id = await transaction.value(
         CREATE, name=name, description=description, base_access_level=base_access_level
     )
-    row: Row = await transaction.row(SHOW, id=role_id)
-    return row
+    return await transaction.one(SHOW, id=role_id)
 
 
-#: For as long as the transaction lasts, the role stays.
-FIND = """
-    SELECT member_roles.* FROM member_roles WHERE member_roles.id = %(id)s FOR KEY SHARE
+HOLD = """
+    SELECT member_roles.base_access_level FROM member_roles WHERE member_roles.id = %(id)s FOR KEY SHARE
 """
 
 
-async def find(transaction: Transaction, role_id: int) -> Row | None:
-    return await transaction.row(FIND, id=role_id)
+async def hold(transaction: Transaction, role_id: int) -> int | None:
+    """The level of a role that there is, which stays for as long as the transaction lasts."""
+    level: int | None = await transaction.value(HOLD, id=role_id)
+    return level
 
 
-LOCK = """
-    SELECT member_roles.*,
+@attrs.frozen
+class CustomRole:
+    """A role, and whether anybody carries it or is invited with it."""
+
+    id: int
+    name: str
+    is_carried: bool
+
+
+LOCK = Query(
+    """
+    SELECT member_roles.id, member_roles.name,
         EXISTS (SELECT FROM members WHERE members.member_role_id = member_roles.id)
             OR EXISTS (SELECT FROM invitations WHERE invitations.member_role_id = member_roles.id) AS is_carried
     FROM member_roles WHERE member_roles.id = %(id)s FOR UPDATE
-"""
+    """,
+    CustomRole,
+)
 
 
-async def lock(transaction: Transaction, role_id: int) -> Row | None:
-    """The role, which nobody can be given meanwhile, and whether anybody carries it."""
-    if await transaction.row(LOCK, id=role_id) is None:
-        return None
+async def lock(transaction: Transaction, role_id: int) -> CustomRole | None:
+    """The role, which nobody can be given meanwhile."""
+    await transaction.run(LOCK, id=role_id)
     return await transaction.row(LOCK, id=role_id)  # what waited for the lock sees who has got it before
 
 
@@ -60,4 +74,4 @@ REMOVE = """
 
 
 async def remove(transaction: Transaction, role_id: int) -> None:
-    await transaction.row(REMOVE, id=role_id)
+    await transaction.run(REMOVE, id=role_id)

@@ -10,10 +10,10 @@ async def check(transaction: Transaction, member_role_id: int | None, level: Rol
     """Raises 400 for a custom role that does not exist or has another level; None is no custom role."""
     if member_role_id is None:
         return
-    role = await queries.find(transaction, member_role_id)
-    if role is None:
+    base_level = await queries.hold(transaction, member_role_id)
+    if base_level is None:
         raise invalid({"member_role": ["not found"]})
-    if role.base_access_level != level:
+    if base_level != level:
         raise invalid(
             {"member_role": ["the custom role's base access level does not match the current access level"]}
         )

@@ -13,7 +13,6 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Transaction
 from api_server.state.secrets import Vault
-from api_server.web.errors import invalid
 
 MAX_LENGTH = 255
 MOST_ENTRIES = 1000
@@ -25,13 +24,14 @@ _NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
 
 async def update(
     transaction: Transaction, vault: Vault, unset: InstanceSettings, wanted: dict[str, Any], author: Author
-) -> None:
-    """Sets what is in `wanted`; `unset` is what holds where nothing is set. Raises 400."""
+) -> dict[str, list[str]]:
+    """Sets what is in `wanted`; `unset` is what holds where nothing is set. Where there is something wrong with it,
+    nothing is set, and the answer says what, by setting."""
     await queries.lock_settings(transaction)
     before = await read(transaction, vault, unset)
     after = attrs.evolve(before, **wanted)
     if problems := _problems(after):
-        raise invalid(problems)
+        return problems
     kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
     token = kept.pop(SECRET, None)
     await queries.write_settings(
@@ -41,6 +41,7 @@ async def update(
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new:
             await _record(transaction, author, field.name, old, new)
+    return {}
 
 
 def _problems(settings: InstanceSettings) -> dict[str, list[str]]:

@@ -11,7 +11,8 @@ from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.answers import json_value
 from api_server.web.authorship import author
-from api_server.web.params import UNSET, CommaList, Unset, parse
+from api_server.web.errors import invalid
+from api_server.web.params import UNSET, CommaList, Unset
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -37,12 +38,14 @@ async def show_settings(request: web.Request) -> web.Response:
 
 
 @routes.put("/application/settings", access=ADMINISTRATOR)
-async def update_settings(request: web.Request) -> web.Response:
+async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
-    wanted = _sent(await parse(request, UpdateSettings))
     unset = values.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, context.vault(request), unset, wanted, author(request))
+        if problems := await changes.update(
+            transaction, context.vault(request), unset, _sent(wanted), author(request)
+        ):
+            raise invalid(problems)
         shown = await _shown(request, transaction)
     return json_value(shown)
 
@@ -53,6 +56,6 @@ def _sent(wanted: UpdateSettings) -> dict[str, Any]:
 
 
 async def _shown(request: web.Request, database: Executor) -> dict[str, Any]:
-    times = await queries.read_settings(database)
-    shown = await values.read(database, context.vault(request), values.defaults(context.settings(request)))
-    return {"id": 1, "created_at": times.created_at, "updated_at": times.updated_at} | attrs.asdict(shown)
+    stored = await queries.read_settings(database)
+    shown = values.opened(stored, context.vault(request), values.defaults(context.settings(request)))
+    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)

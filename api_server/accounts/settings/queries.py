@@ -1,17 +1,33 @@
 """Statements about the instance's settings."""
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
 
-READ_SETTINGS = """
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Stored:
+    """What differs from the defaults, as JSON text, and the encrypted token; times as they are shown."""
+
+    values: str
+    sealed_token: bytes | None
+    created_at: str
+    updated_at: str
+
+
+READ_SETTINGS = Query(
+    """
     SELECT settings.values, settings.static_objects_external_storage_auth_token AS sealed_token,
         iso8601(settings.created_at) AS created_at, iso8601(settings.updated_at) AS updated_at
     FROM application_settings settings
-"""
+    """,
+    Stored,
+)
 
 
-async def read_settings(database: Executor) -> Row:
-    """values (JSON text of what differs from the defaults), sealed_token, created_at, updated_at."""
-    return await database.row(READ_SETTINGS)
+async def read_settings(database: Executor) -> Stored:
+    return await database.one(READ_SETTINGS)
 
 
 LOCK_SETTINGS = """
@@ -20,14 +36,14 @@ LOCK_SETTINGS = """
 
 WRITE_SETTINGS = """
     UPDATE application_settings SET values = %(values)s,
-        static_objects_external_storage_auth_token = %(sealed_token)s, updated_at = now()
+        static_objects_external_storage_auth_token = %(sealed_token)s, updated_at = %(now)s
 """
 
 
 async def lock_settings(transaction: Transaction) -> None:
     """Nobody else changes them until the transaction ends."""
-    await transaction.row(LOCK_SETTINGS)
+    await transaction.run(LOCK_SETTINGS)
 
 
 async def write_settings(transaction: Transaction, values: str, sealed_token: bytes | None) -> None:
-    await transaction.row(WRITE_SETTINGS, values=values, sealed_token=sealed_token)
+    await transaction.run(WRITE_SETTINGS, values=values, sealed_token=sealed_token)

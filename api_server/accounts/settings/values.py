@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from api_server.accounts.settings import queries
+from api_server.accounts.settings.queries import Stored
 from api_server.settings import Settings
 from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
@@ -41,10 +42,14 @@ def defaults(settings: Settings) -> InstanceSettings:
 
 async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
     """As they are in the database now, `unset` where nothing is set."""
-    row = await queries.read_settings(database)
-    values: dict[str, Any] = orjson.loads(row.values)
-    if row.sealed_token is not None:
-        values[SECRET] = vault.decrypt(row.sealed_token)
+    return opened(await queries.read_settings(database), vault, unset)
+
+
+def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are stored, `unset` where nothing is set."""
+    values: dict[str, Any] = orjson.loads(stored.values)
+    if stored.sealed_token is not None:
+        values[SECRET] = vault.decrypt(stored.sealed_token)
     return attrs.evolve(unset, **values)
 
 

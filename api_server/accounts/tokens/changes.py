@@ -5,9 +5,10 @@ import datetime
 import attrs
 
 from api_server.accounts.tokens import queries
+from api_server.accounts.tokens.queries import Token
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.web.errors import bad_request
 
 #: How long a rotated token lives when nothing else is wanted.
@@ -25,45 +26,40 @@ class NewToken:
     expires_at: datetime.date | None = None
 
 
-async def create(
-    transaction: Transaction, new: NewToken, user_name: str, author: Author, today: datetime.date
-) -> str:
+async def create(transaction: Transaction, new: NewToken, user_name: str, author: Author) -> str:
     """The entity with the token's text, which is stored nowhere."""
     token = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
     created = await queries.create_token(
-        transaction, **attrs.asdict(new), token=token, digest=secrets.digest(token), today=today
+        transaction, **attrs.asdict(new), token=token, digest=secrets.digest(token)
     )
     await _record(transaction, "created", author, new.user_id, user_name, created.id)
-    return str(created.entity)
+    return created.entity
 
 
-async def revoke(transaction: Transaction, token: Row, author: Author) -> None:
-    """`token` is a row of `queries.find_token`; revoking twice changes nothing."""
-    if await queries.revoke_token(transaction, token.id):
+async def revoke(transaction: Transaction, token: Token, author: Author) -> bool:
+    """Whether that was a change: revoking twice is none."""
+    revoked = await queries.revoke_token(transaction, token.id)
+    if revoked:
         await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
+    return revoked
 
 
 async def rotate(
-    transaction: Transaction,
-    token: Row,
-    expires_at: datetime.date | None,
-    author: Author,
-    today: datetime.date,
+    transaction: Transaction, token: Token, expires_at: datetime.date | None, author: Author
 ) -> str:
     """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
-    if token.expires_at is not None and token.expires_at <= today:
+    if token.expired:
         raise bad_request("Token is expired")
-    if not await queries.revoke_token(transaction, token.id):
+    if not await revoke(transaction, token, author):
         raise bad_request("Token already revoked")
-    await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
     successor = NewToken(
         user_id=token.user_id,
         name=token.name,
         scopes=token.scopes,
         description=token.description,
-        expires_at=expires_at or today + ROTATED_FOR,
+        expires_at=expires_at or transaction.now.date() + ROTATED_FOR,
     )
-    return await create(transaction, successor, token.user_name, author, today)
+    return await create(transaction, successor, token.user_name, author)
 
 
 async def _record(

@@ -7,16 +7,16 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.tokens import changes, queries
-from api_server.accounts.users import queries as users
-from api_server.state.database import Row
+from api_server.accounts.tokens.queries import Token
+from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import ALL_SCOPES, Scope
 from api_server.web.authorship import author
-from api_server.web.errors import bad_parameters, forbidden, not_found, record_not_found
+from api_server.web.errors import bad_parameters, forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import CommaList, parse
+from api_server.web.params import CommaList
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -55,24 +55,20 @@ class RotateToken(RotateOwnToken):
 
 
 @routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
-async def create_token(request: web.Request) -> web.Response:
+async def create_token(request: web.Request, wanted: CreateToken) -> web.Response:
     """A token for any user; its text is in this answer only."""
-    wanted = await parse(request, CreateToken)
     if not wanted.scopes:
         raise bad_parameters("scopes is empty")
     async with context.database(request).transaction() as transaction:
-        user = await users.find_user(transaction, wanted.user_id)
-        if user is None:
-            raise not_found("User")
+        user = await existing_user(transaction, wanted.user_id)
         new = changes.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
-        made = await changes.create(transaction, new, user.name, author(request), _today(request))
+        made = await changes.create(transaction, new, user.name, author(request))
     return json_text(made, status=201)
 
 
 @routes.get("/personal_access_tokens", access=SIGNED_IN)
-async def list_tokens(request: web.Request) -> web.Response:
+async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
-    wanted = await parse(request, ListTokens)
     page = wanted_page(wanted, queries.LISTING)
     who = caller(request)
     if not who.admin and wanted.user_id not in (None, who.user_id):
@@ -80,7 +76,6 @@ async def list_tokens(request: web.Request) -> web.Response:
     listed = await queries.list_tokens(
         context.database(request),
         page,
-        today=_today(request),
         user_id=wanted.user_id if who.admin else who.user_id,
         revoked=wanted.revoked,
         active=None if wanted.state is None else wanted.state == "active",
@@ -96,8 +91,7 @@ async def show_own_token(request: web.Request) -> web.Response:
 
 
 @routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
-async def show_token(request: web.Request) -> web.Response:
-    wanted = await parse(request, TokenId)
+async def show_token(request: web.Request, wanted: TokenId) -> web.Response:
     return await _shown(request, await _found(request, wanted.id))
 
 
@@ -107,30 +101,27 @@ async def revoke_own_token(request: web.Request) -> web.Response:
 
 
 @routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN)
-async def revoke_token(request: web.Request) -> web.Response:
+async def revoke_token(request: web.Request, wanted: TokenId) -> web.Response:
     """From then on the token opens nothing."""
-    wanted = await parse(request, TokenId)
     return await _revoked(request, await _found(request, wanted.id))
 
 
 @routes.post("/personal_access_tokens/self/rotate", access=SIGNED_IN)
-async def rotate_own_token(request: web.Request) -> web.Response:
-    wanted = await parse(request, RotateOwnToken)
+async def rotate_own_token(request: web.Request, wanted: RotateOwnToken) -> web.Response:
     return await _rotated(request, await _own(request), wanted.expires_at)
 
 
 @routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN)
-async def rotate_token(request: web.Request) -> web.Response:
+async def rotate_token(request: web.Request, wanted: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
-    wanted = await parse(request, RotateToken)
     return await _rotated(request, await _found(request, wanted.id), wanted.expires_at)
 
 
-async def _own(request: web.Request) -> Row:
+async def _own(request: web.Request) -> Token:
     return await _found(request, caller(request).token_id or 0)
 
 
-async def _found(request: web.Request, token_id: int) -> Row:
+async def _found(request: web.Request, token_id: int) -> Token:
     who = caller(request)
     token = await queries.find_token(context.database(request), token_id)
     if token is None or not (who.admin or token.user_id == who.user_id):
@@ -138,21 +129,17 @@ async def _found(request: web.Request, token_id: int) -> Row:
     return token
 
 
-async def _shown(request: web.Request, token: Row) -> web.Response:
-    return json_text(await queries.show_token(context.database(request), token.id, _today(request)) or "null")
+async def _shown(request: web.Request, token: Token) -> web.Response:
+    return json_text(await queries.show_token(context.database(request), token.id))
 
 
-async def _revoked(request: web.Request, token: Row) -> web.Response:
+async def _revoked(request: web.Request, token: Token) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await changes.revoke(transaction, token, author(request))
     return no_content()
 
 
-async def _rotated(request: web.Request, token: Row, expires_at: datetime.date | None) -> web.Response:
+async def _rotated(request: web.Request, token: Token, expires_at: datetime.date | None) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        made = await changes.rotate(transaction, token, expires_at, author(request), _today(request))
+        made = await changes.rotate(transaction, token, expires_at, author(request))
     return json_text(made)
-
-
-def _today(request: web.Request) -> datetime.date:
-    return context.now(request).date()

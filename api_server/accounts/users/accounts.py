@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from api_server.accounts import addresses
+from api_server.accounts import address_queries as addresses
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
 from api_server.accounts.users import queries
 from api_server.namespaces import paths

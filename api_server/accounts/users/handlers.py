@@ -14,7 +14,6 @@ from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -72,14 +71,12 @@ async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
     return json_text(
         await queries.show_user(context.database(request), caller(request).user_id, with_private_fields=True)
-        or ""
     )
 
 
 @routes.get("/users", access=SIGNED_IN)
-async def list_users(request: web.Request) -> web.Response:
+async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     """All users; private fields for administrators only."""
-    wanted = await parse(request, ListUsers)
     page = wanted_page(wanted, queries.LISTING)
     listed = await queries.list_users(
         context.database(request),
@@ -94,9 +91,8 @@ async def list_users(request: web.Request) -> web.Response:
 
 
 @routes.get("/users/{id}", access=SIGNED_IN)
-async def show_user(request: web.Request) -> web.Response:
-    wanted = await parse(request, UserId)
-    shown = await queries.show_user(
+async def show_user(request: web.Request, wanted: UserId) -> web.Response:
+    shown = await queries.show_user_if_there(
         context.database(request), wanted.id, with_private_fields=caller(request).admin
     )
     if shown is None:
@@ -105,10 +101,9 @@ async def show_user(request: web.Request) -> web.Response:
 
 
 @routes.post("/users", access=ADMINISTRATOR)
-async def create_user(request: web.Request) -> web.Response:
+async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say."""
-    wanted = await parse(request, CreateUser)
     if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
@@ -129,12 +124,11 @@ async def create_user(request: web.Request) -> web.Response:
             author(request),
         )
         shown = await queries.show_user(transaction, user_id, with_private_fields=True)
-    return json_text(shown or "", status=201)
+    return json_text(shown, status=201)
 
 
 @routes.put("/users/{id}", access=ADMINISTRATOR)
-async def update_user(request: web.Request) -> web.Response:
-    wanted = await parse(request, UpdateUser)
+async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await accounts.update(
             transaction,
@@ -146,13 +140,12 @@ async def update_user(request: web.Request) -> web.Response:
             **_profile(wanted),
         )
         shown = await queries.show_user(transaction, wanted.id, with_private_fields=True)
-    return json_text(shown or "")
+    return json_text(shown)
 
 
 @routes.delete("/users/{id}", access=ADMINISTRATOR)
-async def delete_user(request: web.Request) -> web.Response:
+async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     """Removes the account with its own namespace and the projects in it."""
-    wanted = await parse(request, UserId)
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
@@ -161,9 +154,8 @@ async def delete_user(request: web.Request) -> web.Response:
 
 
 @routes.post("/users/{id}/block", access=ADMINISTRATOR)
-async def block_user(request: web.Request) -> web.Response:
+async def block_user(request: web.Request, wanted: UserId) -> web.Response:
     """A blocked user's tokens work nowhere."""
-    wanted = await parse(request, UserId)
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
@@ -172,8 +164,7 @@ async def block_user(request: web.Request) -> web.Response:
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
-async def unblock_user(request: web.Request) -> web.Response:
-    wanted = await parse(request, UserId)
+async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
     async with context.database(request).transaction() as transaction:
         changed = await accounts.set_state(transaction, wanted.id, "active", author(request))
     return json_value(changed, status=201)

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import attrs
+
 from api_server.state.database import Executor, Row, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query
 
 _ENTITIES = read_sql("api_server.accounts.users")
 _ORDERS = {
@@ -44,43 +46,55 @@ async def list_users(
 
 
 _SHOW = {
-    private: Statement(one(_ENTITIES[name], "SELECT users.* FROM users WHERE users.id = %(id)s"))
+    private: one(_ENTITIES[name], "SELECT users.* FROM users WHERE users.id = %(id)s")
     for private, name in ((False, "user"), (True, "user_with_private_fields"))
 }
 
 
-async def show_user(database: Executor, user_id: int, *, with_private_fields: bool) -> str | None:
+async def show_user(database: Executor, user_id: int, *, with_private_fields: bool) -> str:
+    """Raises NotFound."""
+    return await database.entity(_SHOW[with_private_fields], id=user_id)
+
+
+async def show_user_if_there(database: Executor, user_id: int, *, with_private_fields: bool) -> str | None:
     return await database.entity_if_there(_SHOW[with_private_fields], id=user_id)
 
 
-FIND_USER = """
-    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users
-    WHERE users.id = %(id)s
-"""
+@attrs.frozen
+class User:
+    """An account, as far as changes of it and of what it has look at it."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    admin: bool
 
 
-async def find_user(database: Executor, user_id: int) -> Row | None:
-    """id, username, name, email, state, admin."""
+_USER = "SELECT users.id, users.username, users.name, users.email, users.admin FROM users"
+
+FIND_USER = Query(f"{_USER} WHERE users.id = %(id)s", User)
+
+
+async def find_user(database: Executor, user_id: int) -> User | None:
     return await database.row(FIND_USER, id=user_id)
 
 
-FIND_BY_USERNAME = """
-    SELECT users.id, users.username, users.name, users.email, users.state, users.admin FROM users
-    WHERE lower(users.username) = lower(%(username)s)
-"""
+FIND_BY_USERNAME = Query(f"{_USER} WHERE lower(users.username) = lower(%(username)s)", User)
 
 
-async def find_user_by_username(database: Executor, username: str) -> Row | None:
+async def find_user_by_username(database: Executor, username: str) -> User | None:
     return await database.row(FIND_BY_USERNAME, username=username)
 
 
 CREATE_USER = """
     INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
-        static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization)
+        static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
+        created_at, updated_at)
     VALUES (%(username)s, %(name)s, %(email)s, %(admin)s, %(external)s, %(can_create_group)s, %(projects_limit)s,
         %(password_hash)s, %(static_object_seed)s, %(static_object_digest)s,
-        CASE WHEN %(confirmed)s THEN now() END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
-        %(organization)s)
+        CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
+        %(organization)s, %(now)s, %(now)s)
     RETURNING id
 """
 
@@ -105,24 +119,24 @@ UPDATE_USER = """
         public_email = coalesce(%(public_email)s, public_email),
         website_url = coalesce(%(website_url)s, website_url),
         organization = coalesce(%(organization)s, organization),
-        updated_at = now()
+        updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def update_user(transaction: Transaction, user_id: int, **values: Any) -> None:
     """Changes what is not None. Raises Conflict as `create_user`."""
-    await transaction.row(UPDATE_USER, id=user_id, **values)
+    await transaction.run(UPDATE_USER, id=user_id, **values)
 
 
 SET_STATE = """
-    UPDATE users SET state = %(state)s, updated_at = now() WHERE id = %(id)s AND state <> %(state)s RETURNING id
+    UPDATE users SET state = %(state)s, updated_at = %(now)s WHERE id = %(id)s AND state <> %(state)s
 """
 
 
 async def set_state(transaction: Transaction, user_id: int, state: str) -> bool:
     """Whether that was a change."""
-    return await transaction.row(SET_STATE, id=user_id, state=state) is not None
+    return await transaction.run(SET_STATE, id=user_id, state=state) > 0
 
 
 DELETE_USER = """
@@ -131,7 +145,7 @@ DELETE_USER = """
 
 
 async def delete_user(transaction: Transaction, user_id: int) -> None:
-    await transaction.row(DELETE_USER, id=user_id)
+    await transaction.run(DELETE_USER, id=user_id)
 
 
 PROJECTS_OF_USER = """
@@ -151,4 +165,4 @@ SET_STATIC_OBJECT_TOKEN = """
 
 
 async def set_static_object_token(transaction: Transaction, user_id: int, seed: bytes, digest: bytes) -> None:
-    await transaction.row(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)
+    await transaction.run(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)

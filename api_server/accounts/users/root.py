@@ -1,33 +1,17 @@
 """The first account: the administrator `root`, and the token that the operator has preset for it."""
 
-from api_server.accounts.users import accounts, queries
+from api_server.accounts.users import accounts, queries, root_queries
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database
 from api_server.state.secrets import Vault
 from api_server.web.auth import ALL_SCOPES
 
-#: One starting process at a time.
-LOCK = """
-    SELECT pg_advisory_xact_lock(4242)
-"""
-
-REPLACE_PRESET_TOKEN = """
-    WITH ended AS (
-        UPDATE personal_access_tokens SET revoked = true
-        WHERE user_id = %(user_id)s AND name = 'preset' AND digest <> %(digest)s
-    )
-    INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes)
-    VALUES (%(user_id)s, 'preset', 'Set by the operator', %(digest)s, %(scopes)s)
-    ON CONFLICT (digest) DO UPDATE SET revoked = false WHERE personal_access_tokens.revoked
-    RETURNING id
-"""
-
 
 async def ensure_administrator(database: Database, vault: Vault, token: str) -> None:
     """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
     async with database.transaction() as transaction:
-        await transaction.row(LOCK)
+        await root_queries.hold_start(transaction)
         user = await queries.find_user_by_username(transaction, "root")
         if user is None:
             new = accounts.NewUser(
@@ -38,8 +22,8 @@ async def ensure_administrator(database: Database, vault: Vault, token: str) -> 
             user_id = user.id
         if not token:
             return
-        changed = await transaction.value(
-            REPLACE_PRESET_TOKEN, user_id=user_id, digest=secrets.digest(token), scopes=list(ALL_SCOPES)
+        changed = await root_queries.replace_preset_token(
+            transaction, user_id, secrets.digest(token), list(ALL_SCOPES)
         )
         if changed is not None:
             await audit_trail.record(

@@ -1,6 +1,7 @@
 """What adding, changing and removing a member means, each in the caller's transaction."""
 
 import datetime
+from typing import Protocol
 
 from api_server.accounts.member_roles import rules as member_roles
 from api_server.namespaces import memberships
@@ -14,10 +15,19 @@ from api_server.web.errors import conflict, forbidden, invalid, record_not_found
 from api_server.web.params import Unset
 
 
+class Person(Protocol):
+    """Who is made a member."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+
+
 async def add(
     transaction: Transaction,
     source: Source,
-    user: Row,
+    user: Person,
     level: Role,
     author: Author,
     *,
@@ -25,7 +35,7 @@ async def add(
     created_by_id: int | None = None,
     member_role_id: int | None = None,
 ) -> int:
-    """The id of the new membership of `user` (id, name). Raises 400, 403 and 409; the transaction stays usable."""
+    """The id of the new membership of `user`. Raises 400, 403 and 409; the transaction stays usable."""
     if not rules.may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
@@ -179,7 +189,7 @@ async def _check(
         inherited=above and above.access_level,
         inherited_from=above and above.group_name,
         expires_at=expires_at,
-        today=source.today,
+        today=transaction.now.date(),
     ):
         raise invalid(found)
 

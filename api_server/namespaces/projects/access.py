@@ -35,6 +35,8 @@ class Project:
     repository_access_level: str
     builds_access_level: str
     ci_config_path: str | None
+    #: Ids of the namespaces whose members have their role here too.
+    lineage: list[int]
     role: int
     admin: bool = False
     #: The request named it by a path that it has moved from.

@@ -124,7 +124,7 @@ async def show_project(database: Executor, project_id: int, viewer_id: int) -> s
 FIND_PROJECT = Statement("""
     SELECT projects.id, projects.namespace_id, projects.name, projects.path, projects.full_path,
         projects.visibility, projects.default_branch, projects.archived, projects.empty_repo, projects.public_jobs,
-        projects.repository_access_level, projects.builds_access_level, projects.ci_config_path,
+        projects.repository_access_level, projects.builds_access_level, projects.ci_config_path, namespaces.lineage,
         project_role(projects, namespaces, %(user_id)s, %(now)s) AS role,
         coalesce((SELECT users.external FROM users WHERE users.id = %(user_id)s), true) AS external,
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved

@@ -2,11 +2,9 @@
 
 import pytest
 
-from api_server.state.secrets import INVITATION_TOKEN
-from api_server.web.context import VAULT
 from tests.support.browser import PASSWORD, browsing
 from tests.support.forge import Forge, new_name
-from tests.support.invitations import KINDS, invite, new_address, source_of
+from tests.support.invitations import KINDS, invite, new_address, page_of, source_of
 
 CARRIED = "400 Bad request - Role is assigned to one or more members. Remove role from all members, then delete role."
 
@@ -64,10 +62,7 @@ async def test_somebody_who_is_invited_carries_it_when_she_accepts(forge: Forge)
     assert answer.body == {"status": "success"}
     assert (await forge.root.delete(f"/member_roles/{role['id']}")).body == {"message": CARRIED}
     person = await forge.user(email=address, password=PASSWORD)
-    row = await forge.database.row(
-        "SELECT token_seed FROM invitations WHERE email = %(email)s", email=address
-    )
-    page = f"/-/invites/{forge.server.app[VAULT].derived_token(INVITATION_TOKEN, row.token_seed)}"
+    page = await page_of(forge, address)
     async with browsing(forge) as browser:
         await browser.sign_in(person, return_to=page)
         await browser.send(f"{page}/accept")

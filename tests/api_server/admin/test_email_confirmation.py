@@ -4,26 +4,9 @@ import asyncio
 import email
 import email.policy
 import re
-from collections.abc import AsyncIterator
-from typing import Any
 
-import pytest
-
-from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.browser import PASSWORD, Browser
 from tests.support.forge import Forge, Person, new_name
-
-
-@pytest.fixture
-async def page_forge(new_forge: Any) -> AsyncIterator[Forge]:
-    """A server of the test's own, because attempts to sign in are counted by address."""
-    async with new_forge() as forge:
-        yield forge
-
-
-@pytest.fixture
-async def browser(page_forge: Forge) -> AsyncIterator[Browser]:
-    async with browsing(page_forge) as opened:
-        yield opened
 
 
 async def _added(forge: Forge, person: Person) -> tuple[int, str, str]:

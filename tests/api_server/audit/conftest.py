@@ -1,12 +1,14 @@
 """What tests of the audit trail share: recording events directly, as changes do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Database, connect
+from tests.support.clock import MovedClock
 from tests.support.forge import Forge, Person
 
 RECORDED = {
@@ -24,6 +26,25 @@ def author_of(person: Person | None) -> Author:
     if person is None:
         return Author(id=-1, name="(System)")
     return Author(id=person.id, name=person.username.title(), email=person.email, ip_address="192.0.2.7")
+
+
+@pytest.fixture
+def database_url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with connect(database_url, base_url="http://forge.example.org") as connected:
+        yield connected
+
+
+@pytest.fixture
+async def clocked(database_url: str) -> AsyncIterator[tuple[Database, MovedClock]]:
+    """A database, and the clock by which it is used."""
+    clock = MovedClock()
+    async with connect(database_url, base_url="http://forge.example.org", clock=clock) as connected:
+        yield connected, clock
 
 
 @pytest.fixture

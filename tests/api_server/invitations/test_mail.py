@@ -5,8 +5,7 @@ import datetime
 import email
 import email.policy
 import signal
-from collections.abc import AsyncIterator, Callable
-from email.message import EmailMessage
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,71 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.invitations import reminders
-from api_server.invitations.changes import clear_away
-from api_server.invitations.tasks import KEPT, queue_reminders
+from api_server.invitations.mails import mail_invitation
 from api_server.outbound.mail import delivery
 from api_server.outbound.mail.letters import Letter, compose, is_address
 from api_server.settings import Settings
 from api_server.state import queue
 from tests.support.forge import Forge, new_name, running_forge
-from tests.support.mailbox import Mailbox, running_mailbox
+from tests.support.invitations import invite_by_mail, new_address
+from tests.support.mailbox import Mailbox, parts_of
 from tests.support.server_process import server_process
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 
 
-@pytest.fixture(scope="module")
-async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mailbox]:
-    folder = tmp_path_factory.mktemp("mailbox")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(folder / "mailbox.pem"))
-        async with running_mailbox(folder) as running:
-            yield running
-
-
-@pytest.fixture(scope="module")
-async def postal_forge(
-    new_database: Callable[[], str], mailbox: Mailbox, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    """A server that sends its mail to `mailbox`."""
-    data = tmp_path_factory.mktemp("postal")
-    async with running_forge(
-        new_database(), data, smtp_url=mailbox.url, mail_from="forge@example.org"
-    ) as forge:
-        yield forge
-
-
-def new_address() -> str:
-    return f"{new_name('somebody')}@example.org"
-
-
-def _parts(message: EmailMessage) -> tuple[str, str]:
-    plain, html = message.get_body(("plain",)), message.get_body(("html",))
-    assert plain is not None
-    assert html is not None
-    return plain.get_content().replace("\r\n", "\n"), html.get_content().replace("\r\n", "\n")
-
-
-async def _invite(forge: Forge, address: str, **values: Any) -> dict[str, Any]:
-    project = await forge.project(description="<b>Tools</b> for everybody")
-    answer = await forge.root.post(
-        f"/projects/{project['id']}/invitations", {"email": address, "access_level": 30} | values
-    )
-    assert answer.body == {"status": "success"}
-    return project
-
-
 async def test_an_invitation_arrives_once_in_text_and_html(postal_forge: Forge, mailbox: Mailbox) -> None:
     address = new_address()
-    project = await _invite(postal_forge, address, expires_at="2999-01-01")
+    project = await invite_by_mail(postal_forge, address, expires_at="2999-01-01")
     (message,) = await mailbox.arrival(address)
     assert mailbox.over_tls == [True] * len(mailbox.over_tls), "nothing goes without TLS"
     assert (message["From"], message["To"]) == ("forge@example.org", address)
     assert message["Subject"] == "Administrator invited you to join forgelet"
     assert message["Auto-Submitted"] == "auto-generated"
     assert message["List-Unsubscribe"] is None
-    plain, html = _parts(message)
+    plain, html = parts_of(message)
     opening = f"Administrator invited you to join the project {project['name']} as developer."
     assert plain.startswith(
         f"{opening}\n\n<b>Tools</b> for everybody\n\nThe membership ends on 2999-01-01.\n"
@@ -93,9 +50,9 @@ async def test_an_invitation_arrives_once_in_text_and_html(postal_forge: Forge, 
 async def test_no_token_is_kept_in_the_database(postal_forge: Forge, mailbox: Mailbox) -> None:
     """Neither in the queue, which holds the id, nor beside the digest."""
     address = new_address()
-    await _invite(postal_forge, address)
+    await invite_by_mail(postal_forge, address)
     (message,) = await mailbox.arrival(address)
-    token = _parts(message)[0].split("/-/invites/")[1].split("\n")[0].split("#")[0]
+    token = parts_of(message)[0].split("/-/invites/")[1].split("\n")[0].split("#")[0]
     stored = await postal_forge.database.rows(
         "SELECT invitations::text AS text FROM invitations UNION ALL SELECT args::text FROM procrastinate_jobs"
         " UNION ALL SELECT audit_events::text FROM audit_events"
@@ -159,7 +116,7 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
     async with running_forge(url, tmp_path, **settings):
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
-    assert {_parts(message) for message in others} == {_parts(first)}
+    assert {parts_of(message) for message in others} == {parts_of(first)}
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -167,7 +124,7 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
 
 async def test_without_a_server_mail_is_written_to_files(forge: Forge) -> None:
     address = new_address()
-    await _invite(forge, address)
+    await invite_by_mail(forge, address)
     folder = forge.settings.data_dir / "mail"
     async with asyncio.timeout(10):
         while not (found := [file for file in folder.glob("*.eml") if address.encode() in file.read_bytes()]):
@@ -233,96 +190,6 @@ def test_texts_that_are_no_address(text: str) -> None:
     assert not is_address(text)
 
 
-# --- reminders and clearing away ------------------------------------------------------------------------------------
-
-DAY = datetime.date(2026, 3, 1)
-
-
-@pytest.mark.parametrize(
-    ("lifespan", "expected"),
-    [(None, (2, 5, 10)), (30, (2, 5, 10)), (14, (2, 5, 10)), (7, (1, 3, 5)), (3, (1, 2, 3)), (1, (1, 1, 1))],
-)
-def test_reminders_come_sooner_where_time_is_short(lifespan: int | None, expected: tuple[int, ...]) -> None:
-    assert reminders.days(lifespan) == expected
-
-
-@given(lifespan=st.none() | st.integers(1, 100), age=st.integers(0, 120))
-def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | None, age: int) -> None:
-    expires = DAY + datetime.timedelta(days=lifespan) if lifespan else None
-    today = DAY + datetime.timedelta(days=age)
-    sent = reminders.due(DAY, expires, today)
-    assert 0 <= sent <= reminders.MOST
-    if expires and today >= expires:
-        assert sent == 0
-    else:
-        yesterday = today - datetime.timedelta(days=1)
-        assert sent >= reminders.due(DAY, expires, max(yesterday, DAY))
-        assert sent == sum(age >= day for day in reminders.days(lifespan))
-
-
-async def _grow_older(forge: Forge, address: str, days: int) -> None:
-    async with forge.database.transaction() as transaction:
-        await transaction.row(
-            "UPDATE invitations SET created_at = now() - make_interval(days => %(days)s) WHERE email = %(email)s",
-            days=days,
-            email=address,
-        )
-
-
-async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox) -> None:
-    address, known = new_address(), await postal_forge.user(skip_confirmation=False)
-    await _invite(postal_forge, address)
-    await _invite(postal_forge, known.email)
-    async with postal_forge.database.transaction() as transaction:
-        await transaction.row("UPDATE users SET confirmed_at = now() WHERE id = %(id)s", id=known.id)
-    await mailbox.arrival(address)
-    for age, subject in (
-        (1, None),
-        (2, "Administrator's invitation to forgelet is pending"),
-        (5, "Administrator is waiting for you to join forgelet"),
-        (60, "Administrator is still waiting for you to join forgelet"),
-        (61, None),
-    ):
-        before = len(mailbox.to(address))
-        await _grow_older(postal_forge, address, age)
-        await _grow_older(postal_forge, known.email, age)
-        await queue_reminders(postal_forge.server.app)
-        await queue_reminders(postal_forge.server.app)
-        if subject:
-            reminder = (await mailbox.arrival(address, before + 1))[-1]
-            assert reminder["Subject"] == subject
-            assert "Decline" in _parts(reminder)[0]
-    await asyncio.sleep(0.2)
-    assert len(mailbox.to(address)) == 4
-    assert len(mailbox.to(known.email)) == 1, "who is known already is not reminded"
-    assert len({message["Message-ID"] for message in mailbox.to(address)}) == 4
-
-
-async def test_what_nobody_answers_is_cleared_away_and_audited(forge: Forge) -> None:
-    """After 90 days, and on the day of expiry."""
-    fresh, old, expired = new_address(), new_address(), new_address()
-    today = datetime.datetime.now(datetime.UTC)
-    projects = {
-        address: await _invite(forge, address, expires_at=day)
-        for address, day in ((fresh, None), (old, None), (expired, str(today.date())))
-    }
-    await _grow_older(forge, fresh, 89)
-    await _grow_older(forge, old, 91)
-    async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, today, KEPT) >= 2
-    for address, reason in ((old, "no answer for 90 days"), (expired, f"access expired on {today.date()}")):
-        path = f"/projects/{projects[address]['id']}"
-        assert (await forge.root.get(f"{path}/invitations")).body == []
-        details = (await forge.root.get(f"{path}/audit_events?event_type=member_destroyed")).body[0][
-            "details"
-        ]
-        assert (details["author_name"], details["system_event"]) == ("(System)", "true")
-        assert (details["reason"], details["target_details"]) == (reason, address)
-    assert len((await forge.root.get(f"/projects/{projects[fresh]['id']}/invitations")).body) == 1
-
-
 async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
-    from api_server.invitations.mails import mail_invitation
-
     await mail_invitation(postal_forge.server.app, 987654321, 0)
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]

@@ -1,0 +1,85 @@
+"""Statements about the accounts that sign in, and their sessions."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Database, Transaction
+from api_server.state.statements import Query, Statement
+
+
+@attrs.frozen
+class User:
+    """Somebody who has signed in."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    admin: bool
+
+
+@attrs.frozen
+class Account(User):
+    """An account with what decides whether somebody may sign in with it."""
+
+    state: str
+    password_hash: str | None = attrs.field(repr=False)
+
+
+FIND_SESSION = Statement(
+    """
+    SELECT users.id, users.username, users.name, users.email, users.admin
+    FROM sessions JOIN users ON users.id = sessions.user_id
+    WHERE sessions.digest = %(digest)s AND sessions.expires_at > %(now)s AND users.state = 'active'
+    """,
+    User,
+)
+
+
+async def user_of_session(database: Database, digest: bytes) -> User | None:
+    return await database.row(FIND_SESSION, digest=digest)
+
+
+CREATE_SESSION = """
+    INSERT INTO sessions (digest, user_id, expires_at, created_at)
+    VALUES (%(digest)s, %(user_id)s, %(expires_at)s, %(now)s)
+"""
+
+
+async def create_session(
+    transaction: Transaction, digest: bytes, user_id: int, expires_at: datetime.datetime
+) -> None:
+    await transaction.run(CREATE_SESSION, digest=digest, user_id=user_id, expires_at=expires_at)
+
+
+DELETE_SESSION = """
+    DELETE FROM sessions WHERE digest = %(digest)s
+"""
+
+
+async def delete_session(transaction: Transaction, digest: bytes) -> None:
+    await transaction.run(DELETE_SESSION, digest=digest)
+
+
+DELETE_EXPIRED = """
+    DELETE FROM sessions WHERE expires_at <= %(now)s
+"""
+
+
+async def delete_expired_sessions(transaction: Transaction) -> None:
+    await transaction.run(DELETE_EXPIRED)
+
+
+FIND_ACCOUNT = Query(
+    """
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.state, users.password_hash
+    FROM users WHERE lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)
+    """,
+    Account,
+)
+
+
+async def find_account(database: Database, login: str) -> Account | None:
+    """The account with that username or address."""
+    return await database.row(FIND_ACCOUNT, login=login)

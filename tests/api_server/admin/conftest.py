@@ -1,0 +1,29 @@
+"""What tests of the pages share: a browser, and a server that nobody else signs in to."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser, browsing
+from tests.support.forge import Forge
+
+
+@pytest.fixture
+async def browser(page_forge: Forge) -> AsyncIterator[Browser]:
+    async with browsing(page_forge) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def page_forge(new_forge: Any) -> AsyncIterator[Forge]:
+    """A server of the test's own, because attempts to sign in are counted by address."""
+    async with new_forge() as forge:
+        yield forge
+
+
+async def details_of(forge: Forge, query: str) -> list[dict[str, Any]]:
+    """The details of audit events, newest first, each with its `scope`."""
+    answer = await forge.root.get(f"/audit_events?{query}")
+    assert answer.status == 200
+    return [event["details"] | {"scope": event["entity_type"]} for event in answer.body]

@@ -1,0 +1,69 @@
+"""Recording, reading and breaking an audit trail directly, and the commands of operators."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+from click.testing import CliRunner
+
+from api_server.commands import commands
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Entity
+from api_server.state.database import Database
+from tests.support.forge import Forge
+
+GROUP = Entity(type="Group", id=1, path="some/group")
+
+
+async def new_group(forge: Forge, **values: Any) -> tuple[dict[str, Any], Entity]:
+    """A group, and what its events belong to."""
+    made = await forge.group(**values)
+    return made, Entity(type="Group", id=made["id"], path=made["full_path"])
+
+
+PARTITIONS = """
+    SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+    WHERE inhparent = 'audit_events'::regclass ORDER BY relname
+"""
+
+
+async def partitions(database: Database) -> list[str]:
+    return [row.relname for row in await database.rows(PARTITIONS)]
+
+
+async def record_events(database: Database, *names: str, fails: bool = False) -> None:
+    """One transaction with a group_created event for each of `names`."""
+    with contextlib.suppress(ZeroDivisionError):
+        async with database.transaction() as transaction:
+            for name in names:
+                await audit_trail.record(
+                    transaction,
+                    "group_created",
+                    author=SYSTEM,
+                    entity=GROUP,
+                    target_id=1,
+                    target_details=name,
+                    message="Added group",
+                )
+            if fails:
+                raise ZeroDivisionError
+
+
+@contextlib.contextmanager
+def without_triggers(url: str) -> Iterator[Any]:
+    """The owner of the tables, for whom nothing is refused and nothing is chained meanwhile."""
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            for do in ("DISABLE", "ENABLE"):
+                cursor.execute(
+                    f"ALTER TABLE audit_events {do} TRIGGER USER; ALTER TABLE audit_chain {do} TRIGGER USER"
+                )
+                if do == "DISABLE":
+                    yield cursor
+
+
+def run_command(url: str, *arguments: str, **options: Any) -> Any:
+    environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": "."}
+    return CliRunner().invoke(commands, ["audit", *arguments], env=environment, **options)

@@ -1,0 +1,103 @@
+"""What nobody answers is brought to mind, and cleared away in the end (decision D8)."""
+
+import asyncio
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_server.invitations import reminders
+from api_server.invitations.changes import clear_away
+from api_server.invitations.tasks import KEPT, queue_reminders
+from tests.support.forge import Forge
+from tests.support.invitations import invite_by_mail, new_address
+from tests.support.mailbox import Mailbox, parts_of
+
+AY = datetime.date(2026, 3, 1)
+
+
+DAY = datetime.date(2026, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "expected"),
+    [(None, (2, 5, 10)), (30, (2, 5, 10)), (14, (2, 5, 10)), (7, (1, 3, 5)), (3, (1, 2, 3)), (1, (1, 1, 1))],
+)
+def test_reminders_come_sooner_where_time_is_short(lifespan: int | None, expected: tuple[int, ...]) -> None:
+    assert reminders.days(lifespan) == expected
+
+
+@given(lifespan=st.none() | st.integers(1, 100), age=st.integers(0, 120))
+def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | None, age: int) -> None:
+    expires = DAY + datetime.timedelta(days=lifespan) if lifespan else None
+    today = DAY + datetime.timedelta(days=age)
+    sent = reminders.due(DAY, expires, today)
+    assert 0 <= sent <= reminders.MOST
+    if expires and today >= expires:
+        assert sent == 0
+    else:
+        yesterday = today - datetime.timedelta(days=1)
+        assert sent >= reminders.due(DAY, expires, max(yesterday, DAY))
+        assert sent == sum(age >= day for day in reminders.days(lifespan))
+
+
+async def _grow_older(forge: Forge, address: str, days: int) -> None:
+    async with forge.database.transaction() as transaction:
+        await transaction.row(
+            "UPDATE invitations SET created_at = now() - make_interval(days => %(days)s) WHERE email = %(email)s",
+            days=days,
+            email=address,
+        )
+
+
+async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox) -> None:
+    address, known = new_address(), await postal_forge.user(skip_confirmation=False)
+    await invite_by_mail(postal_forge, address)
+    await invite_by_mail(postal_forge, known.email)
+    async with postal_forge.database.transaction() as transaction:
+        await transaction.row("UPDATE users SET confirmed_at = now() WHERE id = %(id)s", id=known.id)
+    await mailbox.arrival(address)
+    for age, subject in (
+        (1, None),
+        (2, "Administrator's invitation to forgelet is pending"),
+        (5, "Administrator is waiting for you to join forgelet"),
+        (60, "Administrator is still waiting for you to join forgelet"),
+        (61, None),
+    ):
+        before = len(mailbox.to(address))
+        await _grow_older(postal_forge, address, age)
+        await _grow_older(postal_forge, known.email, age)
+        await queue_reminders(postal_forge.server.app)
+        await queue_reminders(postal_forge.server.app)
+        if subject:
+            reminder = (await mailbox.arrival(address, before + 1))[-1]
+            assert reminder["Subject"] == subject
+            assert "Decline" in parts_of(reminder)[0]
+    await asyncio.sleep(0.2)
+    assert len(mailbox.to(address)) == 4
+    assert len(mailbox.to(known.email)) == 1, "who is known already is not reminded"
+    assert len({message["Message-ID"] for message in mailbox.to(address)}) == 4
+
+
+async def test_what_nobody_answers_is_cleared_away_and_audited(forge: Forge) -> None:
+    """After 90 days, and on the day of expiry."""
+    fresh, old, expired = new_address(), new_address(), new_address()
+    today = datetime.datetime.now(datetime.UTC)
+    projects = {
+        address: await invite_by_mail(forge, address, expires_at=day)
+        for address, day in ((fresh, None), (old, None), (expired, str(today.date())))
+    }
+    await _grow_older(forge, fresh, 89)
+    await _grow_older(forge, old, 91)
+    async with forge.database.transaction() as transaction:
+        assert await clear_away(transaction, KEPT) >= 2
+    for address, reason in ((old, "no answer for 90 days"), (expired, f"access expired on {today.date()}")):
+        path = f"/projects/{projects[address]['id']}"
+        assert (await forge.root.get(f"{path}/invitations")).body == []
+        details = (await forge.root.get(f"{path}/audit_events?event_type=member_destroyed")).body[0][
+            "details"
+        ]
+        assert (details["author_name"], details["system_event"]) == ("(System)", "true")
+        assert (details["reason"], details["target_details"]) == (reason, address)
+    assert len((await forge.root.get(f"/projects/{projects[fresh]['id']}/invitations")).body) == 1

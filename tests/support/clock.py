@@ -1,0 +1,44 @@
+"""A server whose clock stands where a test sets it."""
+
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from api_server.web.context import CLOCK
+from tests.support.forge import Forge, running_forge
+
+
+@attrs.define
+class MovedClock:
+    """Stands at `now` until a test moves it."""
+
+    now: datetime.datetime = datetime.datetime(2031, 3, 31, tzinfo=datetime.UTC)
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+    @property
+    def today(self) -> datetime.date:
+        return self.now.date()
+
+    def move(self, **by: float) -> None:
+        """By what `timedelta` takes."""
+        self.now += datetime.timedelta(**by)
+
+
+@contextlib.asynccontextmanager
+async def forge_with_clock(
+    database_url: str, data_dir: Path, **settings: Any
+) -> AsyncIterator[tuple[Forge, MovedClock]]:
+    """A server without background work, and its clock."""
+    clock = MovedClock()
+
+    def install(app: Any) -> None:
+        app[CLOCK] = clock
+
+    async with running_forge(database_url, data_dir, install, work=False, **settings) as forge:
+        yield forge, clock
