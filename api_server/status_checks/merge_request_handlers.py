@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests.access import find_merge_request
+from api_server.merge_requests.queries import find as find_merge_request
 from api_server.merge_requests.queries import show as show_merge_request
 from api_server.namespaces.projects.access import Project, find_project, project
 from api_server.status_checks import queries, results
@@ -61,7 +61,7 @@ async def list_checks(request: web.Request) -> web.Response:
     page = wanted_page(wanted, queries.CHECKS, default_sort="asc")
     found = await find_project(request, wanted.id)
     _require_reader(found)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    merge_request = await find_merge_request(context.database(request), found.id, wanted.merge_request_iid)
     listed = await queries.read(
         queries.CHECKS,
         context.database(request),
@@ -79,7 +79,7 @@ async def respond(request: web.Request) -> web.Response:
     """17: POST /projects/:id/merge_requests/:merge_request_iid/status_check_responses."""
     wanted = await parse(request, Respond)
     found = await find_project(request, wanted.id)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    merge_request = await find_merge_request(context.database(request), found.id, wanted.merge_request_iid)
     check = await find_service(request, found.id, wanted.external_status_check_id)
     response = results.Response(
         sha=wanted.sha,
@@ -104,7 +104,7 @@ async def retry(request: web.Request) -> web.Response:
     """18: POST /projects/:id/merge_requests/:merge_request_iid/status_checks/:external_status_check_id/retry."""
     wanted = await parse(request, CheckId)
     found = await find_project(request, wanted.id)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    merge_request = await find_merge_request(context.database(request), found.id, wanted.merge_request_iid)
     check = await find_service(request, found.id, wanted.external_status_check_id)
     async with context.database(request).transaction() as transaction:
         await results.retry(request, transaction, check, merge_request)
@@ -120,7 +120,7 @@ async def list_responses(request: web.Request) -> web.Response:
     page = wanted_page(wanted, queries.RESPONSES)
     found = await find_project(request, wanted.id)
     _require_reader(found)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
+    merge_request = await find_merge_request(context.database(request), found.id, wanted.merge_request_iid)
     check = await find_service(request, found.id, wanted.external_status_check_id)
     listed = await queries.read(
         queries.RESPONSES,
