@@ -4,12 +4,11 @@ from typing import Any
 
 import orjson
 
-from api_server.state.database import Row
 from tests.api_server.status_checks.conftest import ELSEWHERE, protect
 from tests.support.forge import Forge, Person
 
 
-async def events_of(forge: Forge, project: dict[str, Any]) -> list[Row]:
+async def events_of(forge: Forge, project: dict[str, Any]) -> list[Any]:
     return await forge.database.rows(
         """SELECT event_type, author_id, target_type, target_id, target_details, details::text
         FROM audit_events WHERE entity_type = 'Project' AND entity_id = %(id)s AND target_type = 'ExternalStatusCheck'
