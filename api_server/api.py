@@ -32,10 +32,10 @@ from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
-from api_server.static_objects.api import routes as archives
+from api_server.static_objects.archive_handlers import routes as archives
 from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
-from api_server.status_checks.handlers import routes as status_checks
-from api_server.status_checks.merge_request_handlers import routes as merge_request_checks
+from api_server.status_checks.result_handlers import routes as merge_request_checks
+from api_server.status_checks.service_handlers import routes as status_checks
 
 ROUTES = [
     users,

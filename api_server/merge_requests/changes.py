@@ -8,12 +8,13 @@ from aiohttp import web
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.references import set_internal_ref
 from api_server.git.repositories import repositories
-from api_server.merge_requests import queries
+from api_server.merge_requests import approval_queries, queries
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
+from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.access import Project
 from api_server.namespaces.projects.queries import lock_project
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.web.errors import conflict, invalid, record_not_found
 from api_server.web.routes import caller
 
@@ -43,7 +44,7 @@ async def create(
     request: web.Request, transaction: Transaction, project: Project, source_branch: str, edit: Edit
 ) -> int:
     """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
-    check_texts(edit)
+    _check_texts(edit)
     target_branch = edit.target_branch or ""
     if source_branch == target_branch:
         raise invalid([_SAME_BRANCH], status=422)
@@ -63,13 +64,13 @@ async def create(
         remove_source_branch=bool(edit.remove_source_branch),
     )
     set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
-    await announce(request, transaction, made.id, "open")
-    return int(made.id)
+    await _announce(request, transaction, made.id, "open")
+    return made.id
 
 
 async def edit(request: web.Request, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
-    check_texts(wanted)
+    _check_texts(wanted)
     before = await queries.lock(transaction, merge_request_id)
     changed = {
         name: (getattr(before, name), new)
@@ -82,7 +83,7 @@ async def edit(request: web.Request, transaction: Transaction, merge_request_id:
         await _retarget(request, transaction, before, changed["target_branch"][1])
     values = {name: new for name, (_, new) in changed.items()}
     await queries.edit(transaction, before.id, caller(request).user_id, **values)
-    await announce(request, transaction, before.id, "update", changed)
+    await _announce(request, transaction, before.id, "update", changed)
 
 
 async def close(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
@@ -92,7 +93,7 @@ async def close(request: web.Request, transaction: Transaction, merge_request_id
         raise invalid([_MERGED_STAYS_MERGED], status=422)
     if before.state == "opened":
         await queries.close(transaction, before.id, caller(request).user_id)
-        await announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
+        await _announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
 
 
 async def reopen(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
@@ -106,25 +107,29 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
         await queries.set_heads(transaction, before.id, heads)
         set_internal_ref(repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha)
         await queries.reopen(transaction, before.id, caller(request).user_id)
-        await announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
+        await _announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
 
 
-async def approve(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
-    """Once for each user; a second time changes nothing."""
-    await _lock_open(transaction, merge_request_id)
-    if await queries.approve(transaction, merge_request_id, caller(request).user_id):
-        await announce(request, transaction, merge_request_id, "approved")
+async def approve(
+    request: web.Request, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+) -> None:
+    """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
+    before = await queries.lock(transaction, merge_request_id)
+    check_head(before, seen_sha)
+    _require_open(before)
+    if await approval_queries.approve(transaction, merge_request_id, caller(request).user_id):
+        await _announce(request, transaction, merge_request_id, "approved")
 
 
 async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
     """Raises 404 where the caller has not approved."""
-    await _lock_open(transaction, merge_request_id)
-    if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
+    _require_open(await queries.lock(transaction, merge_request_id))
+    if not await approval_queries.unapprove(transaction, merge_request_id, caller(request).user_id):
         raise record_not_found()
-    await announce(request, transaction, merge_request_id, "unapproved")
+    await _announce(request, transaction, merge_request_id, "unapproved")
 
 
-async def announce(
+async def _announce(
     request: web.Request,
     transaction: Transaction,
     merge_request_id: int,
@@ -142,7 +147,13 @@ async def announce(
         await listener(transaction, event)
 
 
-def check_texts(edit: Edit) -> None:
+def check_head(found: MergeRequest, seen_sha: str | None) -> None:
+    """Raises 409 where the source's head is not the commit that the caller has seen, if she names one."""
+    if seen_sha not in (None, found.head_sha):
+        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
+
+
+def _check_texts(edit: Edit) -> None:
     """Raises 400 for what is too long or blank."""
     problems: dict[str, list[str]] = {}
     if edit.title is not None and not edit.title.strip():
@@ -155,7 +166,9 @@ def check_texts(edit: Edit) -> None:
         raise invalid(problems)
 
 
-async def _retarget(request: web.Request, transaction: Transaction, before: Row, target_branch: str) -> None:
+async def _retarget(
+    request: web.Request, transaction: Transaction, before: MergeRequest, target_branch: str
+) -> None:
     if before.state != "opened":
         raise invalid(["The target branch of a merge request that is not open cannot be changed"], status=422)
     if target_branch == before.source_branch:
@@ -182,7 +195,6 @@ async def _refuse_second_open(
         raise conflict([f"Another open merge request already exists for this source branch: !{other}"])
 
 
-async def _lock_open(transaction: Transaction, merge_request_id: int) -> None:
-    before = await queries.lock(transaction, merge_request_id)
+def _require_open(before: MergeRequest) -> None:
     if before.state != "opened":
         raise invalid(["The merge request is not open"], status=422)

@@ -4,18 +4,16 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
-from api_server.ci.pipelines.access import find_readable_project
 from api_server.code.repository.access import require_readable
 from api_server.code.repository.comparing import listed_commits, listed_differences
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
-from api_server.merge_requests.access import find_merge_request
+from api_server.merge_requests import queries
 from api_server.merge_requests.handlers import ONE
-from api_server.namespaces.projects.access import Project, find_project, project
-from api_server.state.database import Row
+from api_server.merge_requests.queries import MergeRequest
+from api_server.namespaces.projects.access import Project, project
 from api_server.web import context
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -30,40 +28,43 @@ class ListContents(Paginated):
     merge_request_iid: int
 
 
-@routes.get(f"{ONE}/commits", access=project())
-async def list_commits(request: web.Request) -> web.Response:
+@routes.get(f"{ONE}/commits", access=project(opens="repository"))
+async def list_commits(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Newest first."""
-    wanted = await parse(request, ListContents)
-    found = await find_project(request, wanted.id)
-    row, repository = await _found(request, found, wanted)
-    shas = await commits_between(repository, row.base_sha, row.head_sha, MOST_COMMITS)
-    return await listed_commits(request, wanted, found, repository, shas)
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    repository = repositories(request).open(found.id)
+    return await listed_commits(request, wanted, found, repository, await _shas(repository, merge_request))
 
 
-@routes.get(f"{ONE}/diffs", access=project())
-async def list_diffs(request: web.Request) -> web.Response:
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
-    wanted = await parse(request, ListContents)
-    found = await find_project(request, wanted.id)
-    row, repository = await _found(request, found, wanted)
-    return await listed_differences(request, wanted, repository, row.base_sha, row.head_sha)
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await listed_differences(
+        request,
+        wanted,
+        repositories(request).open(found.id),
+        merge_request.base_sha,
+        merge_request.head_sha,
+    )
 
 
-@routes.get(f"{ONE}/pipelines", access=project())
-async def list_pipelines(request: web.Request) -> web.Response:
-    """Those of the source branch for any of the merge request's commits, newest first."""
-    wanted = await parse(request, ListContents)
-    found = await find_readable_project(request, wanted.id)
-    row, repository = await _found(request, found, wanted)
+@routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
+async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """Those of the source branch for any of the merge request's commits, newest first; for readers of both."""
+    require_readable(found)
     page = wanted_page(wanted, pipelines.OF_COMMITS)
-    shas = await commits_between(repository, row.base_sha, row.head_sha, MOST_COMMITS)
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    shas = await _shas(repositories(request).open(found.id), merge_request)
     listed = await pipelines.list_pipelines_of_commits(
-        context.database(request), page, found.id, row.source_branch, shas or [row.head_sha]
+        context.database(request),
+        page,
+        found.id,
+        merge_request.source_branch,
+        shas or [merge_request.head_sha],
     )
     return await paginated(request, page, listed)
 
 
-async def _found(request: web.Request, found: Project, wanted: ListContents) -> tuple[Row, Repository]:
-    require_readable(found)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    return row, repositories(request).open(found.id)
+async def _shas(repository: Repository, merge_request: MergeRequest) -> list[str]:
+    return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)

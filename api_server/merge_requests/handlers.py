@@ -1,22 +1,20 @@
 """`/projects/:id/merge_requests` (supporting resource)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
-from api_server.code.repository.access import require_readable
-from api_server.merge_requests import changes, merging, queries
-from api_server.merge_requests.access import find_merge_request, may_merge
-from api_server.namespaces.projects.access import find_project, project
+from api_server.merge_requests import approval_queries, changes, merging, queries
+from api_server.namespaces.projects.access import Project, project
 from api_server.namespaces.projects.queries import lock_project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text
-from api_server.web.errors import conflict, forbidden, invalid
+from api_server.web.errors import invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset, parse
+from api_server.web.params import UNSET, CommaList, Unset
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -42,6 +40,16 @@ class ListMergeRequests(Paginated):
     created_before: datetime.datetime | None = None
     updated_after: datetime.datetime | None = None
     updated_before: datetime.datetime | None = None
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """As the listing's parameters."""
+        others = {"id", "state", "labels", "draft", "wip"} | {field.name for field in attrs.fields(Paginated)}
+        return attrs.asdict(self, filter=lambda field, _: field.name not in others) | {
+            "state": None if self.state == "all" else self.state,
+            "labels": None if self.labels is None else _labels(self.labels),
+            "draft": self.wip == "yes" if self.draft is None and self.wip else self.draft,
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -89,35 +97,22 @@ class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
 
-@routes.get(PATH, access=project())
-async def list_merge_requests(request: web.Request) -> web.Response:
+@routes.get(PATH, access=project(opens="repository"))
+async def list_merge_requests(
+    request: web.Request, wanted: ListMergeRequests, found: Project
+) -> web.Response:
     """Newest first; those that match every filter."""
-    wanted = await parse(request, ListMergeRequests)
     page = wanted_page(wanted, queries.LISTING)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    filters = attrs.asdict(
-        wanted, filter=lambda field, _: field.name not in _PAGING | {"id", "state", "labels", "draft", "wip"}
-    )
     listed = await queries.list_merge_requests(
-        context.database(request),
-        page,
-        project_id=found.id,
-        state=None if wanted.state == "all" else wanted.state,
-        labels=None if wanted.labels is None else _labels(wanted.labels),
-        draft=wanted.wip == "yes" if wanted.draft is None and wanted.wip else wanted.draft,
-        **filters,
+        context.database(request), page, project_id=found.id, **wanted.filters
     )
     return await paginated(request, page, listed)
 
 
-_PAGING = {field.name for field in attrs.fields(Paginated)}
-
-
 @routes.post(PATH, access=project(Role.DEVELOPER))
-async def create_merge_request(request: web.Request) -> web.Response:
-    wanted = await parse(request, CreateMergeRequest)
-    found = await find_project(request, wanted.id)
+async def create_merge_request(
+    request: web.Request, wanted: CreateMergeRequest, found: Project
+) -> web.Response:
     if wanted.target_project_id not in (None, found.id):
         raise invalid(["Target project is not a fork of source project"], status=422)
     new = changes.Edit(
@@ -133,99 +128,83 @@ async def create_merge_request(request: web.Request) -> web.Response:
     return json_text(shown, status=201)
 
 
-@routes.get(ONE, access=project())
-async def show_merge_request(request: web.Request) -> web.Response:
+@routes.get(ONE, access=project(opens="repository"))
+async def show_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
-    wanted = await parse(request, MergeRequestId)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    row = await merging.check_mergeability(request, found, row)
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    await merging.check_mergeability(request, merge_request)
     return json_text(
-        await queries.show(context.database(request), row.id, shows_pipelines=found.shows_pipelines)
+        await queries.show(context.database(request), merge_request.id, shows_pipelines=found.shows_pipelines)
     )
 
 
 @routes.put(ONE, access=project(Role.DEVELOPER))
-async def update_merge_request(request: web.Request) -> web.Response:
+async def update_merge_request(
+    request: web.Request, wanted: UpdateMergeRequest, found: Project
+) -> web.Response:
     """Changes the given attributes, then closes or reopens."""
-    wanted = await parse(request, UpdateMergeRequest)
-    found = await find_project(request, wanted.id)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    edit = changes.Edit(
-        title=wanted.title,
-        description=None if wanted.description is UNSET else wanted.description or "",
-        labels=_new_labels(row.labels, wanted),
-        target_branch=wanted.target_branch,
-        remove_source_branch=wanted.remove_source_branch,
-    )
     async with context.database(request).transaction() as transaction:
         await lock_project(transaction, found.id)
-        await changes.edit(request, transaction, row.id, edit)
-        if wanted.state_event:
-            change_state = changes.close if wanted.state_event == "close" else changes.reopen
-            await change_state(request, transaction, row.id)
-        shown = await queries.show(transaction, row.id, shows_pipelines=found.shows_pipelines)
+        before = await queries.find(transaction, found.id, wanted.merge_request_iid)
+        await changes.edit(request, transaction, before.id, _edit(wanted, before.labels))
+        if wanted.state_event == "close":
+            await changes.close(request, transaction, before.id)
+        elif wanted.state_event == "reopen":
+            await changes.reopen(request, transaction, before.id)
+        shown = await queries.show(transaction, before.id, shows_pipelines=found.shows_pipelines)
     return json_text(shown)
 
 
 @routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER))
-async def merge_merge_request(request: web.Request) -> web.Response:
+async def merge_merge_request(
+    request: web.Request, wanted: MergeMergeRequest, found: Project
+) -> web.Response:
     """With a merge commit, by whom the target branch's protection lets. Whoever asks for a merge once the pipeline has
     succeeded is told when that is still to come, since nothing here merges later."""
-    wanted = await parse(request, MergeMergeRequest)
-    found = await find_project(request, wanted.id)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    if not await may_merge(request, found, row.target_branch):
-        raise forbidden()
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     how = merging.Merge(
         sha=wanted.sha,
         message=wanted.merge_commit_message,
         remove_source_branch=wanted.should_remove_source_branch,
         not_before_pipeline=wanted.auto_merge or wanted.merge_when_pipeline_succeeds,
     )
-    await merging.merge(request, found, row, how)
+    await merging.merge(request, found, merge_request, how)
     return json_text(
-        await queries.show(context.database(request), row.id, shows_pipelines=found.shows_pipelines)
+        await queries.show(context.database(request), merge_request.id, shows_pipelines=found.shows_pipelines)
     )
 
 
-@routes.get(f"{ONE}/approvals", access=project())
-async def show_approvals(request: web.Request) -> web.Response:
-    wanted = await parse(request, MergeRequestId)
-    found = await find_project(request, wanted.id)
-    require_readable(found)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    return await _approvals(request, row.id, found.role)
+@routes.get(f"{ONE}/approvals", access=project(opens="repository"))
+async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await _approvals(request, merge_request.id, found.role)
 
 
 @routes.post(f"{ONE}/approve", access=project(Role.DEVELOPER))
-async def approve_merge_request(request: web.Request) -> web.Response:
+async def approve_merge_request(
+    request: web.Request, wanted: ApproveMergeRequest, found: Project
+) -> web.Response:
     """`sha` makes sure that what is approved is what the caller has seen."""
-    wanted = await parse(request, ApproveMergeRequest)
-    found = await find_project(request, wanted.id)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
-    if wanted.sha not in (None, row.head_sha):
-        raise conflict(f"SHA does not match HEAD of source branch: {row.head_sha}")
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     async with context.database(request).transaction() as transaction:
-        await changes.approve(request, transaction, row.id)
-    return await _approvals(request, row.id, found.role, status=201)
+        await changes.approve(request, transaction, merge_request.id, wanted.sha)
+    return await _approvals(request, merge_request.id, found.role, status=201)
 
 
 @routes.post(f"{ONE}/unapprove", access=project(Role.DEVELOPER))
-async def unapprove_merge_request(request: web.Request) -> web.Response:
-    wanted = await parse(request, MergeRequestId)
-    found = await find_project(request, wanted.id)
-    row = await find_merge_request(request, found, wanted.merge_request_iid)
+async def unapprove_merge_request(
+    request: web.Request, wanted: MergeRequestId, found: Project
+) -> web.Response:
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     async with context.database(request).transaction() as transaction:
-        await changes.unapprove(request, transaction, row.id)
-    return await _approvals(request, row.id, found.role, status=201)
+        await changes.unapprove(request, transaction, merge_request.id)
+    return await _approvals(request, merge_request.id, found.role, status=201)
 
 
 async def _approvals(
     request: web.Request, merge_request_id: int, role: int, status: int = 200
 ) -> web.Response:
-    shown = await queries.show_approvals(
+    shown = await approval_queries.show_approvals(
         context.database(request),
         merge_request_id,
         viewer_id=caller(request).user_id,
@@ -236,6 +215,16 @@ async def _approvals(
 
 def _labels(sent: list[str]) -> list[str]:
     return sorted({label.strip() for label in sent} - {""})
+
+
+def _edit(wanted: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
+    return changes.Edit(
+        title=wanted.title,
+        description=None if wanted.description is UNSET else wanted.description or "",
+        labels=_new_labels(labels, wanted),
+        target_branch=wanted.target_branch,
+        remove_source_branch=wanted.remove_source_branch,
+    )
 
 
 def _new_labels(present: list[str], wanted: UpdateMergeRequest) -> list[str] | None:

@@ -1,7 +1,5 @@
 """Merging: git makes the merge commit, and what follows from the moved target marks the merge request merged."""
 
-import datetime
-
 import attrs
 from aiohttp import web
 
@@ -14,12 +12,12 @@ from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import branch
 from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import queries
-from api_server.merge_requests.access import find_merge_request
+from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.heads import mergeability
+from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.access import Project
-from api_server.state.database import Row
 from api_server.web import context
-from api_server.web.errors import ApiError, conflict, invalid
+from api_server.web.errors import ApiError, conflict, forbidden, invalid
 from api_server.web.routes import caller
 
 
@@ -34,11 +32,11 @@ class Merge:
     not_before_pipeline: bool = False
 
 
-async def check_mergeability(request: web.Request, project: Project, found: Row) -> Row:
-    """The merge request's row, after git was asked where that has not been done since a branch moved."""
+async def check_mergeability(request: web.Request, found: MergeRequest) -> None:
+    """Asks git, where that has not been done since a branch moved."""
     if found.state != "opened" or found.mergeability != "unchecked":
-        return found
-    repository = repositories(request).open(project.id)
+        return
+    repository = repositories(request).open(found.project_id)
     source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
     if source is None or target is None:
         answer = "no_commits"
@@ -46,27 +44,15 @@ async def check_mergeability(request: web.Request, project: Project, found: Row)
         answer = await mergeability(repository, found.head_sha, target.commit)
     async with context.database(request).transaction() as transaction:
         await queries.set_mergeability(transaction, found.id, found.head_sha, answer)
-    return await find_merge_request(request, project, found.iid)
 
 
-async def merge(request: web.Request, project: Project, found: Row, wanted: Merge) -> None:
-    """Merges exactly the head that was found mergeable. Raises 405, 409 and 422 as GitLab words them."""
-    if wanted.sha not in (None, found.head_sha):
-        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
-    found = await check_mergeability(request, project, found)
-    if found.detailed_merge_status == "conflict":
-        raise invalid("Branch cannot be merged", status=422)
-    status = found.detailed_merge_status
-    if wanted.not_before_pipeline and await queries.is_pipeline_under_way(
-        context.database(request), found.id
-    ):
-        status = "ci_still_running"
-    if status != "mergeable":
-        raise ApiError(
-            405,
-            {"message": "405 Method Not Allowed", "detailed_merge_status": status},
-            {"Allow": "GET, HEAD"},
-        )
+async def merge(request: web.Request, project: Project, found: MergeRequest, wanted: Merge) -> None:
+    """Merges exactly the head that was found mergeable. Raises 403, and 405, 409 and 422 as GitLab words them."""
+    if not await _may_merge(request, project, found.target_branch):
+        raise forbidden()
+    check_head(found, wanted.sha)
+    await check_mergeability(request, found)
+    await _require_mergeable(request, found, not_before_pipeline=wanted.not_before_pipeline)
     repository = repositories(request).open(project.id)
     updates = [await _merged(request, project, repository, found, wanted.message)]
     remove = (
@@ -80,8 +66,29 @@ async def merge(request: web.Request, project: Project, found: Row, wanted: Merg
         raise conflict("A branch has moved, try again") from moved
 
 
+async def _may_merge(request: web.Request, project: Project, branch_name: str) -> bool:
+    """Whether the caller may put commits into the branch, by merging or by pushing."""
+    rules = await protection_of(context.database(request), project.id, branch_name)
+    admin = caller(request).admin
+    return rules.may_merge(project.role, admin=admin) or rules.may_push(project.role, admin=admin)
+
+
+async def _require_mergeable(request: web.Request, found: MergeRequest, *, not_before_pipeline: bool) -> None:
+    status = await queries.merge_status(context.database(request), found.id)
+    if status.detailed_merge_status == "conflict":
+        raise invalid("Branch cannot be merged", status=422)
+    waits = not_before_pipeline and status.pipeline_under_way
+    refusal = "ci_still_running" if waits else status.detailed_merge_status
+    if refusal != "mergeable":
+        raise ApiError(
+            405,
+            {"message": "405 Method Not Allowed", "detailed_merge_status": refusal},
+            {"Allow": "GET, HEAD"},
+        )
+
+
 async def _merged(
-    request: web.Request, project: Project, repository: Repository, found: Row, message: str | None
+    request: web.Request, project: Project, repository: Repository, found: MergeRequest, message: str | None
 ) -> RefUpdate:
     """The target branch as it is to move, to a merge commit that exists already."""
     target = branch(repository, found.target_branch)
@@ -97,7 +104,7 @@ async def _merged(
 
 
 async def _may_remove_source(
-    request: web.Request, project: Project, repository: Repository, found: Row
+    request: web.Request, project: Project, repository: Repository, found: MergeRequest
 ) -> bool:
     """Not where the branch is protected, the default one, or has moved on."""
     rules = await protection_of(context.database(request), project.id, found.source_branch)
@@ -110,7 +117,7 @@ async def _may_remove_source(
     )
 
 
-def default_message(project: Project, found: Row) -> str:
+def default_message(project: Project, found: MergeRequest) -> str:
     """As GitLab writes it."""
     return (
         f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
@@ -120,5 +127,4 @@ def default_message(project: Project, found: Row) -> str:
 
 def _person(request: web.Request) -> git.Person:
     who = caller(request)
-    now: datetime.datetime = context.now(request)
-    return git.Person(who.name, who.email, int(now.timestamp()))
+    return git.Person(who.name, who.email, int(context.now(request).timestamp()))

@@ -7,14 +7,14 @@ import orjson
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
-from api_server.state.database import Executor, Row, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 
-_ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
+ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
 
 LISTING = Listing(
-    _ENTITIES["merge_request"],
+    ENTITIES["merge_request"],
     """
     SELECT merge_requests.* FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s
@@ -43,7 +43,7 @@ async def list_merge_requests(database: Executor, page: Page, **filters: Any) ->
 
 
 SHOW = one(
-    _ENTITIES["merge_request_details"],
+    ENTITIES["merge_request_details"],
     "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
 )
 
@@ -53,51 +53,79 @@ async def show(database: Executor, merge_request_id: int, *, shows_pipelines: bo
     return await database.entity(SHOW, id=merge_request_id, shows_pipelines=shows_pipelines)
 
 
-SHOW_APPROVALS = one(
-    _ENTITIES["approvals"], "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s"
+@attrs.frozen(kw_only=True)
+class MergeRequest:
+    """A merge request, as far as rules look at it."""
+
+    id: int
+    iid: int
+    project_id: int
+    title: str
+    description: str
+    labels: list[str]
+    source_branch: str
+    target_branch: str
+    remove_source_branch: bool
+    state: str
+    head_sha: str
+    base_sha: str | None
+    mergeability: str
+
+
+_COLUMNS = """
+    merge_requests.id, merge_requests.iid, merge_requests.project_id, merge_requests.title,
+    merge_requests.description, merge_requests.labels, merge_requests.source_branch, merge_requests.target_branch,
+    merge_requests.remove_source_branch, merge_requests.state, merge_requests.head_sha, merge_requests.base_sha,
+    merge_requests.mergeability
+"""
+
+FIND = Statement(
+    f"""
+    SELECT {_COLUMNS} FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
+    """,
+    MergeRequest,
 )
 
 
-async def show_approvals(
-    database: Executor, merge_request_id: int, *, viewer_id: int, viewer_may_approve: bool
-) -> str:
-    return await database.entity(
-        SHOW_APPROVALS, id=merge_request_id, viewer_id=viewer_id, viewer_may_approve=viewer_may_approve
-    )
+async def find(database: Executor, project_id: int, iid: int) -> MergeRequest:
+    """Raises NotFound."""
+    return await database.one(FIND, project_id=project_id, iid=iid)
 
 
-FIND = Statement("""
-    SELECT merge_requests.*, detailed_merge_status(merge_requests, projects) AS detailed_merge_status
-    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
-    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
-""")
+LOCK = Query(
+    f"SELECT {_COLUMNS} FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE", MergeRequest
+)
 
 
-async def find(database: Executor, project_id: int, iid: int) -> Row | None:
-    """The whole row, with `detailed_merge_status`."""
-    return await database.row(FIND, project_id=project_id, iid=iid)
+async def lock(transaction: Transaction, merge_request_id: int) -> MergeRequest:
+    """As it is until the transaction ends. Raises NotFound."""
+    return await transaction.one(LOCK, id=merge_request_id)
 
 
-IS_PIPELINE_UNDER_WAY = """
-    SELECT ci_merge_status(merge_requests, projects) = 'ci_still_running'
+@attrs.frozen(kw_only=True)
+class MergeStatus:
+    """Why a merge request cannot be merged, in GitLab's names, or `mergeable`; and whether the newest pipeline of its
+    head has yet to end, asked for or not."""
+
+    detailed_merge_status: str
+    pipeline_under_way: bool
+
+
+MERGE_STATUS = Query(
+    """
+    SELECT detailed_merge_status(merge_requests, projects) AS detailed_merge_status,
+        ci_merge_status(merge_requests, projects) = 'ci_still_running' AS pipeline_under_way
     FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
     WHERE merge_requests.id = %(id)s
-"""
+    """,
+    MergeStatus,
+)
 
 
-async def is_pipeline_under_way(database: Executor, merge_request_id: int) -> bool:
-    """Whether the newest pipeline of the head has yet to end."""
-    return bool(await database.value(IS_PIPELINE_UNDER_WAY, id=merge_request_id))
-
-
-LOCK = """
-    SELECT merge_requests.* FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE
-"""
-
-
-async def lock(transaction: Transaction, merge_request_id: int) -> Row:
-    """The whole row, which nobody else changes until the transaction ends."""
-    return await transaction.row(LOCK, id=merge_request_id)
+async def merge_status(database: Executor, merge_request_id: int) -> MergeStatus:
+    """Raises NotFound."""
+    return await database.one(MERGE_STATUS, id=merge_request_id)
 
 
 OPEN_PAIR = """
@@ -116,32 +144,35 @@ async def iid_of_open_pair(
     return found
 
 
-CREATE = """
+CREATE = Query(
+    f"""
     INSERT INTO merge_requests (project_id, iid, author_id, title, description, labels, source_branch, target_branch,
-        remove_source_branch, head_sha, start_sha, base_sha, last_commit, mergeability)
+        remove_source_branch, head_sha, start_sha, base_sha, last_commit, mergeability, created_at, updated_at)
     SELECT %(project_id)s, coalesce(max(others.iid), 0) + 1, %(author_id)s, %(title)s, %(description)s, %(labels)s,
         %(source_branch)s, %(target_branch)s, %(remove_source_branch)s, %(head_sha)s, %(start_sha)s, %(base_sha)s,
-        %(last_commit)s, %(mergeability)s
+        %(last_commit)s, %(mergeability)s, %(now)s, %(now)s
     FROM merge_requests others WHERE others.project_id = %(project_id)s
-    RETURNING id, iid
-"""
+    RETURNING {_COLUMNS}
+    """,
+    MergeRequest,
+)
 
 
-async def create(transaction: Transaction, heads: Heads, **values: Any) -> Row:
-    """The new id and iid. The project has to be locked, so that nobody else takes the same iid."""
-    return await transaction.row(CREATE, **values, **_columns(heads))
+async def create(transaction: Transaction, heads: Heads, **values: Any) -> MergeRequest:
+    """The project has to be locked, so that nobody else takes the same iid."""
+    return await transaction.one(CREATE, **values, **_columns(heads))
 
 
 SET_HEADS = """
     UPDATE merge_requests SET head_sha = %(head_sha)s, start_sha = %(start_sha)s, base_sha = %(base_sha)s,
         last_commit = %(last_commit)s, mergeability = %(mergeability)s,
-        updated_at = CASE WHEN head_sha = %(head_sha)s THEN updated_at ELSE now() END
+        updated_at = CASE WHEN head_sha = %(head_sha)s THEN updated_at ELSE %(now)s END
     WHERE id = %(id)s
 """
 
 
 async def set_heads(transaction: Transaction, merge_request_id: int, heads: Heads) -> None:
-    await transaction.row(SET_HEADS, id=merge_request_id, **_columns(heads))
+    await transaction.run(SET_HEADS, id=merge_request_id, **_columns(heads))
 
 
 def _columns(heads: Heads) -> dict[str, Any]:
@@ -158,7 +189,7 @@ async def set_mergeability(
     transaction: Transaction, merge_request_id: int, head_sha: str, mergeability: str
 ) -> None:
     """Notes what git said about `head_sha`, unless the source has moved since."""
-    await transaction.row(SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability)
+    await transaction.run(SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability)
 
 
 EDIT = """
@@ -168,11 +199,11 @@ EDIT = """
         labels = coalesce(%(labels)s, labels),
         target_branch = coalesce(%(target_branch)s, target_branch),
         remove_source_branch = coalesce(%(remove_source_branch)s, remove_source_branch),
-        last_edited_at = CASE WHEN coalesce(%(title)s, %(description)s) IS NULL THEN last_edited_at ELSE now() END,
+        last_edited_at = CASE WHEN coalesce(%(title)s, %(description)s) IS NULL THEN last_edited_at ELSE %(now)s END,
         last_edited_by_id =
             CASE WHEN coalesce(%(title)s, %(description)s) IS NULL THEN last_edited_by_id ELSE %(user_id)s END,
         updated_by_id = %(user_id)s,
-        updated_at = now()
+        updated_at = %(now)s
     WHERE id = %(id)s
 """
 
@@ -180,78 +211,64 @@ EDIT = """
 async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **values: Any) -> None:
     """Changes what is given and not None."""
     columns = ("title", "description", "labels", "target_branch", "remove_source_branch")
-    await transaction.row(EDIT, id=merge_request_id, user_id=user_id, **dict.fromkeys(columns) | values)
+    await transaction.run(EDIT, id=merge_request_id, user_id=user_id, **dict.fromkeys(columns) | values)
 
 
 CLOSE = """
-    UPDATE merge_requests SET state = 'closed', closed_by_id = %(user_id)s, closed_at = now(),
-        updated_by_id = %(user_id)s, updated_at = now()
+    UPDATE merge_requests SET state = 'closed', closed_by_id = %(user_id)s, closed_at = %(now)s,
+        updated_by_id = %(user_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def close(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
-    await transaction.row(CLOSE, id=merge_request_id, user_id=user_id)
+    await transaction.run(CLOSE, id=merge_request_id, user_id=user_id)
 
 
 REOPEN = """
     UPDATE merge_requests SET state = 'opened', closed_by_id = NULL, closed_at = NULL,
-        updated_by_id = %(user_id)s, updated_at = now()
+        updated_by_id = %(user_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
-    await transaction.row(REOPEN, id=merge_request_id, user_id=user_id)
+    await transaction.run(REOPEN, id=merge_request_id, user_id=user_id)
 
 
-APPROVE = """
-    INSERT INTO merge_request_approvals (merge_request_id, user_id) VALUES (%(id)s, %(user_id)s)
-    ON CONFLICT DO NOTHING RETURNING user_id
-"""
-
-
-async def approve(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
-    """Whether this user had not approved yet."""
-    return await transaction.row(APPROVE, id=merge_request_id, user_id=user_id) is not None
-
-
-UNAPPROVE = """
-    DELETE FROM merge_request_approvals
-    WHERE merge_request_id = %(id)s AND user_id = %(user_id)s RETURNING user_id
-"""
-
-
-async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
-    """Whether this user had approved."""
-    return await transaction.row(UNAPPROVE, id=merge_request_id, user_id=user_id) is not None
-
-
-CONCERNED_SOURCES = """
-    SELECT merge_requests.* FROM merge_requests
+LOCK_OPEN_FROM = Query(
+    f"""
+    SELECT {_COLUMNS} FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = ANY (%(branches)s)
         AND merge_requests.state = 'opened'
     ORDER BY merge_requests.id FOR UPDATE
-"""
+    """,
+    MergeRequest,
+)
 
 
-async def lock_open_from(transaction: Transaction, project_id: int, branches: list[str]) -> list[Row]:
+async def lock_open_from(
+    transaction: Transaction, project_id: int, branches: list[str]
+) -> list[MergeRequest]:
     """The open merge requests whose source is one of these branches."""
-    return await transaction.rows(CONCERNED_SOURCES, project_id=project_id, branches=branches)
+    return await transaction.rows(LOCK_OPEN_FROM, project_id=project_id, branches=branches)
 
 
-MARK_MERGED = """
-    UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = now(),
-        updated_by_id = %(user_id)s, updated_at = now()
+MARK_MERGED = Query(
+    f"""
+    UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = %(now)s,
+        updated_by_id = %(user_id)s, updated_at = %(now)s
     WHERE project_id = %(project_id)s AND target_branch = %(branch)s AND state = 'opened'
         AND head_sha = ANY (%(arrived)s)
-    RETURNING id, head_sha
-"""
+    RETURNING {_COLUMNS}
+    """,
+    MergeRequest,
+)
 
 
 async def mark_merged(
     transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
-) -> list[Row]:
+) -> list[MergeRequest]:
     """The open merge requests into `branch` whose head is among the commits that have arrived there: now merged."""
     return await transaction.rows(
         MARK_MERGED, project_id=project_id, branch=branch, arrived=arrived, user_id=user_id
@@ -264,7 +281,7 @@ SET_MERGE_COMMIT = """
 
 
 async def set_merge_commit(transaction: Transaction, merge_request_id: int, sha: str | None) -> None:
-    await transaction.row(SET_MERGE_COMMIT, id=merge_request_id, sha=sha)
+    await transaction.run(SET_MERGE_COMMIT, id=merge_request_id, sha=sha)
 
 
 UNCHECK_TARGETS = """
@@ -275,4 +292,4 @@ UNCHECK_TARGETS = """
 
 async def uncheck_into(transaction: Transaction, project_id: int, branches: list[str]) -> None:
     """What git said about merging into these branches no longer holds."""
-    await transaction.row(UNCHECK_TARGETS, project_id=project_id, branches=branches)
+    await transaction.run(UNCHECK_TARGETS, project_id=project_id, branches=branches)

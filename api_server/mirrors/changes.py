@@ -2,12 +2,14 @@
 
 from urllib.parse import urlsplit
 
+import attrs
 from aiohttp import web
 
 from api_server.git.remote.redaction import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
-from api_server.mirrors import configuration, queries, states
+from api_server.mirrors import configuration, queries, run_queries
 from api_server.mirrors.configuration import Configuration, Wishes
+from api_server.mirrors.queries import Mirror
 from api_server.mirrors.urls import is_same_repository
 from api_server.namespaces.projects.access import Project
 from api_server.namespaces.projects.queries import lock_project
@@ -15,10 +17,10 @@ from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author
-from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.database import Conflict, Transaction
 from api_server.web import context
-from api_server.web.errors import invalid
+from api_server.web.authorship import author
+from api_server.web.errors import ApiError, invalid
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
@@ -39,58 +41,52 @@ async def check(
         raise invalid(problems)
 
 
-async def create(
-    request: web.Request, transaction: Transaction, project: Project, author: Author, wishes: Wishes
-) -> str:
+async def create(request: web.Request, transaction: Transaction, project: Project, wishes: Wishes) -> str:
     """The new mirror's JSON. Raises 400."""
     await lock_project(transaction, project.id)
     after = _fulfilled(request, Configuration(), wishes)
     await _check_limit(transaction, project, after)
     try:
-        created = await queries.create_mirror(transaction, project.id, after)
+        created = await queries.create(transaction, project.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    await _record(
-        transaction, project, author, "created", created.id, after, "Added push mirror", add="mirror"
-    )
-    return str(created.entity)
+    trail = _Trail(request, transaction, project, created.id, after.shown_url)
+    await trail.record("remote_mirror_created", "Added push mirror", add="mirror")
+    return created.entity
 
 
 async def update(
-    request: web.Request,
-    transaction: Transaction,
-    project: Project,
-    author: Author,
-    row: Row,
-    wishes: Wishes,
+    request: web.Request, transaction: Transaction, project: Project, before: Mirror, wishes: Wishes
 ) -> str:
-    """The changed mirror's JSON; `row` is locked. Raises 400."""
-    before = configuration.configuration_of(row)
+    """The changed mirror's JSON; `before` is locked. Raises 400."""
     _refuse_asterisks(wishes, before)
     after = _fulfilled(request, before, wishes)
     if after.enabled and not before.enabled:
         await lock_project(transaction, project.id)
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
-        await states.retarget(transaction, row.id)
+        await run_queries.retarget(transaction, before.id)
     try:
-        shown = await queries.update_mirror(transaction, row.id, after)
+        shown = await queries.update(transaction, before.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    for name, (old, new) in configuration.changes(before, after).items():
+    trail = _Trail(request, transaction, project, before.id, after.shown_url)
+    for name, (old, new) in configuration.differences(before, after).items():
         message = f"Changed {name} of push mirror" + (f" from {old} to {new}" if old or new else "")
         values = {"change": name, "from": old, "to": new}
-        await _record(transaction, project, author, "updated", row.id, after, message, **values)
+        await trail.record("remote_mirror_updated", message, **values)
     return shown
 
 
-async def delete(transaction: Transaction, project: Project, author: Author, row: Row) -> None:
-    """Removes the mirror; a run that is on its way ends."""
-    await queries.delete_mirror(transaction, row.id)
-    removed = configuration.configuration_of(row)
-    await _record(
-        transaction, project, author, "deleted", row.id, removed, "Removed push mirror", remove="mirror"
-    )
+async def delete(request: web.Request, transaction: Transaction, project: Project, mirror: Mirror) -> None:
+    """Removes the mirror; a run that is on its way ends. Raises 412 where its configuration has changed since the
+    request's `If-Unmodified-Since`."""
+    since = request.if_unmodified_since
+    if since is not None and mirror.updated_at.replace(microsecond=0) > since:
+        raise ApiError(412, {"message": "412 Precondition Failed"})
+    await queries.delete(transaction, mirror.id)
+    trail = _Trail(request, transaction, project, mirror.id, mirror.shown_url)
+    await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")
 
 
 async def _url_problem(request: web.Request, url: str) -> str | None:
@@ -126,23 +122,24 @@ async def _check_limit(transaction: Transaction, project: Project, after: Config
         raise invalid({"base": [text]})
 
 
-async def _record(
-    transaction: Transaction,
-    project: Project,
-    author: Author,
-    what: str,
-    mirror_id: int,
-    mirror: Configuration,
-    message: str,
-    **details: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"remote_mirror_{what}",
-        author=author,
-        entity=project.entity,
-        target_id=mirror_id,
-        target_details=mirror.shown_url,
-        message=message,
-        **details,
-    )
+@attrs.frozen
+class _Trail:
+    """The events of what a caller does to one mirror."""
+
+    request: web.Request
+    transaction: Transaction
+    project: Project
+    mirror_id: int
+    shown_url: str
+
+    async def record(self, event_type: str, message: str, **details: str) -> None:
+        await audit_trail.record(
+            self.transaction,
+            event_type,
+            author=author(self.request),
+            entity=self.project.entity,
+            target_id=self.mirror_id,
+            target_details=self.shown_url,
+            message=message,
+            **details,
+        )

@@ -11,7 +11,6 @@ from api_server.git.remote.redaction import mask_url
 from api_server.git.remote.ssh_keys import HostKey, make_key_pair, parse_host_keys
 from api_server.mirrors.plan import branches_matching
 from api_server.mirrors.urls import MirrorUrl, split_mirror_url, uniqueness_key
-from api_server.state.database import Row
 from api_server.state.secrets import Vault
 from api_server.web.params import UNSET, Unset
 
@@ -20,7 +19,8 @@ AuthMethod = Literal["password", "ssh_public_key"]
 
 @attrs.frozen(kw_only=True)
 class Configuration:
-    """The columns that are set by callers. `credentials` and `private_key` are sealed by the vault."""
+    """The columns that are set by callers. `credentials` and `private_key` are sealed by the vault; `host_keys` is the
+    JSON of the pinned ones."""
 
     url: str = ""
     shown_url: str = ""
@@ -31,15 +31,18 @@ class Configuration:
     keep_divergent_refs: bool = False
     mirror_branch_regex: str | None = None
     auth_method: str = "password"
-    host_keys: tuple[HostKey, ...] = ()
+    host_keys: str = "[]"
     private_key: bytes | None = attrs.field(default=None, repr=False)
     public_key: str | None = None
 
     @property
     def columns(self) -> dict[str, Any]:
         """As SQL parameters."""
-        values = {field.name: getattr(self, field.name) for field in attrs.fields(Configuration)}
-        return values | {"host_keys": host_keys_column(self.host_keys)}
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Configuration)}
+
+    @property
+    def pinned_keys(self) -> tuple[HostKey, ...]:
+        return tuple(HostKey(**key) for key in orjson.loads(self.host_keys))
 
 
 @attrs.frozen(kw_only=True)
@@ -77,12 +80,6 @@ class Wishes:
         return found
 
 
-def configuration_of(row: Row) -> Configuration:
-    """The configuration that a row of `remote_mirrors` holds."""
-    values = {field.name: getattr(row, field.name) for field in attrs.fields(Configuration)}
-    return Configuration(**values | {"host_keys": host_keys_from(row.host_keys)})
-
-
 def fulfilled(before: Configuration, wishes: Wishes, vault: Vault, own_host: str) -> Configuration:
     """`before` with the wishes, which have no problems, come true; `own_host` ends a new public key.
 
@@ -100,19 +97,19 @@ def fulfilled(before: Configuration, wishes: Wishes, vault: Vault, own_host: str
     if not isinstance(wishes.host_keys, Unset):
         parts = urlsplit(after.url)
         keys = parse_host_keys(wishes.host_keys, parts.hostname or "", parts.port)
-        after = attrs.evolve(after, host_keys=keys)
+        after = attrs.evolve(after, host_keys=host_keys_column(keys))
     return _with_key_pair(after, vault, own_host)
 
 
-def changes(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
+def differences(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
     """What differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
     found = {
         name: (_said(getattr(before, name)), _said(getattr(after, name)))
         for name in _TOLD
         if getattr(before, name) != getattr(after, name)
     }
-    if before.host_keys != after.host_keys:
-        found["host_keys"] = _fingerprints(before.host_keys), _fingerprints(after.host_keys)
+    if before.pinned_keys != after.pinned_keys:
+        found["host_keys"] = _fingerprints(before.pinned_keys), _fingerprints(after.pinned_keys)
     if before.credentials != after.credentials:
         found["credentials"] = "", ""
     return found
@@ -143,11 +140,8 @@ def open_credentials(vault: Vault, sealed: bytes | None) -> tuple[str | None, st
 
 
 def host_keys_column(keys: Sequence[HostKey]) -> str:
+    """Keys as they are stored."""
     return orjson.dumps([attrs.asdict(key) for key in keys]).decode()
-
-
-def host_keys_from(column: str) -> tuple[HostKey, ...]:
-    return tuple(HostKey(**key) for key in orjson.loads(column))
 
 
 _TOLD = (
@@ -181,7 +175,7 @@ def _aimed(before: Configuration, target: MirrorUrl, vault: Vault) -> Configurat
         shown_url=mask_url(target.with_user) or "",
         uniqueness_key=uniqueness_key(target.url),
         credentials=seal_credentials(vault, target),
-        host_keys=before.host_keys if same_server else (),
+        host_keys=before.host_keys if same_server else host_keys_column(()),
     )
 
 

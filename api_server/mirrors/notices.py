@@ -1,14 +1,15 @@
 """What is told of a mirror that has failed: an event in the audit trail, and mail to the maintainers."""
 
 from api_server.mirrors import queries
+from api_server.mirrors.queries import Maintainer, Mirror, MirroredProject
 from api_server.outbound.mail.delivery import queue_letter
 from api_server.outbound.mail.letters import Letter
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 
 
-async def failed(transaction: Transaction, mirror: Row, last_error: str, *, by_mail: bool) -> None:
+async def failed(transaction: Transaction, mirror: Mirror, last_error: str, *, by_mail: bool) -> None:
     """Records the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
     project = await queries.project_of(transaction, mirror.project_id)
     await audit_trail.record(
@@ -26,7 +27,7 @@ async def failed(transaction: Transaction, mirror: Row, last_error: str, *, by_m
             await queue_letter(transaction, letter(mirror, project, maintainer, last_error))
 
 
-def letter(mirror: Row, project: Row, maintainer: Row, last_error: str) -> Letter:
+def letter(mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str) -> Letter:
     """The mail to one maintainer; each run of a mirror that is told of has a letter of its own."""
     return Letter(
         id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",

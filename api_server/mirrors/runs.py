@@ -11,14 +11,14 @@ import structlog
 from api_server.git.remote.secret_files import remove_leftovers
 from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.git.repositories import REPOSITORIES
-from api_server.mirrors import notices, queries, states
-from api_server.mirrors.configuration import host_keys_from, open_credentials
-from api_server.mirrors.lfs import LfsCourier
+from api_server.mirrors import notices, queries, run_queries, schedule
+from api_server.mirrors.configuration import open_credentials
+from api_server.mirrors.lfs.courier import LfsCourier
 from api_server.mirrors.plan import all_branches, branches_matching, protected_branches
-from api_server.mirrors.states import Ending
-from api_server.mirrors.transport import Outcome, Selection, Target, run_mirror
+from api_server.mirrors.queries import Mirror
+from api_server.mirrors.run_queries import Ending
+from api_server.mirrors.transport import Outcome, Selection, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
-from api_server.state.database import Row
 from api_server.state.secrets import Vault
 from api_server.web.context import CLOCK, DATABASE, VAULT, App
 from common.ending import end
@@ -29,6 +29,8 @@ ResultT = TypeVar("ResultT")
 
 #: Seconds after which a run notices that its mirror or its project is gone.
 NOTICED_AFTER = 2.0
+#: The misspelling is GitLab's, and clients may look for it.
+STUCK = "The remote mirror took to long to complete."
 UNEXPECTED = "The mirror could not be updated because of a failure of this service; its log has the reason."
 
 
@@ -44,19 +46,22 @@ class Attempt:
 async def run(app: App, mirror_id: int) -> None:
     """Makes one run of the mirror, whatever it meets; does nothing where the mirror is gone or disabled."""
     async with app[DATABASE].transaction() as transaction:
-        mirror = await states.begin(transaction, mirror_id)
+        mirror = await run_queries.begin(transaction, mirror_id)
     if mirror is not None:
         attempt = await _while_current(app, mirror, _attempt(app, mirror))
         if attempt is not None:
             await record(app, mirror, attempt)
 
 
-async def record(app: App, mirror: Row, attempt: Attempt) -> None:
-    """Ends the run whose row `mirror` is, and tells the maintainers where it is a failure that is news."""
+async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
+    """Ends the run of `mirror`: queues the next one where it is tried again, and tells the maintainers where it is a
+    failure that is news."""
     async with app[DATABASE].transaction() as transaction:
         if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
-            await states.learn_host_keys(transaction, mirror.id, mirror.run, keys)
-        ended = await states.end(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+            await run_queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
+        ended = await run_queries.end(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+        if ended is not None and ended.status == "to_retry":
+            await schedule.run_soon(transaction, await run_queries.last_start(transaction, mirror.id))
         if ended is not None and ended.status == "failed":
             await notices.failed(transaction, mirror, attempt.last_error or "", by_mail=ended.to_be_told)
     status = "superseded" if ended is None else ended.status
@@ -68,35 +73,31 @@ async def attend(app: App) -> None:
 
     What they have left of secrets goes when no run that may still need them can be under way.
     """
-    remove_leftovers(None, before=app[CLOCK]().timestamp() - states.FIRST_RUN_SECONDS)
-    for mirror in await states.unattended(app[DATABASE]):
-        if mirror.stuck:
-            await record(app, mirror, Attempt("fail", states.STUCK))
+    remove_leftovers(None, before=app[CLOCK]().timestamp() - schedule.FIRST_RUN_SECONDS)
+    for mirror in await run_queries.unattended(app[DATABASE], schedule.LOCK_PREFIX):
+        if schedule.is_stuck(mirror, app[DATABASE].now):
+            await record(app, mirror, Attempt("fail", STUCK))
         else:
             async with app[DATABASE].transaction() as transaction:
-                await states.schedule_in(transaction, mirror.id, seconds=0)
+                await schedule.run_at_once(transaction, mirror.id)
 
 
 async def postpone(app: App, mirror_id: int, seconds: int) -> None:
     """Queues the run again for later: this process has no room for it now."""
     async with app[DATABASE].transaction() as transaction:
-        await states.schedule_in(transaction, mirror_id, seconds)
+        await schedule.run_later(transaction, mirror_id, seconds)
 
 
-def target_of(vault: Vault, mirror: Row) -> Target:
+def target_of(vault: Vault, mirror: Mirror) -> Target:
     """Where the mirror pushes to, with its secrets opened; a key takes the place of a password."""
     user, password = open_credentials(vault, mirror.credentials)
-    by_key = mirror.auth_method == "ssh_public_key" and mirror.private_key is not None
-    return Target(
-        mirror.url,
-        user,
-        None if by_key else password,
-        vault.decrypt(mirror.private_key) if by_key else None,
-        tuple(key.line for key in host_keys_from(mirror.host_keys)),
-    )
+    private_key = None
+    if mirror.auth_method == "ssh_public_key" and mirror.private_key is not None:
+        private_key, password = vault.decrypt(mirror.private_key), None
+    return Target(mirror.url, user, password, private_key, tuple(key.line for key in mirror.pinned_keys))
 
 
-async def selection_of(app: App, mirror: Row) -> Selection:
+async def selection_of(app: App, mirror: Mirror) -> Selection:
     """What the mirror pushes."""
     if mirror.only_protected_branches:
         selects = protected_branches(await queries.protected_names(app[DATABASE], mirror.project_id))
@@ -107,16 +108,16 @@ async def selection_of(app: App, mirror: Row) -> Selection:
     return Selection(selects, mirror.keep_divergent_refs)
 
 
-async def _attempt(app: App, mirror: Row) -> Attempt:
+async def _attempt(app: App, mirror: Mirror) -> Attempt:
     try:
-        outcome = await run_mirror(
+        outcome = await update_target(
             app[REPOSITORIES].path(mirror.project_id),
             target_of(app[VAULT], mirror),
             await selection_of(app, mirror),
             policy=await app[OUTGOING_POLICY](),
             resolver=app[RESOLVER],
-            time_limit=states.time_limit(mirror),
-            bring_objects=LfsCourier(app, mirror, states.time_limit(mirror) / 2),
+            time_limit=schedule.time_limit(mirror),
+            bring_objects=LfsCourier(app, mirror, schedule.time_limit(mirror) / 2),
         )
     except Exception:
         log.exception("unexpected failure of a mirror", mirror=mirror.id, project=mirror.project_id)
@@ -124,12 +125,12 @@ async def _attempt(app: App, mirror: Row) -> Attempt:
     return Attempt(_event(outcome), outcome.last_error, outcome.learnt_host_keys)
 
 
-async def _while_current(app: App, mirror: Row, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+async def _while_current(app: App, mirror: Mirror, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
     """What `work` returns; None, with `work` ended, as soon as the run does not count any more."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=NOTICED_AFTER))[0]:
-            if not await states.is_current(app[DATABASE], mirror.id, mirror.run):
+            if not await run_queries.is_current(app[DATABASE], mirror.id, mirror.run):
                 return None
         return task.result()
     finally:

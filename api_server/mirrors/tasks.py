@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.mirrors import runs, states
+from api_server.mirrors import runs, schedule
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import QUEUE
 
@@ -32,7 +32,7 @@ def setup(app: web.Application) -> None:
     async def attend_mirrors() -> None:
         await runs.attend(app)
 
-    app[QUEUE].add(states.TASK, run_mirror)
+    app[QUEUE].add(schedule.TASK, run_mirror)
     app[QUEUE].add_periodic("attend_remote_mirrors", "* * * * *", attend_mirrors)
     app[REF_LISTENERS].append(schedule_mirrors)
     app.cleanup_ctx.append(_attend_at_start)
@@ -43,7 +43,7 @@ async def schedule_mirrors(
 ) -> None:
     """After branches or tags have moved, the project's mirrors run."""
     if any(update.ref.startswith((BRANCHES, TAGS)) for update in updates):
-        await states.schedule_all(transaction, project.id)
+        await schedule.run_all_soon(transaction, project.id)
 
 
 async def _attend_at_start(app: web.Application) -> AsyncIterator[None]:

@@ -107,7 +107,7 @@ async def check_target(target: Target, policy: Policy, resolver: AbstractResolve
     )
 
 
-async def run_mirror(
+async def update_target(
     repository: Path,
     target: Target,
     selection: Selection,

@@ -10,7 +10,13 @@ from api_server.state import secrets
 from api_server.static_objects import queries
 from api_server.web import auth, context
 from api_server.web.errors import ApiError
-from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER, StaticPath
+from common import static_paths
+from common.static_paths import (
+    EXTERNAL_STORAGE_TOKEN_HEADER,
+    STATIC_OBJECT_TOKEN_HEADER,
+    StaticPath,
+    StaticPathError,
+)
 
 
 @attrs.frozen
@@ -20,6 +26,14 @@ class Reader:
     id: int | None = None
     admin: bool = False
     seed: bytes = attrs.field(default=b"", repr=False)
+
+
+def path_of(request: web.Request) -> StaticPath:
+    """What the request names. Raises 404."""
+    try:
+        return static_paths.parse(request.raw_path)
+    except StaticPathError as problem:
+        raise web.HTTPNotFound(text=f"404 Not Found: {problem}\n") from None
 
 
 def is_external_storage(request: web.Request, expected: str) -> bool:
@@ -38,17 +52,19 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
     database = context.database(request)
     if token:
-        row = await queries.user_of_token(database, secrets.digest(token))
-        if row is None:
+        user = await queries.user_of_token(database, secrets.digest(token))
+        if user is None:
             raise web.HTTPUnauthorized(text="The static object token is not valid (any more).\n")
-        if row.state != "active":
+        if user.state != "active":
             raise web.HTTPForbidden(text="Your account has been blocked.\n")
-        return Reader(row.id, row.admin, bytes(row.static_object_seed))
+        return Reader(user.id, user.admin, user.static_object_seed)
     caller = await _caller(request)
     if caller is None:
         return Reader()
-    row = await queries.user(database, caller.user_id)
-    return Reader(caller.user_id, caller.admin, bytes(row.static_object_seed) if row else b"")
+    user = await queries.user(database, caller.user_id)
+    if user is None:
+        raise web.HTTPUnauthorized(text="The token is not valid.\n")
+    return Reader(user.id, caller.admin, user.static_object_seed)
 
 
 async def _caller(request: web.Request) -> auth.Caller | None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import os
-import time
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,13 +22,16 @@ from api_server.namespaces.projects.access import Project
 from api_server.static_objects.freshness import Kept
 from api_server.static_objects.raw import SAFETY, send
 from api_server.web.conditional import matches
-from common.static_paths import StaticPath
+from api_server.web.errors import not_found
+from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
 log = structlog.get_logger(__name__)
 
 _CHUNK = 256 * 1024
 #: Changes when the way of packing does: a stored archive and its entity tag say which way it was made.
 _PACKING = "1"
+#: Nothing takes so long to be packed: what nobody has written to since then was left by a crash.
+_UNFINISHED_SECONDS = 3600
 
 
 class ArchiveStore:
@@ -65,12 +68,20 @@ class ArchiveStore:
     def shrink(self) -> None:
         """Removes what was not asked for the longest, down to the limit, and what a crash has left unfinished."""
         files = [(file, file.stat()) for file in self._root.glob("*/*")]
+        if not files:
+            return
+        now = self._file_systems_now()
         total = sum(stat.st_size for _, stat in files)
         for file, stat in sorted(files, key=lambda item: item[1].st_mtime):
-            unfinished = file.name.startswith(".") and time.time() - stat.st_mtime > 3600
+            unfinished = file.name.startswith(".") and now - stat.st_mtime > _UNFINISHED_SECONDS
             if total > self._most_bytes or unfinished:
                 file.unlink(missing_ok=True)
                 total -= stat.st_size
+
+    def _file_systems_now(self) -> float:
+        """What a file would be dated that is written now, perhaps by another machine's clock."""
+        with tempfile.TemporaryFile(dir=self._root) as probe:
+            return os.fstat(probe.fileno()).st_mtime
 
 
 ARCHIVES = web.AppKey("archives", ArchiveStore)
@@ -87,11 +98,28 @@ class Wanted:
 
 async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
     """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format."""
-    return await send_archive(request, project, _wanted(request, path, project))
+    try:
+        return await _sent(request, project, _asked_for(request, path, project))
+    except NotFoundError:
+        raise web.HTTPNotFound(text="404 Not Found\n") from None
 
 
-async def send_archive(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
-    """As `serve`, of an archive whose ref is known."""
+async def serve_to_client(
+    request: web.Request, project: Project, *, ref: str, ending: str, folder: str
+) -> web.StreamResponse:
+    """As `serve`, for a client of the API, in the API's words; `ending` is like `.tar.gz`."""
+    try:
+        resolved = _resolved(request, project, ref)
+        wanted = _named(
+            project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
+        )
+        return await _sent(request, project, wanted)
+    except NotFoundError:
+        raise not_found("File") from None
+
+
+async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
+    """Raises `NotFoundError`."""
     archive = wanted.archive
     tag = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()[:32]
     fixed = bool(FULL_SHA.fullmatch(wanted.ref.name))
@@ -99,33 +127,45 @@ async def send_archive(request: web.Request, project: Project, wanted: Wanted) -
     headers = SAFETY | kept.headers | {hdrs.ETAG: f'"{tag}"'}
     if matches(request, ETag(tag)):
         return web.Response(status=304, headers=headers)
-    try:
-        store = request.config_dict[ARCHIVES]
-        file = await store.get(project.id, repositories(request).path(project.id), archive)
-    except NotFoundError:
-        raise web.HTTPNotFound(text="404 Not Found\n") from None
+    store = request.config_dict[ARCHIVES]
+    file = await store.get(project.id, repositories(request).path(project.id), archive)
     headers |= {
         hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
         hdrs.CONTENT_DISPOSITION: f'attachment; filename="{wanted.file_name}"',
     }
-    size = file.stat().st_size
-    return await send(request, b"", _read(file), size, headers)
+    return await send(request, b"", _read(file), file.stat().st_size, headers)
 
 
-def _wanted(request: web.Request, path: StaticPath, project: Project) -> Wanted:
+def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:
+    """Raises `NotFoundError`."""
     asked = path.archive
-    exists = repositories(request).exists(project.id)
-    ref = references.resolve(repositories(request).open(project.id), asked.ref) if asked and exists else None
-    if asked is None or ref is None:
-        raise web.HTTPNotFound(text="404 Not Found\n")
+    if asked is None:
+        raise NotFoundError(path.rest)
+    ref = _resolved(request, project, asked.ref)
     query = dict(path.query)
     inner = query.get("path", "")
     named_plainly = asked.name == _plain_name(project, ref)
     appends_sha = _appends_sha(query.get("append_sha"), ref, named_plainly)
-    return named(project, ref, asked.format, inner, appends_sha=appends_sha)
+    return _named(project, ref, asked.format, inner, appends_sha=appends_sha)
 
 
-def named(project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool) -> Wanted:
+def _resolved(request: web.Request, project: Project, ref: str) -> Resolved:
+    """Raises `NotFoundError`, also where there is no repository yet."""
+    exists = repositories(request).exists(project.id)
+    found = references.resolve(repositories(request).open(project.id), ref) if exists else None
+    if found is None:
+        raise NotFoundError(ref)
+    return found
+
+
+def _format(ending: str) -> str:
+    """Raises `NotFoundError`."""
+    if ending not in ARCHIVE_FORMATS:
+        raise NotFoundError(ending)
+    return ARCHIVE_FORMATS[ending]
+
+
+def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool) -> Wanted:
     """The archive of a ref, or of the folder `inner` of it, under GitLab's name."""
     prefix = _plain_name(project, ref)
     if appends_sha:

@@ -11,8 +11,7 @@ from api_server.static_objects import access, archives, raw
 from api_server.static_objects.access import Reader
 from api_server.static_objects.limits import LIMITS
 from api_server.web import context
-from common import static_paths
-from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath, StaticPathError
+from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath
 
 
 def setup(app: web.Application) -> None:
@@ -27,10 +26,7 @@ def setup(app: web.Application) -> None:
 
 async def static_object(request: web.Request) -> web.StreamResponse:
     """Serves the external storage, and users where none is configured; else sends users to it."""
-    try:
-        path = static_paths.parse(request.raw_path)
-    except StaticPathError as problem:
-        raise web.HTTPNotFound(text=f"404 Not Found: {problem}\n") from None
+    path = access.path_of(request)
     instance = await current(request.config_dict)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""

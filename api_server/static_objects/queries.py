@@ -1,23 +1,30 @@
 """Statements of static objects."""
 
-from api_server.state.database import Executor, Row
+import attrs
+
+from api_server.state.database import Executor
 from api_server.state.statements import Statement
 
-FIND_BY_TOKEN = Statement("""
-    SELECT users.id, users.admin, users.state, users.static_object_seed FROM users
-    WHERE users.static_object_digest = %(digest)s
-""")
+
+@attrs.frozen
+class User:
+    """Who may be given static objects; the seed makes her token."""
+
+    id: int
+    admin: bool
+    state: str
+    static_object_seed: bytes = attrs.field(repr=False)
 
 
-async def user_of_token(database: Executor, digest: bytes) -> Row | None:
-    """id, admin, state and static_object_seed of the user whose static-object token has this digest."""
+_USERS = "SELECT users.id, users.admin, users.state, users.static_object_seed FROM users"
+FIND_BY_TOKEN = Statement(f"{_USERS} WHERE users.static_object_digest = %(digest)s", User)
+FIND = Statement(f"{_USERS} WHERE users.id = %(id)s", User)
+
+
+async def user_of_token(database: Executor, digest: bytes) -> User | None:
+    """Whose static-object token has this digest."""
     return await database.row(FIND_BY_TOKEN, digest=digest)
 
 
-FIND_SEED = """
-    SELECT users.id, users.admin, users.state, users.static_object_seed FROM users WHERE users.id = %(id)s
-"""
-
-
-async def user(database: Executor, user_id: int) -> Row | None:
-    return await database.row(FIND_SEED, id=user_id)
+async def user(database: Executor, user_id: int) -> User | None:
+    return await database.row(FIND, id=user_id)

@@ -5,15 +5,14 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import find_project, project
-from api_server.status_checks import delivery_queries, services
-from api_server.status_checks.handlers import ONE, STATUS_CHECKS, find_service
+from api_server.namespaces.projects.access import Project, project
+from api_server.status_checks import delivery_queries, service_queries
+from api_server.status_checks.service_audit import ServiceAudit
+from api_server.status_checks.service_handlers import ONE, STATUS_CHECKS
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text
-from api_server.web.errors import record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -34,12 +33,10 @@ class DeliveryId:
 
 
 @routes.get(f"{ONE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def list_deliveries(request: web.Request) -> web.Response:
+async def list_deliveries(request: web.Request, wanted: ListDeliveries, found: Project) -> web.Response:
     """GET .../external_status_checks/:check_id/deliveries, newest first."""
-    wanted = await parse(request, ListDeliveries)
     page = wanted_page(wanted, delivery_queries.LISTING)
-    found = await find_project(request, wanted.id)
-    check = await find_service(request, found.id, wanted.check_id)
+    check = await service_queries.find(context.database(request), found.id, wanted.check_id)
     listed = await delivery_queries.list_deliveries(
         context.database(request), page, check_id=check.id, status=wanted.status
     )
@@ -47,30 +44,25 @@ async def list_deliveries(request: web.Request) -> web.Response:
 
 
 @routes.get(f"{ONE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def show_delivery(request: web.Request) -> web.Response:
+async def show_delivery(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
     """GET .../deliveries/:delivery_id, with the payload and every attempt."""
-    wanted = await parse(request, DeliveryId)
-    found = await find_project(request, wanted.id)
-    check = await find_service(request, found.id, wanted.check_id)
+    check = await service_queries.find(context.database(request), found.id, wanted.check_id)
     shown = await delivery_queries.show(context.database(request), check.id, wanted.delivery_id)
-    if shown is None:
-        raise record_not_found()
     return json_text(shown)
 
 
 @routes.post(
     f"{ONE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
 )
-async def redeliver(request: web.Request) -> web.Response:
+async def redeliver(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
     """POST .../deliveries/:delivery_id/redeliver: the same message at once, also to a paused check."""
-    wanted = await parse(request, DeliveryId)
-    found = await find_project(request, wanted.id)
-    check = await find_service(request, found.id, wanted.check_id)
     async with context.database(request).transaction() as transaction:
-        if not await delivery_queries.redeliver(
-            transaction, check.id, wanted.delivery_id, context.now(request)
-        ):
-            raise record_not_found()
-        await services.record_redelivery(request, transaction, found, check, wanted.delivery_id)
+        check = await service_queries.hold(transaction, found.id, wanted.check_id)
+        await delivery_queries.redeliver(transaction, check.id, wanted.delivery_id)
+        await ServiceAudit(request, transaction, found, check.id, check.name).record(
+            "status_check_delivery_redelivered",
+            f"Redelivered to {check.name} status check",
+            delivery_id=wanted.delivery_id,
+        )
         shown = await delivery_queries.show(transaction, check.id, wanted.delivery_id)
-    return json_text(str(shown), status=202)
+    return json_text(shown, status=202)

@@ -15,14 +15,13 @@ import attrs
 import structlog
 
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Entity
-from api_server.state.database import Clock, Database, Row, Transaction
+from api_server.state.audit_trail import SYSTEM, Entity
+from api_server.state.database import Clock, Database, Transaction
 from api_server.state.secrets import Vault
-from api_server.status_checks import delivery_queries, queries, services
-from api_server.status_checks.delivery_queries import Landed
-from api_server.status_checks.results import SYSTEM
-from api_server.status_checks.schedule import retry_after, wait_after
-from api_server.status_checks.sending import TIMEOUT, Message, Outcome, send
+from api_server.status_checks import dispatch_queries, service_queries, services
+from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
+from api_server.status_checks.dispatch_queries import Due, Landed
+from api_server.status_checks.retry_schedule import retry_after, wait_after
 from common.ending import end
 
 log = structlog.get_logger(__name__)
@@ -50,8 +49,8 @@ class Dispatcher:
     _vault: Vault
     _clock: Clock
     _random: Callable[[], float]
-    _flying: dict["asyncio.Task[None]", Row] = attrs.field(init=False, factory=dict)
-    _landed: list[tuple[Row, Outcome]] = attrs.field(init=False, factory=list)
+    _flying: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
+    _landed: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _stopping: bool = attrs.field(init=False, default=False)
 
@@ -101,12 +100,10 @@ class Dispatcher:
         room = CONNECTIONS - len(self._flying)
         if not room:
             return 0
-        now = self._clock()
         async with self._database.transaction() as transaction:
-            taken = await delivery_queries.take_due(
+            taken = await dispatch_queries.take_due(
                 transaction,
-                now,
-                now + TAKEN_FOR,
+                taken_for=TAKEN_FOR,
                 busy=collections.Counter(row.check_id for row in self._flying.values()),
                 room=CONNECTIONS_OF_ONE,
                 total_room=room,
@@ -115,7 +112,7 @@ class Dispatcher:
             self._flying[asyncio.create_task(self._attempt(row))] = row
         return len(taken)
 
-    async def _attempt(self, row: Row) -> None:
+    async def _attempt(self, row: Due) -> None:
         try:
             outcome = await send(self._session, self._message(row), self._clock())
             self._landed.append((row, outcome))
@@ -134,7 +131,7 @@ class Dispatcher:
                 self._flying.pop(task, None)
             self._wake.set()
 
-    def _message(self, row: Row) -> Message:
+    def _message(self, row: Due) -> Message:
         return Message(
             url=row.external_url,
             body=row.body,
@@ -143,7 +140,7 @@ class Dispatcher:
             secret=None if row.shared_secret is None else self._vault.decrypt(row.shared_secret),
         )
 
-    async def _record_landed(self, landed: list[tuple[Row, Outcome]]) -> None:
+    async def _record_landed(self, landed: list[tuple[Due, Outcome]]) -> None:
         """What cannot be recorded is attempted again, when it is due again."""
         while landed:
             # A delivery can have landed twice, when somebody redelivered it while it was under way.
@@ -152,7 +149,7 @@ class Dispatcher:
             async with self._database.transaction() as transaction:
                 await self._record(transaction, [self._landing(*pair) for pair in first.values()])
 
-    def _landing(self, row: Row, outcome: Outcome) -> Landed:
+    def _landing(self, row: Due, outcome: Outcome) -> Landed:
         wait = None
         if not outcome.succeeded and not outcome.gone:
             patience = retry_after(outcome.retry_after, self._clock())
@@ -160,21 +157,24 @@ class Dispatcher:
         return Landed(row.id, outcome, self._clock() + wait if wait else None)
 
     async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
-        now = self._clock()
         outcomes = {each.delivery_id: each.outcome for each in landed}
-        for check in await delivery_queries.record(transaction, landed, now):
+        for check in await dispatch_queries.record(transaction, landed):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:
                 await services.resume(transaction, check.check_id, None)
             elif outcome.gone:
                 await self._pause(transaction, check.check_id, "The receiver answered 410 Gone")
-            elif not outcome.succeeded and check.failing_since and now - check.failing_since >= PATIENCE:
+            elif (
+                not outcome.succeeded
+                and check.failing_since
+                and transaction.now - check.failing_since >= PATIENCE
+            ):
                 reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
                 await self._pause(transaction, check.check_id, reason)
 
     async def _pause(self, transaction: Transaction, check_id: int, reason: str) -> None:
-        await delivery_queries.give_up(transaction, check_id)
-        paused = await queries.pause(transaction, check_id, self._clock(), reason)
+        await dispatch_queries.give_up(transaction, check_id)
+        paused = await service_queries.pause(transaction, check_id, reason)
         if paused is not None:
             await audit_trail.record(
                 transaction,
@@ -197,4 +197,4 @@ class Dispatcher:
         if unfinished:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]
-                await delivery_queries.give_back(transaction, ids, self._clock())
+                await dispatch_queries.give_back(transaction, ids)

@@ -5,16 +5,16 @@ import datetime
 import attrs
 from aiohttp import web
 
+from api_server.merge_requests.changes import check_head
+from api_server.merge_requests.queries import MergeRequest
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Row, Transaction
-from api_server.status_checks import delivery_queries, queries
-from api_server.web import context
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Transaction
+from api_server.status_checks import delivery_queries, result_queries
+from api_server.status_checks.service_queries import Service
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, conflict
+from api_server.web.errors import ApiError
 from api_server.web.routes import caller
-
-SYSTEM = Author(id=-1, name="(System)")
 
 
 @attrs.frozen(kw_only=True)
@@ -28,12 +28,15 @@ class Response:
 
 
 async def respond(
-    request: web.Request, transaction: Transaction, check: Row, merge_request: Row, response: Response
+    request: web.Request,
+    transaction: Transaction,
+    check: Service,
+    merge_request: MergeRequest,
+    response: Response,
 ) -> int:
     """The new answer's id. Raises 409 where the head has moved on."""
-    if response.sha != merge_request.head_sha:
-        raise conflict(f"SHA does not match HEAD of source branch: {merge_request.head_sha}")
-    response_id = await queries.respond(
+    check_head(merge_request, response.sha)
+    response_id = await result_queries.respond(
         transaction,
         check_id=check.id,
         merge_request_id=merge_request.id,
@@ -44,30 +47,32 @@ async def respond(
     return response_id
 
 
-async def retry(request: web.Request, transaction: Transaction, check: Row, merge_request: Row) -> None:
+async def retry(
+    request: web.Request, transaction: Transaction, check: Service, merge_request: MergeRequest
+) -> None:
     """Sends the merge request's state again; the result stays until it is answered. Raises 422 unless it is failed."""
-    newest = await queries.lock_newest_response(
+    newest = await result_queries.lock_newest_response(
         transaction, check.id, merge_request.id, merge_request.head_sha
     )
     if newest is None or newest.status != "failed":
         raise ApiError(422, {"message": "External status check must be failed"})
-    await queries.note_retry(transaction, newest.id, context.now(request))
+    await result_queries.note_retry(transaction, newest.id)
     await delivery_queries.queue_state(transaction, check.id, merge_request.id, caller(request).user_id)
 
 
-async def time_out(transaction: Transaction, now: datetime.datetime, seconds: int) -> None:
+async def time_out(transaction: Transaction, seconds: int) -> None:
     """Fails the results that have said `pending` for longer than that."""
-    before = now - datetime.timedelta(seconds=seconds)
-    for failed in await queries.time_out(transaction, before, f"Not answered within {seconds} seconds"):
-        await _record(
-            transaction, SYSTEM, failed.check_id, failed.merge_request_id, failed.status, failed.sha
-        )
+    before = transaction.now - datetime.timedelta(seconds=seconds)
+    for failed in await result_queries.time_out(
+        transaction, before, f"Not answered within {seconds} seconds"
+    ):
+        await _record(transaction, SYSTEM, failed.check_id, failed.merge_request_id, "failed", failed.sha)
 
 
 async def _record(
     transaction: Transaction, who: Author, check_id: int, merge_request_id: int, status: str, sha: str
 ) -> None:
-    about = await queries.about_response(transaction, check_id, merge_request_id)
+    about = await result_queries.about_response(transaction, check_id, merge_request_id)
     await audit_trail.record(
         transaction,
         "status_check_response_update",

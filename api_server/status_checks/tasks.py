@@ -27,11 +27,11 @@ def setup(app: web.Application) -> None:
 
     async def forget_deliveries() -> None:
         async with app[DATABASE].transaction() as transaction:
-            await delivery_queries.forget(transaction, app[CLOCK]() - KEPT_FOR)
+            await delivery_queries.forget(transaction, transaction.now - KEPT_FOR)
 
     async def time_out_status_checks() -> None:
         async with app[DATABASE].transaction() as transaction:
-            await results.time_out(transaction, app[CLOCK](), app[SETTINGS].status_check_timeout)
+            await results.time_out(transaction, app[SETTINGS].status_check_timeout)
 
     app[QUEUE].add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
     if app[SETTINGS].status_check_timeout:

@@ -31,8 +31,8 @@ AIM = 0.15
 AIM_BESIDE_ONE_THAT_HANGS = 0.8
 
 QUEUE = """
-    INSERT INTO status_check_deliveries (check_id, merge_request_id, body)
-    SELECT %(check_id)s, first.merge_request_id, first.body
+    INSERT INTO status_check_deliveries (check_id, merge_request_id, body, next_attempt_at, created_at)
+    SELECT %(check_id)s, first.merge_request_id, first.body, %(now)s, %(now)s
     FROM generate_series(1, %(count)s), (SELECT * FROM status_check_deliveries ORDER BY id LIMIT 1) first
 """
 DELIVERED = """

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from aiohttp.resolver import ThreadedResolver
 
 from api_server.mirrors.plan import all_branches
-from api_server.mirrors.transport import Selection, Target, run_mirror
+from api_server.mirrors.transport import Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from scripts.bench.rows import Row
 from tests.api_server.mirrors.repositories import BareRepository
@@ -95,7 +95,7 @@ def _next_commit(source: BareRepository, tip: str, message: str) -> str:
 
 
 async def _run(source: BareRepository, url: str) -> None:
-    outcome = await run_mirror(
+    outcome = await update_target(
         source.path,
         Target(url, USER, PASSWORD),
         Selection(all_branches),

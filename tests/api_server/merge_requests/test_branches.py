@@ -4,22 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from api_server.git.repositories import REPOSITORIES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
-from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
-
-
-@pytest.fixture
-async def alice(forge: Forge) -> Person:
-    return await forge.user("alice")
-
-
-@pytest.fixture
-async def project(forge: Forge, alice: Person) -> dict[str, Any]:
-    return await new_project(forge, alice)
+from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def refs_of(forge: Forge, project: dict[str, Any]) -> dict[str, str]:

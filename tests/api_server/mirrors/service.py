@@ -13,7 +13,9 @@ import attrs
 from api_server.code import refs
 from api_server.git.received_push import RefUpdate
 from api_server.git.repositories import REPOSITORIES
-from api_server.state.database import Database, Row
+from api_server.mirrors import queries
+from api_server.mirrors.queries import Mirror
+from api_server.state.database import Database
 from api_server.web.context import DATABASE
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER
@@ -114,10 +116,14 @@ class Mirrored:
         )
         return [row.status for row in rows]
 
-    async def row(self) -> Row:
+    async def row(self) -> Any:
         return await database(self.forge).row(
             "SELECT * FROM remote_mirrors WHERE id = %(id)s", id=self.mirror["id"]
         )
+
+    async def found(self) -> Mirror:
+        """As runs are given it."""
+        return await queries.find(database(self.forge), self.project["id"], self.mirror["id"])
 
     async def reaches(self, *statuses: str, run: int = 1, seconds: float = 20) -> Json:
         """The mirror once its run of that number has one of the statuses."""

@@ -3,7 +3,7 @@
 from aiohttp.resolver import ThreadedResolver
 
 from api_server.mirrors.plan import all_branches
-from api_server.mirrors.transport import Outcome, Selection, Target, run_mirror
+from api_server.mirrors.transport import Outcome, Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER
@@ -23,7 +23,7 @@ async def mirror(
     time_limit: float = 60,
 ) -> Outcome:
     """A run of `source` to `url` with the user of the test targets."""
-    return await run_mirror(
+    return await update_target(
         source.path,
         Target(url, USER, password),
         selection,

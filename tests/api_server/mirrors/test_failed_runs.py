@@ -113,7 +113,7 @@ async def test_a_failure_of_the_service_itself_fails_the_mirror_at_once(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("secret thing")
 
-    monkeypatch.setattr(runs, "run_mirror", broken)
+    monkeypatch.setattr(runs, "update_target", broken)
     await runs.run(working.server.app, mirrored.mirror["id"])
     shown = await mirrored.show()
     assert (shown["update_status"], shown["last_error"]) == ("failed", runs.UNEXPECTED)

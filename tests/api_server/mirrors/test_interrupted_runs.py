@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from api_server.git.remote.secret_files import secret_folder
-from api_server.mirrors import runs, states
+from api_server.mirrors import run_queries, runs, schedule
 from api_server.state import queue
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, mails, with_credentials
@@ -26,7 +26,7 @@ async def test_a_run_that_was_cut_off_is_made_again(
     commit = mirrored.source.commit("first")
     mirrored.source.set_refs({MAIN: commit})
     async with database(working).transaction() as transaction:
-        await states.begin(transaction, mirrored.mirror["id"])
+        await run_queries.begin(transaction, mirrored.mirror["id"])
     await runs.attend(working.server.app)
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
     assert target.refs() == {MAIN: commit}
@@ -72,20 +72,21 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
     for minutes, status in ((hours * 60 - 1, "started"), (hours * 60 + 1, "failed")):
         mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
         async with database(working).transaction() as transaction:
-            await states.begin(transaction, mirrored.mirror["id"])
+            await run_queries.begin(transaction, mirrored.mirror["id"])
             await transaction.row(
-                "UPDATE remote_mirrors SET last_update_at = CASE WHEN %(earlier)s THEN now() END, "
-                "last_update_started_at = now() - make_interval(mins => %(minutes)s) WHERE id = %(id)s",
+                "UPDATE remote_mirrors SET last_update_at = CASE WHEN %(earlier)s THEN %(now)s::timestamptz END, "
+                "last_update_started_at = %(now)s - make_interval(mins => %(minutes)s) WHERE id = %(id)s",
                 earlier=earlier,
                 minutes=minutes,
                 id=mirrored.mirror["id"],
             )
-        found = {row.id: row.stuck for row in await states.unattended(database(working))}
-        assert found[mirrored.mirror["id"]] is (status == "failed")
+        unattended = await run_queries.unattended(database(working), schedule.LOCK_PREFIX)
+        stuck = {mirror.id: schedule.is_stuck(mirror, database(working).now) for mirror in unattended}
+        assert stuck[mirrored.mirror["id"]] is (status == "failed")
         if status == "failed":
             await runs.attend(working.server.app)
             shown = await mirrored.show()
-            assert (shown["update_status"], shown["last_error"]) == (status, states.STUCK)
+            assert (shown["update_status"], shown["last_error"]) == (status, runs.STUCK)
             assert len(await mails(working, mirrored.mirror["id"])) == 1
 
 

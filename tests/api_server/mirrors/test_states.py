@@ -5,7 +5,8 @@ import itertools
 import psycopg2
 import pytest
 
-from api_server.mirrors import states
+from api_server.mirrors import run_queries
+from api_server.mirrors.run_queries import Ended
 from api_server.state.database import Transaction
 from tests.api_server.mirrors.service import Mirrored, database
 from tests.support.forge import Forge
@@ -47,11 +48,11 @@ async def test_each_event_from_each_state(mirrored: Mirrored, event: str, before
         await put(transaction, mirror_id, before)
         run = (await mirrored.row()).run
         if event == "begin":
-            await states.begin(transaction, mirror_id)
+            await run_queries.begin(transaction, mirror_id)
         elif event == "retarget":
-            await states.retarget(transaction, mirror_id)
+            await run_queries.retarget(transaction, mirror_id)
         else:
-            await states.end(transaction, mirror_id, run, event, None if event == "succeed" else "new")  # type: ignore[arg-type]
+            await run_queries.end(transaction, mirror_id, run, event, None if event == "succeed" else "new")  # type: ignore[arg-type]
         row = await transaction.row("SELECT * FROM remote_mirrors WHERE id = %(id)s", id=mirror_id)
     after = EVENTS[event].get(before, before)
     assert row.update_status == after
@@ -90,15 +91,15 @@ async def test_the_database_refuses_every_move_that_is_no_event(mirrored: Mirror
 async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
     async with database(mirrored.forge).transaction() as transaction:
-        first = await states.begin(transaction, mirror_id)
-        second = await states.begin(transaction, mirror_id)
+        first = await run_queries.begin(transaction, mirror_id)
+        second = await run_queries.begin(transaction, mirror_id)
         assert first is not None
         assert second is not None
-        assert not await states.is_current(transaction, mirror_id, first.run)
-        assert await states.end(transaction, mirror_id, first.run, "fail", "late") is None
-        assert await states.is_current(transaction, mirror_id, second.run)
-        ended = await states.end(transaction, mirror_id, second.run, "succeed", None)
-        assert ended == states.Ended("finished", to_be_told=False)
+        assert not await run_queries.is_current(transaction, mirror_id, first.run)
+        assert await run_queries.end(transaction, mirror_id, first.run, "fail", "late") is None
+        assert await run_queries.is_current(transaction, mirror_id, second.run)
+        ended = await run_queries.end(transaction, mirror_id, second.run, "succeed", None)
+        assert ended == Ended("finished", to_be_told=False)
 
 
 async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirrored: Mirrored) -> None:
@@ -107,12 +108,12 @@ async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirro
         await put(transaction, mirror_id, "finished")
         ends = []
         for _ in range(8):
-            begun = await states.begin(transaction, mirror_id)
+            begun = await run_queries.begin(transaction, mirror_id)
             assert begun is not None
-            ends.append(await states.end(transaction, mirror_id, begun.run, "retry", "x"))
-    again = states.Ended("to_retry", to_be_told=False)
+            ends.append(await run_queries.end(transaction, mirror_id, begun.run, "retry", "x"))
+    again = Ended("to_retry", to_be_told=False)
     failed_unseen, failed_told = (
-        states.Ended("failed", to_be_told=False),
-        states.Ended("failed", to_be_told=True),
+        Ended("failed", to_be_told=False),
+        Ended("failed", to_be_told=True),
     )
     assert ends == [again, again, again, failed_told, again, again, again, failed_unseen]

@@ -16,19 +16,17 @@ from api_server.status_checks.tasks import DISPATCHER, RANDOM
 from api_server.web.context import CLOCK
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.forge import Answer, Forge, Person
-from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.merge_requests import commit, new_project, open_merge_request
 
-AHEAD = datetime.timedelta(minutes=4)
+#: An address that nothing is sent to.
+ELSEWHERE = "http://203.0.113.7"
 
 
 @attrs.define
 class MovedClock:
-    """Stands still until it is moved.
+    """Stands still until it is moved."""
 
-    It is ahead of the database's own, by which what is queued is due at once; and not by more than receivers accept.
-    """
-
-    now: datetime.datetime = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC) + AHEAD)
+    now: datetime.datetime = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC))
 
     def __call__(self) -> datetime.datetime:
         return self.now
@@ -142,3 +140,51 @@ async def lab(new_lab: Any) -> AsyncIterator[Lab]:
 async def receiver() -> AsyncIterator[Receiver]:
     async with running_receiver() as running:
         yield running
+
+
+@pytest.fixture
+async def alice(forge: Forge) -> Person:
+    return await forge.user("alice")
+
+
+@pytest.fixture
+async def project(forge: Forge, alice: Person) -> dict[str, Any]:
+    """Without a commit: no branch is there, and none protected."""
+    return await forge.project(alice)
+
+
+@pytest.fixture
+def checks(project: dict[str, Any]) -> str:
+    return f"/projects/{project['id']}/external_status_checks"
+
+
+async def protect(person: Person, project: dict[str, Any], name: str) -> dict[str, Any]:
+    made = await person.api.post(f"/projects/{project['id']}/protected_branches", {"name": name})
+    assert made.status == 201, made
+    return dict(made.body)
+
+
+@pytest.fixture
+async def merge_request(alice: Person, project: dict[str, Any]) -> dict[str, Any]:
+    await commit(alice.api, project, "main", "README.md")
+    return await open_merge_request(alice, project)
+
+
+@pytest.fixture
+def one(project: dict[str, Any], merge_request: dict[str, Any]) -> str:
+    return f"/projects/{project['id']}/merge_requests/{merge_request['iid']}"
+
+
+async def new_check(
+    person: Person, project: dict[str, Any], name: str = "QA", **values: Any
+) -> dict[str, Any]:
+    wanted = {"name": name, "external_url": f"{ELSEWHERE}/{name}"} | values
+    made = await person.api.post(f"/projects/{project['id']}/external_status_checks", wanted)
+    assert made.status == 201, made
+    return dict(made.body)
+
+
+async def statuses(person: Person, one: str) -> list[tuple[str, str]]:
+    answer = await person.api.get(f"{one}/status_checks")
+    assert answer.status == 200, answer
+    return [(check["name"], check["status"]) for check in answer.body]

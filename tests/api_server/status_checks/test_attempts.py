@@ -120,7 +120,7 @@ async def test_why_no_answer_came_is_told_without_the_url(
     lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "api_server.status_checks.sending.TIMEOUT", aiohttp.ClientTimeout(total=0.3, connect=0.2)
+        "api_server.status_checks.attempts.TIMEOUT", aiohttp.ClientTimeout(total=0.3, connect=0.2)
     )
     port = receiver.url.rpartition(":")[2].removesuffix("/hook")
     lab.names.addresses["receiver.example.org"] = ["127.0.0.1"]

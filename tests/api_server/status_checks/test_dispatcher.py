@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api_server.status_checks import dispatcher as module
-from api_server.status_checks.delivery_queries import TAKE_DUE
+from api_server.status_checks.dispatch_queries import TAKE_DUE
 from tests.api_server.status_checks.conftest import Lab
 from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
 from tests.support.merge_requests import new_project, open_merge_request
@@ -24,8 +24,8 @@ async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:
     async with lab.forge.database.transaction() as transaction:
         await transaction.row(
             """
-            INSERT INTO status_check_deliveries (check_id, merge_request_id, body)
-            SELECT first.check_id, first.merge_request_id, first.body
+            INSERT INTO status_check_deliveries (check_id, merge_request_id, body, next_attempt_at, created_at)
+            SELECT first.check_id, first.merge_request_id, first.body, %(now)s, %(now)s
             FROM generate_series(1, %(count)s), (
                 SELECT * FROM status_check_deliveries WHERE check_id = %(id)s ORDER BY id LIMIT 1) first
             """,
@@ -145,7 +145,7 @@ async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
         await lab.merge_request()
         await queue(lab, slow, module.CONNECTIONS_OF_ONE)
         dispatcher = lab.dispatcher
-        take_due = module.delivery_queries.take_due
+        take_due = module.dispatch_queries.take_due
 
         async def answered_meanwhile(*arguments: Any, **options: Any) -> Any:
             taken = await take_due(*arguments, **options)
@@ -154,7 +154,7 @@ async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
                 await until(lambda: not dispatcher._flying)
             return taken
 
-        monkeypatch.setattr(module.delivery_queries, "take_due", answered_meanwhile)
+        monkeypatch.setattr(module.dispatch_queries, "take_due", answered_meanwhile)
         await dispatcher.deliver_due()
     assert len(receiver.received) == module.CONNECTIONS_OF_ONE + 1
 
@@ -223,7 +223,6 @@ async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab
         await transaction.row("ANALYZE status_check_deliveries")
         plan = await transaction.rows(
             "EXPLAIN (ANALYZE, BUFFERS) " + str(TAKE_DUE),
-            now=lab.clock.now,
             due_again_at=lab.clock.now,
             busy_checks=[],
             busy_counts=[],

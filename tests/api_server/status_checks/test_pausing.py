@@ -73,6 +73,17 @@ async def test_a_resumed_check_is_sent_the_state_of_all_open_merge_requests(
     assert [found["action"] for found in again] == [None, None]
 
 
+async def test_a_new_url_and_the_wish_to_resume_send_everything_once(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(410), answer(204)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await lab.deliver()
+    moved = {"external_url": f"{receiver.url}/2", "paused": False}
+    assert (await lab.alice.api.put(f"{lab.checks}/{check['id']}", moved)).body["paused"] is False
+    await lab.deliver()
+    assert len(receiver.received) == 2
+
+
 async def test_a_receiver_that_fails_for_three_days_is_paused(lab: Lab, receiver: Receiver) -> None:
     receiver.answers = [answer(500)]
     check = await lab.check(receiver.url)

@@ -1,55 +1,14 @@
 """Endpoints 16-18: status checks of a merge request, their answers, and asking again."""
 
 import asyncio
-import datetime
 from typing import Any
 
 import gitlab
 import orjson
-import pytest
 
-from api_server.state.queue import QUEUE
-from api_server.status_checks import results
-from tests.api_server.status_checks.conftest import Lab
+from tests.api_server.status_checks.conftest import new_check, statuses
 from tests.support.forge import Forge, Person
-from tests.support.merge_requests import commit, new_project, open_merge_request
-
-ELSEWHERE = "http://203.0.113.7"
-
-
-@pytest.fixture
-async def alice(forge: Forge) -> Person:
-    return await forge.user("alice")
-
-
-@pytest.fixture
-async def project(forge: Forge, alice: Person) -> dict[str, Any]:
-    return await new_project(forge, alice)
-
-
-@pytest.fixture
-async def merge_request(alice: Person, project: dict[str, Any]) -> dict[str, Any]:
-    return await open_merge_request(alice, project)
-
-
-@pytest.fixture
-def one(project: dict[str, Any], merge_request: dict[str, Any]) -> str:
-    return f"/projects/{project['id']}/merge_requests/{merge_request['iid']}"
-
-
-async def new_check(
-    person: Person, project: dict[str, Any], name: str = "QA", **values: Any
-) -> dict[str, Any]:
-    wanted = {"name": name, "external_url": f"{ELSEWHERE}/{name}"} | values
-    made = await person.api.post(f"/projects/{project['id']}/external_status_checks", wanted)
-    assert made.status == 201, made
-    return dict(made.body)
-
-
-async def statuses(person: Person, one: str) -> list[tuple[str, str]]:
-    answer = await person.api.get(f"{one}/status_checks")
-    assert answer.status == 200, answer
-    return [(check["name"], check["status"]) for check in answer.body]
+from tests.support.merge_requests import commit, open_merge_request
 
 
 async def test_the_list_shows_each_check_and_hides_what_may_be_secret_in_its_url(
@@ -161,46 +120,6 @@ async def test_answers_of_two_checks_and_two_merge_requests_do_not_mix(
     assert await statuses(alice, other_url) == [("first", "pending"), ("second", "pending")]
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "body"),
-    [
-        ({"sha": ...}, 400, {"error": "sha is missing"}),
-        ({"sha": ""}, 400, {"error": "sha is empty"}),
-        ({"external_status_check_id": ...}, 400, {"error": "external_status_check_id is missing"}),
-        ({"external_status_check_id": "a"}, 400, {"error": "external_status_check_id is invalid"}),
-        ({"status": "ok"}, 400, {"error": "status does not have a valid value"}),
-        ({"external_status_check_id": 999999999}, 404, {"message": "404 Not found"}),
-    ],
-)
-async def test_an_answer_that_cannot_be_recorded_is_refused(
-    alice: Person,
-    project: dict[str, Any],
-    one: str,
-    merge_request: dict[str, Any],
-    change: dict[str, Any],
-    status: int,
-    body: dict[str, Any],
-) -> None:
-    check = await new_check(alice, project)
-    wanted = {"sha": merge_request["sha"], "external_status_check_id": check["id"]} | change
-    wanted = {name: value for name, value in wanted.items() if value is not ...}
-    answer = await alice.api.post(f"{one}/status_check_responses", wanted)
-    assert (answer.status, answer.body) == (status, body)
-
-
-async def test_a_check_of_another_project_is_404(
-    forge: Forge, alice: Person, project: dict[str, Any], one: str, merge_request: dict[str, Any]
-) -> None:
-    foreign = await new_check(alice, await forge.project(alice))
-    body = {"sha": merge_request["sha"], "external_status_check_id": foreign["id"], "status": "passed"}
-    for answer in (
-        await alice.api.post(f"{one}/status_check_responses", body),
-        await alice.api.post(f"{one}/status_checks/{foreign['id']}/retry"),
-        await alice.api.get(f"{one}/status_checks/{foreign['id']}/responses"),
-    ):
-        assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
-
-
 async def test_retry_is_for_failed_checks_and_leaves_their_result(
     alice: Person, project: dict[str, Any], one: str, merge_request: dict[str, Any]
 ) -> None:
@@ -220,48 +139,6 @@ async def test_retry_is_for_failed_checks_and_leaves_their_result(
     assert [entry["retried_at"] is not None for entry in history] == [True, False, False]
     await commit(alice.api, project, "feature")
     assert (await alice.api.post(f"{one}/status_checks/{check['id']}/retry")).status == 422
-
-
-async def test_who_may_see_and_answer(
-    forge: Forge, alice: Person, project: dict[str, Any], one: str, merge_request: dict[str, Any]
-) -> None:
-    people = await forge.people(project["id"])
-    check = await new_check(alice, project)
-    body = {"sha": merge_request["sha"], "external_status_check_id": check["id"], "status": "failed"}
-    order = ["guest", "reporter", "developer", "maintainer", "owner"]
-    for method, path, sent, least in [
-        ("GET", "status_checks", None, "reporter"),
-        ("GET", f"status_checks/{check['id']}/responses", None, "reporter"),
-        ("POST", "status_check_responses", body, "developer"),
-        ("POST", f"status_checks/{check['id']}/retry", None, "developer"),
-    ]:
-        url = f"{one}/{path}"
-        assert (await forge.anonymous.request(method, url, json=sent)).status == 401
-        stranger = await people["stranger"].api.request(method, url, json=sent)
-        assert (stranger.status, stranger.body) == (404, {"message": "404 Project Not Found"})
-        for role in order:
-            answer = await people[role].api.request(method, url, json=sent)
-            if order.index(role) < order.index(least):
-                assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
-            else:
-                assert answer.status in (200, 201, 202), (role, path, answer)
-    missing = await alice.api.get(f"/projects/{project['id']}/merge_requests/99/status_checks")
-    assert (missing.status, missing.body) == (404, {"message": "404 Not found"})
-
-
-async def test_insiders_see_the_checks_of_internal_projects_and_strangers_not_those_of_public_ones(
-    forge: Forge, alice: Person
-) -> None:
-    insider, outsider = await forge.user(), await forge.user(external=True)
-    for visibility, person, status in [
-        ("internal", insider, 200),
-        ("internal", outsider, 404),
-        ("public", insider, 403),
-    ]:
-        project = await new_project(forge, alice, visibility=visibility)
-        await open_merge_request(alice, project)
-        answer = await person.api.get(f"/projects/{project['id']}/merge_requests/1/status_checks")
-        assert answer.status == status, visibility
 
 
 async def test_unless_all_checks_have_passed_a_project_that_demands_it_merges_nothing(
@@ -327,41 +204,3 @@ async def test_python_gitlab_lists_checks_and_raw_posts_answer_and_retry(
         assert [c.status for c in found.status_checks.list(get_all=True)] == ["failed"]
 
     await asyncio.to_thread(use)
-
-
-async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(lab: Lab) -> None:
-    made = await lab.merge_request()
-    names = ("pending", "passed", "silent")
-    pending, passed, _ = [await lab.check(f"{ELSEWHERE}/{name}", name) for name in names]
-    await lab.respond(made, pending, "pending")
-    await lab.respond(made, passed, "pending")
-    await lab.respond(made, passed, "passed")
-
-    async def time_out() -> list[tuple[str, str]]:
-        async with lab.forge.database.transaction() as transaction:
-            await results.time_out(transaction, lab.clock(), 120)
-        return await statuses(lab.alice, lab.one(made))
-
-    lab.clock.now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)
-    untouched = [("pending", "pending"), ("passed", "passed"), ("silent", "pending")]
-    assert await time_out() == untouched
-    lab.clock.move(seconds=100)
-    for _ in range(2):  # once is enough
-        assert await time_out() == [("pending", "failed"), *untouched[1:]]
-    url = f"{lab.one(made)}/status_checks/{pending['id']}/responses"
-    history = (await lab.alice.api.get(url)).body
-    assert [entry["status"] for entry in history] == ["failed", "pending"]
-    assert (history[0]["user"], history[0]["description"]) == (None, "Not answered within 120 seconds")
-    event = await lab.forge.database.row(
-        "SELECT author_id, author_name FROM audit_events WHERE event_type = 'status_check_response_update' "
-        "ORDER BY id DESC LIMIT 1"
-    )
-    assert (event.author_id, event.author_name) == (-1, "(System)")
-
-
-@pytest.mark.parametrize("seconds", [0, 120])
-async def test_the_time_out_runs_by_itself_only_where_it_is_set(new_lab: Any, seconds: int) -> None:
-    async with new_lab(status_check_timeout=seconds) as lab:
-        tasks = lab.forge.server.app[QUEUE]._app.tasks
-        assert ("time_out_status_checks" in tasks) == bool(seconds)
-        assert "forget_deliveries" in tasks

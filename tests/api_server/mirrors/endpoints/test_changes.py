@@ -1,5 +1,6 @@
 """Changing a mirror: only what is sent, with credentials that are never shown and keys that are (decision D6)."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from api_server.git.remote.ssh_keys import make_key_pair
 from tests.api_server.mirrors.service import SHOWN, URL, database
 from tests.support.forge import Forge
+from tests.support.waiting import until_somebody_waits
 
 BLANK = "can't be blank"
 
@@ -145,8 +147,8 @@ async def test_new_credentials_make_a_mirror_forget_how_it_went(answering: Forge
     async with database(answering).transaction() as transaction:
         for status in ("started", "failed"):
             await transaction.row(
-                "UPDATE remote_mirrors SET update_status = %(status)s, last_error = 'x', last_update_at = now(), "
-                "last_update_started_at = now(), last_successful_update_at = now() WHERE id = %(id)s",
+                "UPDATE remote_mirrors SET update_status = %(status)s, last_error = 'x', last_update_at = %(now)s, "
+                "last_update_started_at = %(now)s, last_successful_update_at = %(now)s WHERE id = %(id)s",
                 id=made["id"],
                 status=status,
             )
@@ -157,3 +159,22 @@ async def test_new_credentials_make_a_mirror_forget_how_it_went(answering: Forge
     assert started is not None
     made.pop("last_update_started_at")
     assert changed.body == made | {"update_status": "finished"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("PUT", "", {"enabled": True}), ("POST", "/sync", None), ("DELETE", "", None)],
+)
+async def test_a_mirror_that_is_removed_meanwhile_is_404(
+    answering: Forge, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    project = await answering.project()
+    mirrors = f"/projects/{project['id']}/remote_mirrors"
+    mirror = (await answering.root.post(mirrors, {"url": URL, "enabled": True})).body["id"]
+    async with database(answering).transaction() as transaction:
+        await transaction.run("DELETE FROM remote_mirrors WHERE id = %(id)s", id=mirror)
+        call = answering.root.request(method, f"{mirrors}/{mirror}{path}", json=body)
+        called = asyncio.create_task(call)
+        await until_somebody_waits(database(answering))
+    answer = await called
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})

@@ -30,13 +30,13 @@ async def test_a_run_soon_after_the_last_one_waits_a_full_back_off(
     )
     async with database(answering).transaction() as transaction:
         await transaction.row(
-            "UPDATE remote_mirrors SET last_update_started_at = now() - interval '50 seconds' WHERE id = %(id)s",
+            "UPDATE remote_mirrors SET last_update_started_at = %(now)s - interval '50 seconds' WHERE id = %(id)s",
             id=mirror["id"],
         )
     path = f"/projects/{project['id']}/remote_mirrors/{mirror['id']}"
     assert (await alice.api.post(f"{path}/sync")).status == 204
     waits = await database(answering).value(
-        "SELECT extract(epoch FROM scheduled_at - now()) FROM procrastinate_jobs WHERE lock = %(lock)s",
+        "SELECT extract(epoch FROM scheduled_at - %(now)s) FROM procrastinate_jobs WHERE lock = %(lock)s",
         lock=f"remote_mirror:{mirror['id']}",
     )
     assert seconds - 5 < waits <= seconds

@@ -16,7 +16,7 @@ from yarl import URL
 from api_server.git.lfs_pointers import Pointer
 from api_server.git.remote.access import SILENCE_SECONDS, Remote
 from api_server.git.remote.redaction import sanitize
-from api_server.mirrors.lfs_answers import (
+from api_server.mirrors.lfs.answers import (
     Action,
     BatchAnswer,
     LfsError,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.git.lfs_pointers import Pointer
-from api_server.mirrors.lfs_answers import (
+from api_server.mirrors.lfs.answers import (
     Action,
     LfsError,
     NoLfsError,
@@ -16,7 +16,7 @@ from api_server.mirrors.lfs_answers import (
     message_in,
     read_answer,
 )
-from api_server.mirrors.lfs_target import lfs_url
+from api_server.mirrors.lfs.target import lfs_url
 
 ASKED = [Pointer(f"{number:064x}", number) for number in range(4)]
 _ANYTHING = st.recursive(

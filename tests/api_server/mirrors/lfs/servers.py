@@ -9,15 +9,17 @@ import orjson
 from aiohttp import web
 
 from tests.api_server.code.lfs.client import MEDIA_TYPE, LfsClient, pointer_to
-from tests.api_server.mirrors.service import Mirrored
-from tests.api_server.mirrors.targets import BASIC
+from tests.api_server.mirrors.service import Mirrored, with_credentials
+from tests.api_server.mirrors.targets import BASIC, HttpTarget
 from tests.support.forge import Forge
 
 Change = Callable[[dict[str, Any]], object]
 Response = Callable[[], web.Response]
+Http = tuple[HttpTarget, str]
+ONE, TWO, THREE = b"one", b"two" * 1000, b"three"
 
 
-def _unchanged(_answer: dict[str, Any]) -> None:
+def unchanged(_answer: dict[str, Any]) -> None:
     return None
 
 
@@ -33,7 +35,7 @@ class LfsServer:
     requests: list[str] = attrs.field(factory=list)
     verified: set[str] = attrs.field(factory=set)
     asked: list[list[str]] = attrs.field(factory=list)
-    change: Change = _unchanged
+    change: Change = unchanged
     statuses: dict[str, Response] = attrs.field(factory=dict)
     needs_token: bool = False
     breaks_at: set[str] = attrs.field(factory=set)
@@ -122,3 +124,22 @@ class LargeFiles:
 
     async def ended(self, run: int) -> dict[str, Any]:
         return await self.mirrored.reaches("finished", "failed", "to_retry", run=run)
+
+
+async def diverged(working: Forge, http_target: Http, *contents: bytes) -> LargeFiles:
+    """A mirror whose next run meets a diverged ref, and a new one with objects."""
+    files = await LargeFiles.create(working, with_credentials(http_target[1]), keep_divergent_refs=True)
+    await files.push(files.commit(b"theirs"), run=1)
+    for content in contents:
+        await files.client.bring(content)
+    tip: tuple[str, ...] = ()
+    for content in contents:
+        tip = (files.commit(content, *tip),)
+    files.mirrored.source.set_refs({"refs/heads/new": tip[0]})
+    return files
+
+
+def answers(status: int, message: str | None = None) -> Response:
+    if message is None:
+        return lambda: web.Response(status=status)
+    return lambda: web.json_response({"message": message}, status=status)

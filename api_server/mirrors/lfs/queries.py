@@ -2,9 +2,24 @@
 
 from collections.abc import Collection
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
 
-DEBT = """
+from api_server.mirrors.queries import Mirror
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Debt:
+    """Whether the commits that the target has have been looked through (`lfs_followed`), and whether there are objects
+    that it should have and has not got (`owes`)."""
+
+    lfs_followed: bool
+    owes: bool
+
+
+DEBT = Query(
+    """
     SELECT remote_mirrors.lfs_followed, EXISTS (
         SELECT FROM remote_mirror_lfs_owed owed
         JOIN lfs_objects ON lfs_objects.oid = owed.oid AND lfs_objects.project_id = remote_mirrors.project_id
@@ -12,26 +27,39 @@ DEBT = """
     FROM remote_mirrors
     WHERE remote_mirrors.id = %(id)s AND remote_mirrors.run = %(run)s
         AND EXISTS (SELECT FROM lfs_objects WHERE lfs_objects.project_id = remote_mirrors.project_id)
-"""
+    """,
+    Debt,
+)
 
 
-async def debt(database: Executor, mirror: Row) -> Row | None:
-    """Whether the commits that the target has have been looked through (`lfs_followed`), and whether there are
-    objects that it should have and has not got (`owes`). None where the project has no objects at all."""
+async def debt(database: Executor, mirror: Mirror) -> Debt | None:
+    """None where the project has no objects at all, or the run does not count any more."""
     return await database.row(DEBT, id=mirror.id, run=mirror.run)
 
 
-OWED_OBJECTS = """
+@attrs.frozen
+class OwedObject:
+    """An object of the project that its mirror's target is to have."""
+
+    oid: str
+    size: int
+    object_key: str
+
+
+OWED_OBJECTS = Query(
+    """
     SELECT lfs_objects.oid, lfs_objects.size, lfs_objects.object_key FROM lfs_objects
     WHERE lfs_objects.project_id = %(project_id)s AND lfs_objects.oid IN (
         SELECT unnest(%(new)s::text[])
         UNION SELECT owed.oid FROM remote_mirror_lfs_owed owed WHERE owed.mirror_id = %(id)s)
     ORDER BY lfs_objects.oid
-"""
+    """,
+    OwedObject,
+)
 
 
-async def owed_objects(database: Executor, mirror: Row, new: Collection[str]) -> list[Row]:
-    """oid, size and object_key of what the project has of the `new` objects and of those owed since earlier runs."""
+async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str]) -> list[OwedObject]:
+    """What the project has of the `new` objects and of those owed since earlier runs."""
     return await database.rows(OWED_OBJECTS, id=mirror.id, project_id=mirror.project_id, new=list(new))
 
 
@@ -49,10 +77,10 @@ NOTE = """
 
 
 async def note(
-    transaction: Transaction, mirror: Row, *, arrived: Collection[str], owed: Collection[str]
+    transaction: Transaction, mirror: Mirror, *, arrived: Collection[str], owed: Collection[str]
 ) -> None:
     """What the target has now, and what it has not although its commits point to it."""
-    await transaction.row(NOTE, id=mirror.id, run=mirror.run, arrived=list(arrived), owed=list(owed))
+    await transaction.run(NOTE, id=mirror.id, run=mirror.run, arrived=list(arrived), owed=list(owed))
 
 
 LOOK_THROUGH_ALL = """
@@ -60,6 +88,6 @@ LOOK_THROUGH_ALL = """
 """
 
 
-async def look_through_all(transaction: Transaction, mirror: Row) -> None:
+async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
     """The next run begins with the first commit."""
-    await transaction.row(LOOK_THROUGH_ALL, id=mirror.id, run=mirror.run)
+    await transaction.run(LOOK_THROUGH_ALL, id=mirror.id, run=mirror.run)

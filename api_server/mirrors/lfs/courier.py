@@ -10,10 +10,10 @@ from api_server.git.errors import GitError
 from api_server.git.lfs_pointers import Pointer, pointers_in
 from api_server.git.remote.access import Remote
 from api_server.git.repositories import REPOSITORIES
-from api_server.mirrors import lfs_queries
-from api_server.mirrors.lfs_target import SCHEMES, LfsTarget, Report, Stored
+from api_server.mirrors.lfs import queries
+from api_server.mirrors.lfs.target import SCHEMES, LfsTarget, Report, Stored
+from api_server.mirrors.queries import Mirror
 from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
-from api_server.state.database import Row
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, App
 
@@ -30,7 +30,7 @@ class LfsCourier:
     """Brings the objects of one run of `mirror`, in at most `time_limit` seconds."""
 
     app: App
-    mirror: Row
+    mirror: Mirror
     time_limit: float
 
     async def __call__(self, remote: Remote, pushed: Collection[str], theirs: Collection[str]) -> str | None:
@@ -41,7 +41,7 @@ class LfsCourier:
         """
         if not remote.url.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
             return None
-        debt = await lfs_queries.debt(self.app[DATABASE], self.mirror)
+        debt = await queries.debt(self.app[DATABASE], self.mirror)
         if debt is None or (debt.lfs_followed and not debt.owes and not pushed):
             return None
         tips, known = (pushed, theirs) if debt.lfs_followed else ({*pushed, *theirs}, ())
@@ -66,7 +66,7 @@ class LfsCourier:
         return {pointer.oid for pointer in await pointers_in(repository, tips, known)}
 
     async def _bring(self, remote: Remote, new: set[str], report: Report) -> None:
-        rows = await lfs_queries.owed_objects(self.app[DATABASE], self.mirror, new)
+        rows = await queries.owed_objects(self.app[DATABASE], self.mirror, new)
         stored = [Stored(Pointer(row.oid, row.size), row.object_key) for row in rows]
         app = self.app
         target = LfsTarget(remote, app[OBJECTS], app[OUTGOING_SESSION], app[OUTGOING_POLICY], app[RESOLVER])
@@ -76,9 +76,9 @@ class LfsCourier:
         """Before the refs are pushed: the next run does not look at these commits again."""
         async with self.app[DATABASE].transaction() as transaction:
             if new is None:
-                await lfs_queries.look_through_all(transaction, self.mirror)
+                await queries.look_through_all(transaction, self.mirror)
             else:
-                await lfs_queries.note(
+                await queries.note(
                     transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived
                 )
 

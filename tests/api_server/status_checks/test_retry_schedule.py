@@ -6,7 +6,7 @@ from email.utils import format_datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.status_checks.schedule import (
+from api_server.status_checks.retry_schedule import (
     JITTER,
     LONGEST_RETRY_AFTER,
     WAITS,

@@ -1,21 +1,19 @@
-"""Status checks of a merge request: endpoints 16-18, and the history of answers (beyond GitLab)."""
+"""Results of status checks for a merge request: endpoints 16-18, and the history of answers (beyond GitLab)."""
 
 from typing import Literal
 
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests.access import find_merge_request
-from api_server.merge_requests.queries import show as show_merge_request
-from api_server.namespaces.projects.access import Project, find_project, project
-from api_server.status_checks import queries, results
-from api_server.status_checks.handlers import STATUS_CHECKS, find_service
+from api_server.merge_requests import queries as merge_requests
+from api_server.namespaces.projects.access import Project, project
+from api_server.status_checks import result_queries, results, service_queries
+from api_server.status_checks.service_handlers import STATUS_CHECKS
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -43,7 +41,7 @@ class Respond:
 
 
 @attrs.frozen(kw_only=True)
-class CheckId:
+class CheckOfMergeRequest:
     id: str
     merge_request_iid: int
     external_status_check_id: int
@@ -55,32 +53,22 @@ class ListResponses(ListChecks):
 
 
 @routes.get(f"{PATH}/status_checks", access=project(), feature=STATUS_CHECKS)
-async def list_checks(request: web.Request) -> web.Response:
+async def list_checks(request: web.Request, wanted: ListChecks, found: Project) -> web.Response:
     """16: GET /projects/:id/merge_requests/:merge_request_iid/status_checks. The URL is for Developers."""
-    wanted = await parse(request, ListChecks)
-    page = wanted_page(wanted, queries.CHECKS, default_sort="asc")
-    found = await find_project(request, wanted.id)
+    page = wanted_page(wanted, result_queries.CHECKS, default_sort="asc")
     _require_reader(found)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
-    listed = await queries.read(
-        queries.CHECKS,
-        context.database(request),
-        page,
-        merge_request_id=merge_request.id,
-        shows_url=found.role >= Role.DEVELOPER,
-    )
+    database = context.database(request)
+    merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
+    shows_url = found.role >= Role.DEVELOPER
+    listed = await result_queries.list_checks(database, page, merge_request.id, shows_url=shows_url)
     response = await paginated(request, page, listed)
     response.headers["Poll-Interval"] = POLL_INTERVAL
     return response
 
 
 @routes.post(f"{PATH}/status_check_responses", access=project(Role.DEVELOPER), feature=STATUS_CHECKS)
-async def respond(request: web.Request) -> web.Response:
+async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
     """17: POST /projects/:id/merge_requests/:merge_request_iid/status_check_responses."""
-    wanted = await parse(request, Respond)
-    found = await find_project(request, wanted.id)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
-    check = await find_service(request, found.id, wanted.external_status_check_id)
     response = results.Response(
         sha=wanted.sha,
         status=wanted.status,
@@ -88,9 +76,13 @@ async def respond(request: web.Request) -> web.Response:
         target_url=wanted.target_url,
     )
     async with context.database(request).transaction() as transaction:
+        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
+        check = await service_queries.hold(transaction, found.id, wanted.external_status_check_id)
         made = await results.respond(request, transaction, check, merge_request, response)
-        shown = await show_merge_request(transaction, merge_request.id, shows_pipelines=found.shows_pipelines)
-        service = await queries.show_service(transaction, check.id)
+        shown = await merge_requests.show(
+            transaction, merge_request.id, shows_pipelines=found.shows_pipelines
+        )
+        service = await service_queries.show(transaction, found.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
     return json_text(body, status=201)
 
@@ -100,13 +92,11 @@ async def respond(request: web.Request) -> web.Response:
     access=project(Role.DEVELOPER),
     feature=STATUS_CHECKS,
 )
-async def retry(request: web.Request) -> web.Response:
+async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:
     """18: POST /projects/:id/merge_requests/:merge_request_iid/status_checks/:external_status_check_id/retry."""
-    wanted = await parse(request, CheckId)
-    found = await find_project(request, wanted.id)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
-    check = await find_service(request, found.id, wanted.external_status_check_id)
     async with context.database(request).transaction() as transaction:
+        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
+        check = await service_queries.hold(transaction, found.id, wanted.external_status_check_id)
         await results.retry(request, transaction, check, merge_request)
     return json_value({"message": "202 Accepted"}, status=202)
 
@@ -114,21 +104,14 @@ async def retry(request: web.Request) -> web.Response:
 @routes.get(
     f"{PATH}/status_checks/{{external_status_check_id}}/responses", access=project(), feature=STATUS_CHECKS
 )
-async def list_responses(request: web.Request) -> web.Response:
+async def list_responses(request: web.Request, wanted: ListResponses, found: Project) -> web.Response:
     """GET .../status_checks/:external_status_check_id/responses: every answer, for every head, newest first."""
-    wanted = await parse(request, ListResponses)
-    page = wanted_page(wanted, queries.RESPONSES)
-    found = await find_project(request, wanted.id)
+    page = wanted_page(wanted, result_queries.RESPONSES)
     _require_reader(found)
-    merge_request = await find_merge_request(request, found, wanted.merge_request_iid)
-    check = await find_service(request, found.id, wanted.external_status_check_id)
-    listed = await queries.read(
-        queries.RESPONSES,
-        context.database(request),
-        page,
-        merge_request_id=merge_request.id,
-        check_id=check.id,
-    )
+    database = context.database(request)
+    merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
+    check = await service_queries.find(database, found.id, wanted.external_status_check_id)
+    listed = await result_queries.list_responses(database, page, merge_request.id, check.id)
     return await paginated(request, page, listed)
 
 

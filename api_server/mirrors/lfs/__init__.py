@@ -1,0 +1,1 @@
+"""LFS objects that go to a mirror's target before the refs that need them."""

@@ -1,0 +1,147 @@
+"""Statements about the results of status checks for merge requests: the answers of services."""
+
+import datetime
+from typing import Any
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, read_sql
+from api_server.state.statements import Query
+
+_ENTITIES = read_sql("api_server.status_checks")
+
+CHECKS = Listing(
+    _ENTITIES["check"],
+    """
+    SELECT checks.id, checks.name, checks.external_url, status_check_result(checks.id, m) AS status
+    FROM external_status_checks checks JOIN merge_requests m ON m.id = %(merge_request_id)s
+    WHERE checks.project_id = m.project_id AND status_check_applies(checks, m.target_branch)
+    """,
+)
+
+
+async def list_checks(database: Executor, page: Page, merge_request_id: int, *, shows_url: bool) -> Listed:
+    """Those that apply, each with its result for the present head."""
+    return await CHECKS.read(database, page, merge_request_id=merge_request_id, shows_url=shows_url)
+
+
+RESPONSES = Listing(
+    _ENTITIES["response"],
+    """
+    SELECT answers.id FROM status_check_responses answers
+    WHERE answers.merge_request_id = %(merge_request_id)s AND answers.check_id = %(check_id)s
+    """,
+)
+
+
+async def list_responses(database: Executor, page: Page, merge_request_id: int, check_id: int) -> Listed:
+    return await RESPONSES.read(database, page, merge_request_id=merge_request_id, check_id=check_id)
+
+
+RESPOND = """
+    INSERT INTO status_check_responses (check_id, merge_request_id, sha, status, description, target_url, user_id,
+        created_at)
+    VALUES (%(check_id)s, %(merge_request_id)s, %(sha)s, %(status)s, %(description)s, %(target_url)s, %(user_id)s,
+        %(now)s)
+    RETURNING id
+"""
+
+
+async def respond(transaction: Transaction, **values: Any) -> int:
+    """The new answer's id."""
+    return int(await transaction.value(RESPOND, **values))
+
+
+@attrs.frozen
+class Answer:
+    """An answer that a service has given."""
+
+    id: int
+    status: str
+
+
+NEWEST_RESPONSE = Query(
+    """
+    SELECT answers.id, answers.status FROM status_check_responses answers
+    WHERE answers.check_id = %(check_id)s AND answers.merge_request_id = %(merge_request_id)s
+        AND answers.sha = %(sha)s
+    ORDER BY answers.id DESC LIMIT 1
+    FOR UPDATE
+    """,
+    Answer,
+)
+
+
+async def lock_newest_response(
+    transaction: Transaction, check_id: int, merge_request_id: int, sha: str
+) -> Answer | None:
+    return await transaction.row(
+        NEWEST_RESPONSE, check_id=check_id, merge_request_id=merge_request_id, sha=sha
+    )
+
+
+NOTE_RETRY = """
+    UPDATE status_check_responses SET retried_at = %(now)s WHERE id = %(id)s
+"""
+
+
+async def note_retry(transaction: Transaction, response_id: int) -> None:
+    await transaction.run(NOTE_RETRY, id=response_id)
+
+
+@attrs.frozen
+class TimedOut:
+    """A result that has been failed because no answer came; `sha` is the head that it is about."""
+
+    check_id: int
+    merge_request_id: int
+    sha: str
+
+
+TIME_OUT = Query(
+    """
+    INSERT INTO status_check_responses (check_id, merge_request_id, sha, status, description, created_at)
+    SELECT answers.check_id, answers.merge_request_id, answers.sha, 'failed', %(description)s, %(now)s
+    FROM status_check_responses answers JOIN merge_requests m ON m.id = answers.merge_request_id
+    WHERE answers.status = 'pending' AND answers.created_at < %(before)s
+        AND m.state = 'opened' AND m.head_sha = answers.sha
+        AND NOT EXISTS (
+            SELECT FROM status_check_responses newer
+            WHERE newer.merge_request_id = answers.merge_request_id AND newer.check_id = answers.check_id
+                AND newer.sha = answers.sha AND newer.id > answers.id)
+    RETURNING check_id, merge_request_id, sha
+    """,
+    TimedOut,
+)
+
+
+async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[TimedOut]:
+    """Fails the pending results that are older than `before` and still the newest for their head."""
+    return await transaction.rows(TIME_OUT, before=before, description=description)
+
+
+@attrs.frozen
+class About:
+    """What an audit event says of an answer: the check's name, the merge request and its project."""
+
+    name: str
+    iid: int
+    title: str
+    project_id: int
+    full_path: str
+
+
+ABOUT_RESPONSE = Query(
+    """
+    SELECT checks.name, m.iid, m.title, m.project_id, projects.full_path
+    FROM external_status_checks checks, merge_requests m JOIN projects ON projects.id = m.project_id
+    WHERE checks.id = %(check_id)s AND m.id = %(merge_request_id)s
+    """,
+    About,
+)
+
+
+async def about_response(transaction: Transaction, check_id: int, merge_request_id: int) -> About:
+    """Raises NotFound."""
+    return await transaction.one(ABOUT_RESPONSE, check_id=check_id, merge_request_id=merge_request_id)

@@ -1,0 +1,78 @@
+"""Archives: their names, formats and bytes, and how long they are kept here."""
+
+import hashlib
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from api_server.static_objects.archives import ArchiveStore
+from tests.api_server.static_objects.places import Place
+
+
+@pytest.mark.parametrize(
+    ("rest", "file_name", "folder"),
+    [
+        ("main/whatever.zip", "{path}-main-{sha}.zip", "{path}-main-{sha}"),
+        ("main/{path}-main.zip", "{path}-main.zip", "{path}-main"),
+        ("main/{path}-main.zip?append_sha=true", "{path}-main-{sha}.zip", "{path}-main-{sha}"),
+        ("main/whatever.zip?append_sha=false", "{path}-main.zip", "{path}-main"),
+        ("{sha}/whatever.zip", "{path}-{sha}.zip", "{path}-{sha}"),
+        ("main/{path}-main.zip?path=docs", "{path}-main-docs.zip", "{path}-main-docs"),
+    ],
+)
+async def test_names_of_archives(public: Place, rest: str, file_name: str, folder: str) -> None:
+    words = {"path": public.project["path"], "sha": public.sha}
+    url = f"/-/archive/{rest.format(**words)}"
+    answer = await public.get(url)
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{file_name.format(**words)}"'
+    assert answer.headers["Content-Type"] == "application/zip"
+    names = zipfile.ZipFile(io.BytesIO(await public.bytes(url))).namelist()
+    assert {name.split("/")[0] for name in names} == {folder.format(**words)}
+    assert f"{folder.format(**words)}/docs/guide.md" in names
+    assert ("path=docs" in rest) == (f"{folder.format(**words)}/README.md" not in names)
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "tgz", "tar.bz2", "tbz2"])
+async def test_formats_of_archives_and_their_bytes(public: Place, ending: str) -> None:
+    first = await public.bytes(f"/-/archive/main/x.{ending}")
+    with tarfile.open(fileobj=io.BytesIO(first)) as archive:
+        member = archive.extractfile(f"{public.project['path']}-main-{public.sha}/README.md")
+        assert member is not None
+        assert member.read() == b"# Hello\n"
+    again = await public.bytes(f"/-/archive/{public.sha}/y.{ending}?append_sha=true")
+    assert len(again) > 100
+    assert (
+        hashlib.sha256(first).digest()
+        == hashlib.sha256(await public.bytes(f"/-/archive/main/z.{ending}")).digest()
+    )
+
+
+def write(file: Path, size: int, age: float) -> Path:
+    """A file of so many bytes that was last asked for, or written to, so many seconds ago."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(bytes(size))
+    when = file.stat().st_mtime - age
+    os.utime(file, (when, when))
+    return file
+
+
+def test_what_was_not_asked_for_the_longest_makes_room(tmp_path: Path) -> None:
+    store = ArchiveStore(tmp_path, 250)
+    store.shrink()  # nothing is there yet
+    old = write(tmp_path / "1" / "old.zip", 100, age=300)
+    recent = [write(tmp_path / "2" / f"{number}.zip", 100, age=100 + number) for number in range(2)]
+    store.shrink()
+    assert (old.exists(), [file.exists() for file in recent]) == (False, [True, True])
+
+
+def test_what_a_crash_has_left_unfinished_goes_after_an_hour(tmp_path: Path) -> None:
+    store = ArchiveStore(tmp_path, 1000)
+    left = write(tmp_path / "1" / ".left.zip", 1, age=3700)
+    written = write(tmp_path / "1" / ".written.zip", 1, age=3500)
+    finished = write(tmp_path / "1" / "finished.zip", 1, age=3700)
+    store.shrink()
+    assert [file.exists() for file in (left, written, finished)] == [False, True, True]

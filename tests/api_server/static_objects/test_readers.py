@@ -1,0 +1,66 @@
+"""Who may read what, by which token, and how often."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from tests.api_server.static_objects.places import Place, new_place
+
+
+async def test_private_files_need_a_token_that_reaches(private: Place) -> None:
+    path = "/-/raw/main/README.md"
+    stranger = await private.forge.user("carol")
+    assert (await private.get(path)).status == 404
+    assert (await private.get(path, stranger)).status == 404
+    assert (await private.get(f"{path}?token=flso-wrong")).status == 401
+    mine = await private.get(path, private.alice)
+    assert (mine.status, mine.body) == (200, "# Hello\n")
+    assert mine.headers["Cache-Control"] == "private, max-age=0, must-revalidate"
+    assert mine.headers["CDN-Cache-Control"] == "private, max-age=0, must-revalidate"
+
+
+async def test_the_static_object_token_opens_files_and_nothing_else(private: Place) -> None:
+    path = "/-/raw/main/README.md"
+    rotated = await private.alice.api.post("/user/static_object_token/rotate")
+    token = rotated.body["token"]
+    assert (rotated.status, set(rotated.body), token[:5]) == (201, {"token"}, "flso-")
+    assert (await private.get(f"{path}?token={token}")).body == "# Hello\n"
+    assert (await private.get(path, headers={"X-Service-Static-Object-Token": token})).body == "# Hello\n"
+    for parameter in ("private_token", "token"):
+        assert (await private.forge.anonymous.get(f"/user?{parameter}={token}")).status == 401
+    await private.alice.api.post("/user/static_object_token/rotate")
+    assert (await private.get(f"{path}?token={token}")).status == 401
+
+
+async def test_a_public_project_with_a_members_only_repository_hides_its_files(private: Place) -> None:
+    forge, alice = private.forge, private.alice
+    project = await forge.project(alice, visibility="public", repository_access_level="private")
+    place = Place(forge, alice, project, "")
+    assert (await place.get("/-/raw/main/README.md")).status == 404
+
+
+async def test_files_are_rate_limited_by_path(new_forge: Callable[..., Any], tmp_path: Path) -> None:
+    async with new_forge(raw_rate_limit=2, anonymous_archive_rate_limit=1) as forge:
+        place = await new_place(forge, tmp_path / "work", "public")
+        statuses = [
+            (await place.get(f"/-/raw/{ref}/README.md")).status for ref in ("main", place.sha, "main")
+        ]
+        assert statuses == [200, 200, 429]
+        assert (await place.get("/-/raw/main/page.html")).status == 200
+        assert (await place.get("/-/archive/main/x.zip")).status == 200
+        refused = await place.get("/-/archive/main/x.tar")
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "60")
+        assert (await place.get("/-/archive/main/x.tar", place.alice)).status == 200
+
+
+async def test_the_token_of_a_user_who_has_just_gone_opens_nothing(public: Place) -> None:
+    bob = await public.forge.user("bob")
+    path = "/-/raw/main/README.md"
+    assert (await public.get(path, bob)).status == 200  # who that is, is remembered for a moment
+    connection = psycopg2.connect(public.forge.settings.database_url)  # as another process of the service
+    with contextlib.closing(connection), connection, connection.cursor() as cursor:
+        cursor.execute("DELETE FROM users WHERE id = %s", (bob.id,))
+    assert (await public.get(path, bob)).status == 401

@@ -1,0 +1,16 @@
+"""Waiting for a statement that waits: how tests put one thing exactly between two others."""
+
+import asyncio
+
+from api_server.state.database import Executor
+
+WAITERS = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+async def until_somebody_waits(database: Executor, *, count: int = 1, seconds: float = 20) -> None:
+    """Until so many statements in this database wait for locks that somebody else holds."""
+    async with asyncio.timeout(seconds):
+        while await database.value(WAITERS) < count:
+            await asyncio.sleep(0.01)
