@@ -10,12 +10,13 @@ import attrs
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
+from common import conditions, ranges
 from storage_edge.cache.cache import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
-from storage_edge.rules import cache_status, fields, ranges, validation
+from storage_edge.rules import cache_status, fields, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
 from storage_edge.tiers.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
@@ -114,20 +115,19 @@ class Sender:
         self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
     ) -> web.StreamResponse | None:
         """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
-        stored, length = answer.stored, answer.stored.body.length
-        asked = ranges.parse(http.headers[hdrs.RANGE])
-        if asked is None or length is None:
-            return None
-        if not validation.range_applies(
-            http.headers.get(hdrs.IF_RANGE), stored.headers, stored.times.received
+        length, stored = answer.stored.body.length, answer.stored.headers
+        if length is None or not conditions.range_applies(
+            http.headers.get(hdrs.IF_RANGE), stored.get(hdrs.ETAG), stored.get(hdrs.LAST_MODIFIED)
         ):
             return None
         try:
-            spans = ranges.resolve(asked, length)
+            spans = ranges.wanted(http.headers[hdrs.RANGE], length)
         except ranges.UnsatisfiableError:
-            headers[hdrs.CONTENT_RANGE] = f"bytes */{length}"
+            headers[hdrs.CONTENT_RANGE] = ranges.content_range(None, length)
             headers.popall(hdrs.CONTENT_TYPE, None)
             return web.Response(status=416, headers=headers)
+        if spans is None:
+            return None
         if len(spans) == 1:
             headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
@@ -210,7 +210,7 @@ def options(preflight: bool) -> web.Response:
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:
     """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
-    for name in (hdrs.CONTENT_LENGTH, hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.CONTENT_RANGE):
+    for name in conditions.CONTENT_FIELDS:
         headers.popall(name, None)
     return web.Response(status=304, headers=headers)
 

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 from multidict import CIMultiDictProxy
 
+from common import http_dates
 from storage_edge.rules import fields, targeted
 
 Headers = CIMultiDictProxy[str]
@@ -61,7 +62,7 @@ class Times:
 
 def times(headers: Headers, requested: float, received: float) -> Times:
     """`Times` of a response just received; without a valid Date its receipt counts (RFC 9110 6.6.1)."""
-    date = fields.http_date(headers.get("Date"), received)
+    date = http_dates.parse(headers.get("Date"), received)
     return Times(
         requested=requested,
         received=received,
@@ -112,8 +113,8 @@ def _explicit_lifetime(given: fields.Directives, headers: Headers | None, receiv
     if headers is None or "Expires" not in headers:
         return None
     lines = headers.getall("Expires")
-    expires = fields.http_date(lines[0], received) if len(lines) == 1 else None
-    date = fields.http_date(headers.get("Date"), received)
+    expires = http_dates.parse(lines[0], received) if len(lines) == 1 else None
+    date = http_dates.parse(headers.get("Date"), received)
     return 0.0 if expires is None else max(0.0, expires - (received if date is None else date))
 
 
@@ -123,10 +124,10 @@ def _guessed_lifetime(
     """Section 4.2.2: part of the age at receipt, where the status code or `public` allows a guess."""
     if status not in HEURISTIC_STATUSES and not public:
         return 0.0
-    modified = fields.http_date(headers.get("Last-Modified"), received)
+    modified = http_dates.parse(headers.get("Last-Modified"), received)
     if modified is None:
         return negative if status in NEGATIVE_STATUSES else 0.0
-    date = fields.http_date(headers.get("Date"), received) or received
+    date = http_dates.parse(headers.get("Date"), received) or received
     return min(HEURISTIC_MAX, max(0.0, math.floor(date - modified) * HEURISTIC_FRACTION))
 
 
