@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 from aiohttp import web
 
 from common import operations
+from common.ending import end
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
@@ -26,6 +29,8 @@ from storage_edge.tiers.store import Store
 
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
+
+log = structlog.get_logger(__name__)
 
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
@@ -53,25 +58,24 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
     app[handlers.SENDER] = Sender(clock)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
-        async with _origin(settings) as origin:
-            with _directory(settings) as directory:
-                store = _store(settings, directory)
-                shared = _shared(settings, app[handlers.METRICS])
-                cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS], shared)
-                app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
-                repeated.cache = cache
-                _watch(app[handlers.METRICS], store)
-                reporter = asyncio.create_task(_report_uses(store))
-                yield
-                reporter.cancel()
-                await cache.close()
-                await store.close()
+        async with contextlib.AsyncExitStack() as opened:
+            origin = await opened.enter_async_context(_origin(settings))
+            directory = opened.enter_context(_directory(settings))
+            store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory)))
+            shared = _shared(settings, metrics)
+            cache = Cache(origin, store, _options(settings), clock, metrics, shared)
+            await opened.enter_async_context(contextlib.aclosing(cache))
+            app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+            repeated.cache = cache
+            _watch(metrics, store)
+            opened.push_async_callback(end, asyncio.create_task(_report_uses(store)))
+            yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    app.add_routes(operations.routes(app[handlers.METRICS].registry, {"origin": origin_answers}))
+    app.add_routes(operations.routes(metrics.registry, {"origin": origin_answers}))
     purge_token = settings.read_purge_token()
     if purge_token:
         app[handlers.PURGE_TOKEN] = purge_token
@@ -142,4 +146,7 @@ def _watch(metrics: Metrics, store: Store) -> None:
 async def _report_uses(store: Store) -> None:
     while True:
         await asyncio.sleep(USE_INTERVAL)
-        await store.flush_uses()
+        try:
+            await store.flush_uses()
+        except sqlite3.Error as error:
+            log.warning("the index could not note uses", reason=type(error).__name__)

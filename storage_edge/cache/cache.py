@@ -88,7 +88,7 @@ class Cache:
         if self._shared is not None:
             await self._shared.settled()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends what is under way."""
         await self._flights.close()
         if self._shared is not None:

@@ -86,9 +86,11 @@ class Fetcher:
         if where is Storage.NONE or not await self.shared.fill(copy):
             return False
         flight.land(Kept(new, validated=True))
-        await self.store.save(new, copy.spool)
-        self.flights.close_to_joiners(flight)
-        copy.spool.release()
+        try:
+            await self.store.save(new, copy.spool)
+        finally:
+            self.flights.close_to_joiners(flight)
+            copy.spool.release()
         return True
 
     async def land(
@@ -107,20 +109,15 @@ class Fetcher:
         try:
             async for chunk in response.chunks():
                 await spool.write(chunk)
-        except BaseException as error:
-            self.flights.close_to_joiners(flight)
-            spool.fail()
-            spool.release()
-            if not isinstance(error, OriginError):
-                raise
+            spool.finish()
+            file = await self.store.save(stored, spool)
+            if file is not None and self.shared is not None:
+                self.shared.offer(stored, spool.digest, file.path)
+        except OriginError:
             log.warning("origin stopped early", target=request.target)
-            return
-        spool.finish()
-        file = await self.store.save(stored, spool)
-        if file is not None and self.shared is not None:
-            self.shared.offer(stored, spool.digest, file.path)
-        self.flights.close_to_joiners(flight)
-        spool.release()
+        finally:
+            self.flights.close_to_joiners(flight)
+            spool.release()
 
     def _stored(
         self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float

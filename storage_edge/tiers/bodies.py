@@ -189,11 +189,6 @@ class Spool:
         self.finished = True
         self._wake()
 
-    def fail(self) -> None:
-        """The origin stopped early: every reader fails when it comes to the end of what there is."""
-        self.truncated = True
-        self._wake()
-
     def data(self) -> bytes:
         """All bytes of a finished spool that stayed in memory."""
         assert self._memory is not None  # noqa: S101 - callers ask in_memory first
@@ -243,8 +238,14 @@ class Spool:
         return self._view[offset:end]
 
     def release(self) -> None:
-        """The cache needs it no more; it is closed with its last reader."""
+        """The cache needs it no more; it is closed with its last reader.
+
+        One that is not finished will never be: every reader fails when it comes to the end of what there is.
+        """
         self._closed = True
+        if not self.finished:
+            self.truncated = True
+            self._wake()
         self._close_when_unused()
 
     def reader_closed(self) -> None:

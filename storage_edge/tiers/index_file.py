@@ -1,5 +1,6 @@
 """The statements of the disk tier's index (see `index.sql`)."""
 
+import contextlib
 import json
 import sqlite3
 from importlib import resources
@@ -14,11 +15,13 @@ from storage_edge.tiers.stored_responses import Stored, selection_key
 log = structlog.get_logger(__name__)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection in autocommit mode, usable from any thread."""
-    index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    index.execute("PRAGMA foreign_keys = ON")
-    index.execute("PRAGMA synchronous = NORMAL")
+def connect(path: Path, script: str = "") -> sqlite3.Connection:
+    """A connection in autocommit mode, usable from any thread, that has run `script`."""
+    with contextlib.ExitStack() as opened:
+        index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        opened.callback(index.close)
+        index.executescript(f"PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL; {script}")
+        opened.pop_all()
     return index
 
 
@@ -26,17 +29,15 @@ def open_or_start_anew(path: Path) -> sqlite3.Connection:
     """A connection to the index; one that cannot be read is thrown away, for it is only a cache's."""
     schema = resources.files("storage_edge.tiers").joinpath("index.sql").read_text(encoding="utf-8")
     try:
-        index = connect(path)
-        index.execute("PRAGMA journal_mode = WAL")
-        index.executescript(schema)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        log.warning("The cache index cannot be read; starting with an empty cache.")
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        return open_or_start_anew(path)
-    return index
+        return connect(path, f"PRAGMA journal_mode = WAL; {schema}")
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        pass
+    log.warning("The cache index cannot be read; starting with an empty cache.")
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return open_or_start_anew(path)
 
 
 def last_epoch(index: sqlite3.Connection) -> int:

@@ -19,6 +19,7 @@ import structlog
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from common.ending import end
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, storing
 from storage_edge.tiers.bodies import BLOCK, Spool
@@ -87,7 +88,6 @@ class SharedTier:
             return False
         finally:
             if not copy.spool.finished:
-                copy.spool.fail()
                 copy.spool.release()
         self._count("hit")
         return True
@@ -121,9 +121,7 @@ class SharedTier:
 
     async def close(self) -> None:
         """Gives up what is being written; an object is there wholly or not at all."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     async def _write(self, stored: Stored, digest: str, file: Path) -> None:
         """The body comes before the record that names it."""

@@ -43,7 +43,7 @@ class Store:
         self.ledger = Ledger(self._disk.epoch)
         self._on_purge: list[Callable[[Purge], None]] = []
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends the worker thread after what it has to do."""
         await self._in_worker(self._disk.close)
         self._worker.shutdown()
