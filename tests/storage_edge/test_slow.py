@@ -2,33 +2,21 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 
 import pytest
-from typed_settings import SecretStr
 
-from storage_edge.app import create_app
-from storage_edge.client.server import listening
-from storage_edge.settings import Settings
-from tests.storage_edge.conftest import Clock, Origin
+from tests.storage_edge.conftest import Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
 
 
 @pytest.fixture
-async def port(origin: Origin, clock: Clock) -> AsyncIterator[int]:
+async def port(start_edge: StartEdge) -> int:
     """An edge that allows 0.4 s for a request's head, 0.4 s between requests and 0.4 s for a piece of a body."""
-    settings = Settings(
-        origin=origin.url,
-        storage_token=SecretStr("x"),
-        header_timeout=0.4,
-        keepalive_timeout=0.4,
-        send_timeout=0.4,
-        port=0,
-        shutdown_timeout=0.2,
+    edge = await start_edge(
+        header_timeout=0.4, keepalive_timeout=0.4, send_timeout=0.4, memory_object_bytes=4 * 2**20
     )
-    async with listening(create_app(settings, clock), settings) as (_, port):
-        yield port
+    return edge.port
 
 
 async def _is_closed_while_trickling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
