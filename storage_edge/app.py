@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -41,8 +42,12 @@ ANY_PATH = r"{path:[\s\S]*}"
 MAX_PURGE_BYTES = 4 * 1024 * 1024
 
 
-def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> web.Application:
-    """The edge as an application; `clock` gives seconds since 1970."""
+def create_app(
+    settings: Settings,
+    clock: Callable[[], float] = time.time,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> web.Application:
+    """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
@@ -55,13 +60,13 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
         keepalive_timeout=settings.keepalive_timeout,
         send_timeout=settings.send_timeout,
     )
-    app[handlers.SENDER] = Sender(clock)
+    app[handlers.SENDER] = Sender(clock, random_bytes)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
-            origin = await opened.enter_async_context(_origin(settings))
+            origin = await opened.enter_async_context(contextlib.aclosing(_origin(settings)))
             directory = opened.enter_context(_directory(settings))
-            store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory)))
+            store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
             shared = _shared(settings, metrics)
             cache = Cache(origin, store, _options(settings), clock, metrics, shared)
             await opened.enter_async_context(contextlib.aclosing(cache))
@@ -99,9 +104,10 @@ def _origin(settings: Settings) -> Origin:
     )
 
 
-def _store(settings: Settings, directory: Path) -> Store:
+def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> Store:
     return Store(
         directory,
+        clock,
         memory_bytes=settings.memory_bytes,
         memory_object_bytes=settings.memory_object_bytes,
         disk_bytes=settings.disk_bytes,

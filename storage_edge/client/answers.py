@@ -1,7 +1,6 @@
 """How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Final
@@ -33,9 +32,10 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` gives seconds since 1970."""
+    """Sends answers. `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
 
     clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
     _sending: int = 0
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
@@ -133,7 +133,7 @@ class Sender:
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
             pieces = _pieces(answer.reader, spans[0].first, spans[0].length, self._piece_size)
         else:
-            pieces = _multipart(answer.reader, spans, length, headers)
+            pieces = _multipart(answer.reader, spans, length, headers, self.random_bytes(16).hex())
         return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
 
     async def _stream(
@@ -238,10 +238,12 @@ async def _pieces(
 
 
 def _multipart(
-    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
+    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str], boundary: str
 ) -> AsyncGenerator[bytes | memoryview, None]:
-    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
-    boundary = secrets.token_hex(16)
+    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole.
+
+    No body may hold the boundary, not even one that somebody has made to hold it.
+    """
     type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
     heads = [
         f"--{boundary}\r\nContent-Type: {type_}\r\n"

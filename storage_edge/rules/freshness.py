@@ -23,18 +23,15 @@ HEURISTIC_MAX: Final = 86_400.0
 class Policy:
     """What a response says about its own reuse. All times are seconds.
 
-    `lifetime` counts from the response's generation; `heuristic` marks a guessed one. `validate` asks for a
+    `lifetime` counts from the response's generation. `validate` asks for a
     successful validation before each reuse (`no-cache`), `strict` forbids every use when stale
     (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`). `hidden_fields` must not be reused
     without validation (`no-cache="..."`).
     """
 
     lifetime: float = 0.0
-    heuristic: bool = False
-    explicit: bool = False
     private: bool = False
     no_store: bool = False
-    public: bool = False
     validate: bool = False
     strict: bool = False
     must_understand: bool = False
@@ -82,19 +79,16 @@ def policy(status: int, headers: Headers, received: float, negative_lifetime: fl
     for_us = targeted.directives(headers.getall(targeted.FIELD, []))
     given = plain if for_us is None else for_us
     lifetime = _explicit_lifetime(given, None if for_us is not None else headers, received)
-    public = "public" in given
-    heuristic = lifetime is None
     if lifetime is None:
-        lifetime = _guessed_lifetime(status, headers, received, public=public, negative=negative_lifetime)
+        lifetime = _guessed_lifetime(
+            status, headers, received, public="public" in given, negative=negative_lifetime
+        )
     hidden_fields = frozenset(name.lower() for name in fields.members([given.get("no-cache") or ""]))
     validate = "no-cache" in given and not hidden_fields
     return Policy(
         lifetime=lifetime,
-        heuristic=heuristic,
-        explicit=not heuristic,
         private="private" in plain or "private" in given,
         no_store="no-store" in given,
-        public=public,
         validate=validate,
         strict=validate or any(name in given for name in ("must-revalidate", "proxy-revalidate", "s-maxage")),
         must_understand="must-understand" in given,

@@ -13,8 +13,7 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +34,12 @@ _EPOCH = struct.Struct("=Q")
 
 
 class DiskTier:
-    """Files below `directory`, at most `budget` bytes of them."""
+    """Files below `directory`, at most `budget` bytes of them. `clock` gives seconds since 1970."""
 
-    def __init__(self, directory: Path, budget: int) -> None:
+    def __init__(self, directory: Path, budget: int, clock: Callable[[], float]) -> None:
         self._root = directory / f"v{_SCHEMA_VERSION}"
         self._budget = budget
+        self._clock = clock
         self._verified: set[str] = set()
         #: Bodies that this process has evicted, and bytes of all bodies when it last looked.
         self.evicted = self.size = 0
@@ -86,8 +86,8 @@ class DiskTier:
             if not self._is_intact(digest, size):
                 self._forget_body(digest)
                 continue
-            found.append(
-                Stored.from_json(
+            try:
+                stored = Stored.from_json(
                     response,
                     target=target,
                     selected=selection_from_key(selected),
@@ -95,7 +95,9 @@ class DiskTier:
                     body=FileBody(self._path(digest), size),
                     stale=bool(stale),
                 )
-            )
+            except (KeyError, TypeError, ValueError):  # another version of the edge has written it
+                continue
+            found.append(stored)
         return found
 
     def save(self, stored: Stored, spool: Spool, *, wanted_again: bool) -> FileBody | None:
@@ -116,7 +118,7 @@ class DiskTier:
                     return None
                 self._path(digest).parent.mkdir(exist_ok=True)
                 spool.move_to(self._path(digest))
-                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, time.time()))
+                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, self._clock()))
             self._verified.add(digest)
             index_file.put(index, stored, digest)
         return FileBody(self._path(digest), size)
@@ -141,7 +143,7 @@ class DiskTier:
 
     def touch(self, targets: Iterable[str]) -> None:
         """Notes the use of responses, for eviction."""
-        now = time.time()
+        now = self._clock()
         with self._transaction() as index:
             index.executemany(
                 "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",

@@ -6,7 +6,6 @@ the origin has said 304 to its entity tag; what is saved is making and sending t
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -64,7 +63,7 @@ class SharedTier:
 
     async def find(self, request: EdgeRequest, spool: Callable[[int | None], Spool]) -> SharedCopy | None:
         """What is kept for a request, its body not read yet."""
-        if time.monotonic() < self._avoided_until:
+        if asyncio.get_running_loop().time() < self._avoided_until:
             return None
         try:
             async with asyncio.timeout(self._timeout):
@@ -108,7 +107,7 @@ class SharedTier:
         """Writes a public response whose body is in `file`, in the background."""
         if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
             return
-        if len(self._tasks) >= MAX_PENDING or time.monotonic() < self._avoided_until:
+        if len(self._tasks) >= MAX_PENDING or asyncio.get_running_loop().time() < self._avoided_until:
             return
         task = asyncio.get_running_loop().create_task(self._write(stored, digest, file))
         self._tasks.add(task)
@@ -147,7 +146,7 @@ class SharedTier:
     def _failed(self, what: str, error: Exception) -> None:
         self._count("failure")
         if not isinstance(error, _UNREADABLE):
-            self._avoided_until = time.monotonic() + AVOIDED_SECONDS
+            self._avoided_until = asyncio.get_running_loop().time() + AVOIDED_SECONDS
         log.warning(f"the shared store could not be {what}", reason=type(error).__name__)
 
 

@@ -27,12 +27,18 @@ DISK_LIFETIME: Final = 10.0
 
 
 class Store:
-    """The memory tier over the disk tier, and the purges that both obey."""
+    """The memory tier over the disk tier, and the purges that both obey. `clock` gives seconds since 1970."""
 
     def __init__(
-        self, directory: Path, *, memory_bytes: int, memory_object_bytes: int, disk_bytes: int
+        self,
+        directory: Path,
+        clock: Callable[[], float],
+        *,
+        memory_bytes: int,
+        memory_object_bytes: int,
+        disk_bytes: int,
     ) -> None:
-        self._disk = DiskTier(directory, disk_bytes)
+        self._disk = DiskTier(directory, disk_bytes, clock)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
         self._memory: cachetools.LRUCache[str, tuple[Stored, ...]] = cachetools.LRUCache(
             memory_bytes, getsizeof=_weight

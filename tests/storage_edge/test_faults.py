@@ -1,6 +1,7 @@
 """What fails inside the edge is said in the log, holds nothing, and costs no client more than it must."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 
 from storage_edge import app
 from storage_edge.tiers.store import Store
-from tests.storage_edge.conftest import Edge, Origin, StartEdge
+from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
 
@@ -39,7 +40,7 @@ async def test_an_edge_that_cannot_start_leaves_nothing_open(start_edge: StartEd
 def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1" / "index.sqlite3").write_bytes(b"no database" * 1000)
-    store = Store(tmp_path, memory_bytes=0, memory_object_bytes=0, disk_bytes=1000)
+    store = Store(tmp_path, Clock(), memory_bytes=0, memory_object_bytes=0, disk_bytes=1000)
     try:
         assert _deleted_and_open(tmp_path) == []
         assert not store.disk_used
@@ -78,6 +79,22 @@ async def test_a_body_that_cannot_be_written_ends_no_answer_cleanly(
     assert "a flight failed" in {line["event"] for line in logs if line["log_level"] == "error"}
     incoming.mkdir()
     assert (await edge.get(RAW)).body == b"x" * 700_000
+
+
+async def test_a_response_that_another_version_has_written_counts_as_not_stored(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"whole")
+    first = await start_edge()
+    await first.get(RAW)
+    await first.settled()
+    with contextlib.closing(sqlite3.connect(*tmp_path.glob("edge/*/index.sqlite3"))) as index, index:
+        index.execute("UPDATE responses SET response = json_set(response, '$.policy.of_tomorrow', 1)")
+    second = await start_edge()
+    for expected in ("fwd=uri-miss", "; hit"):
+        answer = await second.get(RAW)
+        assert (answer.status, answer.body, expected in answer.cache_status) == (200, b"whole", True)
+        await second.settled()
 
 
 async def test_uses_are_reported_again_after_a_failure(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.storage_edge.conftest import Origin, StartEdge
-from tests.storage_edge.talk import RAW, head, talk
+from tests.storage_edge.talk import head, talk
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ async def test_a_head_that_trickles_in_ends_the_connection(
 ) -> None:
     origin.answers()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"GET {RAW} HTTP/1.1\r\nHost: x\r\n".encode()
+    begun = head().removesuffix(b"\r\n")
     if served_before:
-        writer.write(head + b"\r\n")
+        writer.write(head())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         await reader.readexactly(len(b"content"))
-    writer.write(head)
+    writer.write(begun)
     assert await _is_closed_while_trickling(reader, writer)
     writer.close()
 
@@ -52,7 +52,7 @@ async def test_a_head_that_trickles_in_ends_the_connection(
 async def test_a_reader_that_does_not_read_is_cut_off(port: int, origin: Origin) -> None:
     origin.answers(b"x" * 50_000_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
-    writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(head())
     await reader.read(100)
     await asyncio.sleep(3)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -63,7 +63,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(port: int, origin: Origin)
 async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(port: int, origin: Origin) -> None:
     origin.answers(b"x" * 12_000_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**16)
-    writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(head())
     await reader.readuntil(b"\r\n\r\n")
     for _ in range(12):
         await reader.readexactly(1_000_000)
