@@ -9,6 +9,8 @@ import weakref
 from pathlib import Path
 from typing import Final, Protocol
 
+from common.ending import ended
+
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
 #: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
@@ -167,7 +169,7 @@ class Spool:
             self._memory += chunk
             self._digest.update(chunk)
         else:
-            await asyncio.to_thread(self._write_file, chunk)
+            await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
         self.size += len(chunk)
         self._wake()
 

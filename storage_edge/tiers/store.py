@@ -9,6 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 import attrs
 import cachetools
 
+from common.ending import ended
 from storage_edge.rules import selection
 from storage_edge.tiers.bodies import Body, FileBody, MemoryBody, Spool
 from storage_edge.tiers.disk import DiskTier
@@ -200,7 +201,7 @@ class Store:
 
     async def _in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, lambda: function(*args, **kwargs))
+        return await ended(loop.run_in_executor(self._worker, lambda: function(*args, **kwargs)))
 
 
 def _weight(variants: tuple[Stored, ...]) -> int:

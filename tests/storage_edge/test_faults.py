@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from storage_edge import app
+from storage_edge.client.handlers import CACHE
 from storage_edge.tiers.store import Store
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
@@ -95,6 +96,23 @@ async def test_a_response_that_another_version_has_written_counts_as_not_stored(
         answer = await second.get(RAW)
         assert (answer.status, answer.body, expected in answer.cache_status) == (200, b"whole", True)
         await second.settled()
+
+
+@pytest.mark.parametrize("size", [1000, 700_000])
+async def test_what_is_being_kept_when_the_edge_ends_is_kept(
+    edge: Edge, origin: Origin, tmp_path: Path, size: int
+) -> None:
+    origin.answers(b"x" * size)
+    with contextlib.closing(sqlite3.connect(*tmp_path.glob("edge/*/index.sqlite3"))) as index:
+        index.execute("BEGIN IMMEDIATE")
+        assert (await edge.get(RAW)).status == 200
+        ending = asyncio.create_task(edge.app[CACHE].aclose())
+        await asyncio.sleep(0.1)
+        index.rollback()
+        await ending
+        assert index.execute("SELECT size FROM bodies JOIN responses USING (digest)").fetchall() == [(size,)]
+    (file,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.is_file())
+    assert file.stat().st_size == size
 
 
 async def test_uses_are_reported_again_after_a_failure(
