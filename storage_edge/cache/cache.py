@@ -193,8 +193,7 @@ class Cache:
         )
 
     def _stand_in(self, failed: Failed, stale: Stored | None, epoch: int, *, leads: bool) -> Answer:
-        """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861
-        section 4).
+        """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861 section 4).
 
         Nothing that was purged since `epoch`, when the origin was asked, stands in.
         """

@@ -40,8 +40,7 @@ class Sender:
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
         """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
-        breaks
-        the connection and raises ConnectionError.
+        breaks the connection and raises ConnectionError.
         """
         match answer:
             case FromStore():
@@ -142,9 +141,8 @@ class Sender:
         response: web.StreamResponse,
         pieces: AsyncGenerator[bytes | memoryview, None],
     ) -> web.StreamResponse:
-        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
-        sent, so that
-        a body that breaks at once becomes an error rather than a broken answer.
+        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is sent, so
+        that a body that breaks at once becomes an error rather than a broken answer.
         """
         self._sending += 1
         try:

@@ -23,10 +23,9 @@ HEURISTIC_MAX: Final = 86_400.0
 class Policy:
     """What a response says about its own reuse. All times are seconds.
 
-    `lifetime` counts from the response's generation. `validate` asks for a
-    successful validation before each reuse (`no-cache`), `strict` forbids every use when stale
-    (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`). `hidden_fields` must not be reused
-    without validation (`no-cache="..."`).
+    `lifetime` counts from the response's generation. `validate` asks for a successful validation before each reuse
+    (`no-cache`), `strict` forbids every use when stale (`must-revalidate`, `proxy-revalidate`, `s-maxage`,
+    `no-cache`). `hidden_fields` must not be reused without validation (`no-cache="..."`).
     """
 
     lifetime: float = 0.0

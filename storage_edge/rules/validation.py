@@ -10,8 +10,7 @@ Headers = CIMultiDictProxy[str]
 def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
     """Whether a 304 answers this GET or HEAD from a 200 with these fields (RFC 9110 13.2.2, RFC 9111 4.3.2).
 
-    If-None-Match decides alone when it is there. Without Last-Modified, Date and then `received` stand in for
-    it.
+    If-None-Match decides alone when it is there. Without Last-Modified, Date and then `received` stand in for it.
     """
     if "If-None-Match" in request:
         return conditions.has_tag(request.getall("If-None-Match"), stored.get("ETag"))

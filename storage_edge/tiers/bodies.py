@@ -31,8 +31,7 @@ class Reader(Protocol):
     """One reading of a body."""
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """At least one and at most `size` bytes from `offset`, as soon as there are any; nothing only at the
-        end.
+        """At least one and at most `size` bytes from `offset`, as soon as there are any; nothing only at the end.
 
         Raises `TruncatedBodyError` when the bytes will never come.
         """

@@ -1,5 +1,4 @@
-"""The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine
-share.
+"""The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine share.
 
 All methods block; `Store` calls them from one worker thread.
 """
@@ -26,8 +25,7 @@ from storage_edge.tiers.stored_responses import Stored, selection_from_key, sele
 
 log = structlog.get_logger(__name__)
 
-#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for
-#: it.
+#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
 LARGE_PART: Final = 1 / 16
 _SCHEMA_VERSION: Final = "1"
 _EPOCH = struct.Struct("=Q")
@@ -219,8 +217,7 @@ class DiskTier:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process
-        can
+        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process can
         bring such a body back in between.
         """
         self._index.execute("BEGIN IMMEDIATE")

@@ -152,8 +152,7 @@ class Store:
         await self._in_worker(self._disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:
-        """Carries out a purge here and for all processes that share the disk tier; the number of responses
-        hit.
+        """Carries out a purge here and for all processes that share the disk tier; the number of responses hit.
 
         When it returns, nothing that was stored, or began to be stored, before it is served any more.
         """
