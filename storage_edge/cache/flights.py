@@ -10,7 +10,7 @@ import structlog
 from common.ending import end
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored
+from storage_edge.tiers.stored_responses import StoredResponse
 
 log = structlog.get_logger(__name__)
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 class Kept:
     """The response may be kept; its body can be read while it arrives. `validated` after a 304."""
 
-    stored: Stored
+    stored: StoredResponse
     validated: bool = False
 
 

@@ -45,17 +45,19 @@ class Sender:
         match answer:
             case FromStore():
                 try:
-                    return await self._stored(http, request, answer)
+                    return await self._send_stored(http, request, answer)
                 finally:
                     answer.reader.close()
             case FromOrigin():
                 try:
-                    return await self._passed(http, request, answer.response, answer.outcome)
+                    return await self._send_passed(http, request, answer.response, answer.outcome)
                 finally:
                     answer.response.close()
         return empty(HTTPStatus.GATEWAY_TIMEOUT, answer.outcome)
 
-    async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
+    async def _send_stored(
+        self, http: web.Request, request: EdgeRequest, answer: FromStore
+    ) -> web.StreamResponse:
         stored = answer.stored
         body = stored.body
         if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
@@ -79,7 +81,7 @@ class Sender:
             return await _finished(http, response)
         return await self._stream(http, response, _pieces(answer.reader, 0, body.length, self._piece_size))
 
-    async def _passed(
+    async def _send_passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
     ) -> web.StreamResponse:
         headers = for_clients(origin.headers)

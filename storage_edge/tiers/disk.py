@@ -21,7 +21,7 @@ import structlog
 from storage_edge.tiers import index_file
 from storage_edge.tiers.bodies import FileBody, Spool
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored, selection_from_key, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class DiskTier:
         row = self._reader.execute("SELECT 1 FROM responses WHERE target = ? LIMIT 1", (target,)).fetchone()
         return row is not None
 
-    def find(self, target: str) -> list[Stored]:
+    def find(self, target: str) -> list[StoredResponse]:
         """All responses stored under a target, their files there, complete and checked once per process."""
         rows = self._index.execute(
             "SELECT selected, digest, size, epoch, stale, response FROM responses JOIN bodies USING (digest)"
@@ -85,7 +85,7 @@ class DiskTier:
                 self._forget_body(digest)
                 continue
             try:
-                stored = Stored.from_json(
+                stored = StoredResponse.from_json(
                     response,
                     target=target,
                     selected=selection_from_key(selected),
@@ -98,7 +98,7 @@ class DiskTier:
             found.append(stored)
         return found
 
-    def save(self, stored: Stored, spool: Spool, *, wanted_again: bool) -> FileBody | None:
+    def save(self, stored: StoredResponse, spool: Spool, *, wanted_again: bool) -> FileBody | None:
         """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
 
         `wanted_again` says that the object has been asked for before, which lets a large one displace others.
@@ -121,7 +121,7 @@ class DiskTier:
             index_file.put(index, stored, digest)
         return FileBody(self._path(digest), size)
 
-    def update(self, stored: Stored) -> None:
+    def update(self, stored: StoredResponse) -> None:
         """Replaces the fields of a response whose bytes stay the same (304, HEAD)."""
         with self._transaction() as index:
             row = index.execute(
@@ -131,7 +131,7 @@ class DiskTier:
             if row is not None and not index_file.is_purged(index, stored):
                 index_file.put(index, stored, row[0])
 
-    def remove(self, stored: Stored) -> None:
+    def remove(self, stored: StoredResponse) -> None:
         """Drops one response."""
         with self._transaction() as index:
             index.execute(

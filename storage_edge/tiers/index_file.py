@@ -10,7 +10,7 @@ import attrs
 import structlog
 
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ def has_body(index: sqlite3.Connection, digest: str) -> bool:
     return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
 
 
-def put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
+def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
     """Adds a response, or replaces the one with the same target and selection."""
     ((id_,),) = index.execute(
         "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
@@ -72,7 +72,7 @@ def put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
     )
 
 
-def is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
+def is_purged(index: sqlite3.Connection, stored: StoredResponse) -> bool:
     """Whether any purge, of any process, since the response's origin request concerns it."""
     rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
     return any(purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())

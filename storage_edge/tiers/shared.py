@@ -22,7 +22,7 @@ from common.ending import end
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, storing
 from storage_edge.tiers.bodies import BLOCK, Spool
-from storage_edge.tiers.stored_responses import Stored, selection_from_key, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 class SharedCopy:
     """A response in the shared tier, which the origin has not validated yet; its body is `spool`, empty so far."""
 
-    stored: Stored
+    stored: StoredResponse
     spool: Spool
     digest: str
     size: int
@@ -103,7 +103,7 @@ class SharedTier:
             raise ValueError("The body is not the one that was written.")
         copy.spool.finish()
 
-    def offer(self, stored: Stored, digest: str, file: Path) -> None:
+    def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """Writes a public response whose body is in `file`, in the background."""
         if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
             return
@@ -122,7 +122,7 @@ class SharedTier:
         """Gives up what is being written; an object is there wholly or not at all."""
         await end(*self._tasks)
 
-    async def _write(self, stored: Stored, digest: str, file: Path) -> None:
+    async def _write(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """The body comes before the record that names it."""
         try:
             async with self._uploads, asyncio.timeout(UPLOAD_SECONDS):
@@ -179,7 +179,7 @@ def _body_key(digest: str) -> str:
     return f"v1/bodies/{digest[:2]}/{digest[2:]}"
 
 
-def _record(stored: Stored, digest: str) -> bytes:
+def _record(stored: StoredResponse, digest: str) -> bytes:
     return orjson.dumps(
         {
             "target": stored.target,
@@ -200,7 +200,7 @@ def _from_record(
     if record["target"] != request.target or not selection.matches(selected, request.forwarded):
         return None
     spool = new_spool(record["size"])
-    stored = Stored.from_json(
+    stored = StoredResponse.from_json(
         record["response"], target=request.target, selected=selected, epoch=0, body=spool, stale=True
     )
     if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):

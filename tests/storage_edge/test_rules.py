@@ -50,7 +50,7 @@ def test_no_field_value_breaks_a_parser(values: list[str]) -> None:
 def test_private_and_refusals_are_never_shared(plain: str, for_us: str, status: int, has_token: bool) -> None:
     headers = _headers(Cache_Control=plain, CDN_Cache_Control=for_us, ETag='"1"')
     policy = freshness.policy(status, headers, NOW)
-    where = storing.storage(RequestFacts(has_token=has_token), status, headers, policy)
+    where = storing.decide(RequestFacts(has_token=has_token), status, headers, policy)
     if "private" in fields.directives([plain]) or status in {401, 403} or (has_token and status != 200):
         assert where is not Storage.SHARED
     if where is Storage.PRIVATE:
