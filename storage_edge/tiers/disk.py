@@ -156,10 +156,7 @@ class DiskTier:
         self._index.execute("PRAGMA synchronous = FULL")
         try:
             with self._transaction() as index:
-                cursor = index.execute(
-                    "INSERT INTO purges (purge) VALUES (?)", (index_file.purge_to_json(purge),)
-                )
-                epoch = int(cursor.lastrowid or 0)
+                epoch = index_file.record(index, purge)
                 ids = index_file.concerned(index, purge)
                 statement = (
                     "UPDATE responses SET stale = 1 WHERE id = ?"
@@ -167,7 +164,6 @@ class DiskTier:
                     else "DELETE FROM responses WHERE id = ?"
                 )
                 index.executemany(statement, [(id_,) for id_ in ids])
-                index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - 4 * 4096,))
             _EPOCH.pack_into(self._epoch_file, 0, epoch)
         finally:
             self._index.execute("PRAGMA synchronous = NORMAL")
@@ -175,10 +171,7 @@ class DiskTier:
 
     def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
         """Purges of any process after `epoch`."""
-        rows = self._reader.execute(
-            "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
-        ).fetchall()
-        return [(number, index_file.purge_from_json(text)) for number, text in rows]
+        return index_file.purges_since(self._reader, epoch)
 
     def _path(self, digest: str) -> Path:
         return self._root / "objects" / digest[:2] / digest[2:]

@@ -5,14 +5,18 @@ import json
 import sqlite3
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
 import attrs
 import structlog
 
-from storage_edge.tiers.purges import Purge
+from storage_edge.tiers.purges import EVERYTHING, REMEMBERED, Purge
 from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
 log = structlog.get_logger(__name__)
+
+#: Purges that are kept for processes that look at the index but now and then.
+KEPT_PURGES: Final = 4 * REMEMBERED
 
 
 def connect(path: Path, script: str = "") -> sqlite3.Connection:
@@ -72,10 +76,28 @@ def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
     )
 
 
+def record(index: sqlite3.Connection, purge: Purge) -> int:
+    """Adds a purge and forgets the oldest; its epoch."""
+    cursor = index.execute("INSERT INTO purges (purge) VALUES (?)", (purge_to_json(purge),))
+    epoch = int(cursor.lastrowid or 0)
+    index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - KEPT_PURGES,))
+    return epoch
+
+
+def purges_since(index: sqlite3.Connection, epoch: int) -> list[tuple[int, Purge]]:
+    """Purges of any process after `epoch`, in their order. Those that are forgotten may have named anything."""
+    rows = index.execute(
+        "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
+    ).fetchall()
+    purges = [(number, purge_from_json(text)) for number, text in rows]
+    if purges and purges[0][0] > epoch + 1:
+        purges.insert(0, (purges[0][0] - 1, EVERYTHING))
+    return purges
+
+
 def is_purged(index: sqlite3.Connection, stored: StoredResponse) -> bool:
     """Whether any purge, of any process, since the response's origin request concerns it."""
-    rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
-    return any(purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
+    return any(purge.concerns(stored) for _, purge in purges_since(index, stored.epoch))
 
 
 def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:

@@ -63,6 +63,10 @@ class Purge:
         return self.matches(response.target, keys) or (response.status != 200 and not keys)
 
 
+#: Stands for purges of which nothing is known any more.
+EVERYTHING: Final = Purge(prefixes=("/",))
+
+
 @attrs.frozen
 class _PurgeBody:
     keys: list[str] = attrs.field(factory=list)

@@ -3,13 +3,26 @@
 import asyncio
 from pathlib import Path
 
+import attrs
 import pytest
 from aiohttp import web
 
+from storage_edge.client.handlers import STORE
+from storage_edge.tiers import index_file
+from storage_edge.tiers.purges import REMEMBERED, Ledger, Purge
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
 OTHER = "/group/other/-/raw/main/README.md"
+
+
+@attrs.frozen
+class Named:
+    """What of a response a purge looks at."""
+
+    target: str
+    status: int
+    surrogate_keys: frozenset[str]
 
 
 async def _fill(edge: Edge, origin: Origin) -> None:
@@ -110,6 +123,51 @@ async def test_a_purge_reaches_all_processes_of_a_data_directory(
     assert (await two.get(RAW)).body == b"old"
     await one.purge(keys=["project-1"])
     assert (await two.get(RAW)).body == b"new"
+
+
+async def test_a_process_that_was_idle_for_more_purges_than_are_kept_forgets_everything(
+    start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "KEPT_PURGES", 2)
+    busy, idle = await start_edge(), await start_edge()
+    await _fill(busy, origin)
+    assert (await idle.get(RAW)).body == b"old"
+    for key in ("project-1", "project-7", "project-8", "project-9"):
+        await busy.purge(keys=[key])
+    assert (await idle.get(RAW)).body == b"new"
+
+
+async def test_what_was_asked_for_more_purges_ago_than_are_kept_is_not_stored(
+    edge: Edge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "KEPT_PURGES", 2)
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        begun.set()
+        await gate.wait()
+        return web.Response(body=b"old", headers={"Cache-Control": "max-age=600", "Date": origin.date()})
+
+    origin.handler = handler
+    first = asyncio.create_task(edge.get(RAW))
+    await begun.wait()
+    for path in ("/group/app/", "/group/b/", "/group/c/", "/group/d/"):
+        await edge.purge(prefixes=[path])
+    gate.set()
+    assert (await first).body == b"old"
+    await edge.settled()
+    assert edge.app[STORE].disk_used == 0
+
+
+def test_what_began_before_the_oldest_remembered_purge_counts_as_purged() -> None:
+    ledger = Ledger()
+    for epoch in range(1, REMEMBERED + 2):
+        ledger.record(epoch, Purge(keys=frozenset({"project-2"})))
+    response = Named(RAW, 200, frozenset({"project-1"}))
+    assert ledger.is_concerned(0, response)
+    assert not ledger.is_concerned(1, response)
+    assert ledger.is_concerned(REMEMBERED, Named(RAW, 200, frozenset({"project-2"})))
+    assert not ledger.is_concerned(REMEMBERED + 1, Named(RAW, 200, frozenset({"project-2"})))
 
 
 async def test_a_purge_survives_a_restart(start_edge: StartEdge, origin: Origin) -> None:

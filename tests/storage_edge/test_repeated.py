@@ -13,6 +13,7 @@ from storage_edge.client.connections import AFTER_EOF
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.memory_hits import MAX_HEAD, MAX_HEADS
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.storage_edge.projects import Project
 from tests.storage_edge.talk import RAW, head, talk
 
 
@@ -112,6 +113,24 @@ async def test_a_private_object_is_asked_for_each_time(edge: Edge, origin: Origi
             await edge.settled()
     assert len(origin.requests) == 4
     assert _known(edge) == 0
+
+
+async def test_a_request_that_was_answered_while_a_project_was_public_is_not_once_it_is_private(
+    edge: Edge, origin: Origin, clock: Clock
+) -> None:
+    project = Project(origin, public=True, readers={"alice"})
+    async with talk(edge.port) as client:
+        for _ in range(3):
+            assert (await client.ask(head())).endswith(project.body)
+            await edge.settled()
+        assert _known(edge) == 1
+        project.public, project.body, project.version = False, b"for alice", 2
+        clock.advance(120)
+        assert (await edge.get(f"{RAW}?token=alice")).body == b"for alice"
+        await edge.settled()
+        answer = await client.ask(head())
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"alice" not in answer
 
 
 async def test_a_body_is_never_taken_for_a_request(edge: Edge, origin: Origin) -> None:
