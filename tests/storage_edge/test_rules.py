@@ -88,4 +88,5 @@ def test_age_only_grows_and_never_below_what_is_known(
     times = Times(requested=NOW, received=NOW + delay, date=NOW + skew, age=float(age))
     now = NOW + delay + wait
     assert times.current_age(now) >= max(age + delay + wait, 0)
+    assert times.current_age(now) >= now - times.date
     assert times.current_age(now + longer) == times.current_age(now) + longer
