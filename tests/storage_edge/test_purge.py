@@ -63,16 +63,21 @@ async def test_a_soft_purge_makes_stale(edge: Edge, origin: Origin) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 800_000])
+@pytest.mark.parametrize("seconds", [5, 600])
 async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
-    edge: Edge, origin: Origin, size: int
+    start_edge: StartEdge, origin: Origin, size: int, seconds: int
 ) -> None:
+    """Neither in memory, where short-lived bodies stay, nor on disk, where another process looks."""
+    edge = await start_edge()
     begun, gate = asyncio.Event(), asyncio.Event()
     body = b"o" * size
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
-            headers={"Cache-Control": "max-age=600", "Date": origin.date(), "Surrogate-Key": "project-1"}
-        )
+            headers={
+                "Cache-Control": f"max-age={seconds}", "Date": origin.date(), "Surrogate-Key": "project-1"
+            }
+        )  # fmt: skip
         response.content_length = size
         await response.prepare(request)
         await response.write(body[: size // 2])
@@ -87,9 +92,37 @@ async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
     await edge.purge(keys=["project-1"])
     origin.answers(b"new")
     assert (await edge.get(RAW)).body == b"new"
+    async with asyncio.timeout(10):
+        while edge.app[STORE].disk_used != len(b"new"):
+            await asyncio.sleep(0.01)
     gate.set()
     assert (await first).body == body
     await edge.settled()
+    for one in (edge, await start_edge()):
+        assert (await one.get(RAW)).body == b"new"
+
+
+async def test_a_soft_purge_counts_though_a_validation_was_under_way(
+    edge: Edge, origin: Origin, clock: Clock
+) -> None:
+    await _fill(edge, origin)
+    clock.advance(700)
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        begun.set()
+        await gate.wait()
+        fields = {"ETag": '"v1"', "Cache-Control": "max-age=600", "Date": origin.date()}
+        return web.Response(status=304, headers=fields | {"Surrogate-Key": "project-1"})
+
+    origin.handler = handler
+    first = asyncio.create_task(edge.get(RAW))
+    await begun.wait()
+    await edge.purge(keys=["project-1"], soft=True)
+    gate.set()
+    assert (await first).body == b"old"
+    await edge.settled()
+    origin.answers(b"new", etag='"v2"')
     assert (await edge.get(RAW)).body == b"new"
 
 
@@ -205,6 +238,20 @@ async def test_a_purge_that_is_none_is_400_and_says_why(edge: Edge, body: bytes)
     ) as response:
         assert response.status == 400
         assert (await response.json())["error"].endswith(".")
+
+
+async def test_the_budget_of_memory_holds_and_keeps_what_was_used_last(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    edge = await start_edge(memory_bytes=1_000_000)
+    for number in range(30):
+        origin.answers(bytes([number]) * 100_000, etag=f'"{number}"')
+        await edge.get(f"/g/app/-/raw/main/{number}")
+        await edge.settled()
+    store = edge.app[STORE]
+    assert 800_000 < store.memory_used <= 1_000_000
+    kept = [n for n in range(30) if store.find_in_memory(f"/g/app/-/raw/main/{n}", {}) is not None]
+    assert kept == list(range(21, 30))
 
 
 @pytest.mark.parametrize("size", [100_000, 50_000])
