@@ -1,8 +1,10 @@
-"""Ending asyncio tasks for certain."""
+"""Ending asyncio tasks for certain, and not before the threads that work for them."""
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _PATIENCE = 1.0
 
@@ -19,3 +21,23 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_PATIENCE)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def ended(work: "asyncio.Future[T]") -> T:
+    """The result of `work` in a thread. Who is cancelled meanwhile is so only after its end.
+
+    A thread cannot be cancelled, and works on with what the caller would let go of: files, and their numbers.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    try:
+        if cancelled is None:
+            return work.result()
+        work.exception()
+        raise cancelled
+    finally:
+        del work, cancelled  # an error holds this frame, which must not hold the error

@@ -1,5 +1,4 @@
-"""Which paths and parameters are static objects, and the headers the service and the edge exchange about
-them.
+"""Which paths and parameters are static objects, and the headers the service and the edge exchange about them.
 
 Both processes read a request through this module, so that they can never disagree about what a URL names.
 """
@@ -40,8 +39,7 @@ _SEGMENT_SAFE = "!$&'()*+,;=:@-._~"
 
 
 class StaticPathError(ValueError):
-    """The request target does not name a static object, or names it in a way that two readers could
-    understand
+    """The request target does not name a static object, or names it in a way that two readers could understand
     differently. Its text says why and holds nothing of the request.
     """
 

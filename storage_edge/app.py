@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 from aiohttp import web
 
 from common import operations
+from common.ending import end
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
@@ -27,6 +31,8 @@ from storage_edge.tiers.store import Store
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
 
+log = structlog.get_logger(__name__)
+
 ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier.
 USE_INTERVAL = 10.0
@@ -36,8 +42,12 @@ ANY_PATH = r"{path:[\s\S]*}"
 MAX_PURGE_BYTES = 4 * 1024 * 1024
 
 
-def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> web.Application:
-    """The edge as an application; `clock` gives seconds since 1970."""
+def create_app(
+    settings: Settings,
+    clock: Callable[[], float] = time.time,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> web.Application:
+    """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
@@ -50,28 +60,27 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> we
         keepalive_timeout=settings.keepalive_timeout,
         send_timeout=settings.send_timeout,
     )
-    app[handlers.SENDER] = Sender(clock)
+    app[handlers.SENDER] = Sender(clock, random_bytes)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
-        async with _origin(settings) as origin:
-            with _directory(settings) as directory:
-                store = _store(settings, directory)
-                shared = _shared(settings, app[handlers.METRICS])
-                cache = Cache(origin, store, _options(settings), clock, app[handlers.METRICS], shared)
-                app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
-                repeated.cache = cache
-                _watch(app[handlers.METRICS], store)
-                reporter = asyncio.create_task(_report_uses(store))
-                yield
-                reporter.cancel()
-                await cache.close()
-                await store.close()
+        async with contextlib.AsyncExitStack() as opened:
+            origin = await opened.enter_async_context(contextlib.aclosing(_origin(settings)))
+            directory = opened.enter_context(_directory(settings))
+            store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
+            shared = _shared(settings, metrics)
+            cache = Cache(origin, store, _options(settings), clock, metrics, shared)
+            await opened.enter_async_context(contextlib.aclosing(cache))
+            app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+            repeated.cache = cache
+            _watch(metrics, store)
+            opened.push_async_callback(end, asyncio.create_task(_report_uses(store)))
+            yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    app.add_routes(operations.routes(app[handlers.METRICS].registry, {"origin": origin_answers}))
+    app.add_routes(operations.routes(metrics.registry, {"origin": origin_answers}))
     purge_token = settings.read_purge_token()
     if purge_token:
         app[handlers.PURGE_TOKEN] = purge_token
@@ -95,9 +104,10 @@ def _origin(settings: Settings) -> Origin:
     )
 
 
-def _store(settings: Settings, directory: Path) -> Store:
+def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> Store:
     return Store(
         directory,
+        clock,
         memory_bytes=settings.memory_bytes,
         memory_object_bytes=settings.memory_object_bytes,
         disk_bytes=settings.disk_bytes,
@@ -142,4 +152,7 @@ def _watch(metrics: Metrics, store: Store) -> None:
 async def _report_uses(store: Store) -> None:
     while True:
         await asyncio.sleep(USE_INTERVAL)
-        await store.flush_uses()
+        try:
+            await store.flush_uses()
+        except sqlite3.Error as error:
+            log.warning("the index could not note uses", reason=type(error).__name__)

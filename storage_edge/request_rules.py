@@ -14,8 +14,7 @@ from storage_edge.rules.reuse import RequestDirectives
 
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 
-#: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers
-#: them.
+#: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers them.
 _OWN_FIELDS = storing.HOP_BY_HOP | {
     "content-length",
     "expect",

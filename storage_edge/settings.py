@@ -36,8 +36,7 @@ TOKEN_HEADERS = {
 class Settings:
     """Caches repository files and archives of a service in front of which it stands.
 
-    The service's administrator sets this edge's URL and the storage token as external storage for static
-    objects.
+    The service's administrator sets this edge's URL and the storage token as external storage for static objects.
     """
 
     host: str = typed_settings.option(default="127.0.0.1", help="Address to listen on.")

@@ -1,7 +1,8 @@
 """When a delivery that failed is tried again (decision D5); pure."""
 
 import datetime
-from email.utils import parsedate_to_datetime
+
+from common import http_dates
 
 _SECOND = datetime.timedelta(seconds=1)
 _MINUTE = 60 * _SECOND
@@ -33,10 +34,5 @@ def retry_after(header: str | None, now: datetime.datetime) -> datetime.timedelt
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return min(int(text[:10]) * _SECOND, LONGEST_RETRY_AFTER)
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return max(moment - now, datetime.timedelta())
+    moment = http_dates.parse(text, now.timestamp())
+    return None if moment is None else max(0.0, moment - now.timestamp()) * _SECOND

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 from aiohttp.helpers import ETag
 
+from common.conditions import CONTENT_FIELDS, has_tag
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -24,17 +26,13 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
             return response
         response.headers[hdrs.ETAG] = f'W/"{_digest(response.body)}"'
     response.headers.setdefault("Cache-Control", "max-age=0, private, must-revalidate")
-    if hdrs.IF_NONE_MATCH in request.headers and response.etag and matches(request, response.etag):
+    if has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), response.headers[hdrs.ETAG]):
         return _not_modified(response)
     return response
 
 
 def _not_modified(response: web.Response) -> web.Response:
-    headers = {
-        name: value
-        for name, value in response.headers.items()
-        if name.lower() not in ("content-type", "content-length")
-    }
+    headers = {name: value for name, value in response.headers.items() if name.lower() not in CONTENT_FIELDS}
     return web.Response(status=304, headers=headers)
 
 
@@ -44,6 +42,5 @@ def _digest(body: bytes) -> str:
 
 
 def matches(request: web.Request, etag: ETag) -> bool:
-    """Weak comparison of `If-None-Match` with `etag`; `*` matches everything."""
-    wanted = request.if_none_match or ()
-    return any(given.value in ("*", etag.value) for given in wanted)
+    """Whether `If-None-Match` names `etag`."""
+    return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), f'"{etag.value}"')

@@ -19,7 +19,7 @@ from storage_edge.rules.reuse import Reuse
 from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader, Spool
 from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.store import Store
-from storage_edge.tiers.stored_responses import Stored
+from storage_edge.tiers.stored_responses import StoredResponse
 
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class FromStore:
     """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed."""
 
-    stored: Stored
+    stored: StoredResponse
     outcome: Outcome
     reader: Reader
     is_new: bool = False
@@ -88,7 +88,7 @@ class Cache:
         if self._shared is not None:
             await self._shared.settled()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends what is under way."""
         await self._flights.close()
         if self._shared is not None:
@@ -123,7 +123,7 @@ class Cache:
             return None
         return _from_store(stored, _hit(stored, age))
 
-    def _arriving(self, request: EdgeRequest) -> Stored | None:
+    def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """What a flight has landed with is newer than what is stored."""
         flight = self._flights.get(request.target)
         if flight is None or not flight.landing.done():
@@ -131,7 +131,7 @@ class Cache:
         landing = flight.landing.result()
         return landing.stored if isinstance(landing, Kept) and _may_join(landing.stored, request) else None
 
-    async def _answer(self, request: EdgeRequest, stored: Stored | None) -> Answer:
+    async def _answer(self, request: EdgeRequest, stored: StoredResponse | None) -> Answer:
         if stored is None:
             return await self._fetch(request, None)
         if stored.private:
@@ -146,7 +146,7 @@ class Cache:
                 return _from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
 
-    async def _fetch(self, request: EdgeRequest, stale: Stored | None) -> Answer:
+    async def _fetch(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
         """Leads a flight to the origin or joins the one under way."""
         if request.directives.only_if_cached:
             return Missing()
@@ -164,18 +164,18 @@ class Cache:
             return await self._validate_for_user(request, landing.stored)
         return _from_store(landing.stored, Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED)
 
-    async def _ask_alone(self, request: EdgeRequest, stale: Stored | None) -> Answer:
+    async def _ask_alone(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
         """A request of one's own, because what others get is not for this user."""
         if request.method == "HEAD":
             return await self._head(request, stale)
         return await self._lead(request, self._start(request, stale), stale)
 
-    def _start(self, request: EdgeRequest, stale: Stored | None) -> Flight:
+    def _start(self, request: EdgeRequest, stale: StoredResponse | None) -> Flight:
         flight = Flight(request.target, self._store.ledger.epoch)
         self._flights.start(flight, self._fetcher.fly(flight, request, stale))
         return flight
 
-    async def _lead(self, request: EdgeRequest, flight: Flight, stale: Stored | None) -> Answer:
+    async def _lead(self, request: EdgeRequest, flight: Flight, stale: StoredResponse | None) -> Answer:
         try:
             landing = await flight.landed()
         except asyncio.CancelledError:
@@ -192,9 +192,8 @@ class Cache:
             landing.stored, Outcome.VALIDATED if landing.validated else outcome, is_new=not landing.validated
         )
 
-    def _stand_in(self, failed: Failed, stale: Stored | None, epoch: int, *, leads: bool) -> Answer:
-        """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861
-        section 4).
+    def _stand_in(self, failed: Failed, stale: StoredResponse | None, epoch: int, *, leads: bool) -> Answer:
+        """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861 section 4).
 
         Nothing that was purged since `epoch`, when the origin was asked, stands in.
         """
@@ -212,7 +211,7 @@ class Cache:
             return FromOrigin(failed.response, Outcome.MISS)
         raise failed.error
 
-    async def _validate_for_user(self, request: EdgeRequest, stored: Stored) -> Answer:
+    async def _validate_for_user(self, request: EdgeRequest, stored: StoredResponse) -> Answer:
         """A private object goes to nobody before the origin has said 304 to this user's own token."""
         grant = (request.target, hashlib.sha256((request.token or "").encode()).digest())
         tag = stored.headers.get("ETag", "")
@@ -250,7 +249,7 @@ class Cache:
         )
         return await self._lead(request, flight, None)
 
-    async def _head(self, request: EdgeRequest, stale: Stored | None) -> Answer:
+    async def _head(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
         """HEAD goes upstream as HEAD; its answer can freshen what is stored (RFC 9111 section 4.3.5)."""
         epoch, requested = self._store.ledger.epoch, self._clock()
         try:
@@ -277,17 +276,17 @@ class Cache:
         self._grants.clear()
 
 
-def _hit(stored: Stored, age: float) -> Outcome:
+def _hit(stored: StoredResponse, age: float) -> Outcome:
     if isinstance(stored.body, Spool) and not stored.body.finished:
         return Outcome.COLLAPSED
     return Outcome.HIT if age < stored.policy.lifetime else Outcome.STALE
 
 
-def _from_store(stored: Stored, outcome: Outcome, *, is_new: bool = False) -> FromStore:
+def _from_store(stored: StoredResponse, outcome: Outcome, *, is_new: bool = False) -> FromStore:
     return FromStore(stored, outcome, stored.body.open(), is_new)
 
 
-def _differ(stored: Stored, new: Stored) -> bool:
+def _differ(stored: StoredResponse, new: StoredResponse) -> bool:
     """Whether a validation changed more than the time of the answer."""
     return any(
         stored.headers.getall(name, []) != new.headers.getall(name, [])
@@ -295,10 +294,10 @@ def _differ(stored: Stored, new: Stored) -> bool:
     )
 
 
-def _may_select(stored: Stored, request: EdgeRequest) -> bool:
+def _may_select(stored: StoredResponse, request: EdgeRequest) -> bool:
     """An answer other than 200 may be about who asked; whoever has a token asks for himself."""
     return request.token is None or stored.status == 200
 
 
-def _may_join(stored: Stored, request: EdgeRequest) -> bool:
+def _may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
     return _may_select(stored, request) and selection.matches(stored.selected, request.forwarded)

@@ -15,7 +15,7 @@ from storage_edge.rules import freshness, selection, storing
 from storage_edge.rules.storing import Storage
 from storage_edge.tiers.bodies import Spool
 from storage_edge.tiers.store import Store
-from storage_edge.tiers.stored_responses import Stored
+from storage_edge.tiers.stored_responses import StoredResponse
 
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
@@ -50,7 +50,7 @@ class Fetcher:
         with self.metrics.origin_seconds.time():
             return await self.origin.ask(request.method, request.target, token=request.token, headers=headers)
 
-    async def fly(self, flight: Flight, request: EdgeRequest, stale: Stored | None) -> None:
+    async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
         """Asks for an object, or whether a stale one is still right."""
         try:
             if stale is None and await self._fly_with_copy(flight, request):
@@ -82,20 +82,22 @@ class Fetcher:
             return True
         response.close()
         new = self.freshened(copy.stored, response, requested, flight.epoch)
-        where = storing.storage(request.facts, new.status, new.headers, new.policy)
+        where = storing.decide(request.facts, new.status, new.headers, new.policy)
         if where is Storage.NONE or not await self.shared.fill(copy):
             return False
         flight.land(Kept(new, validated=True))
-        await self.store.save(new, copy.spool)
-        self.flights.close_to_joiners(flight)
-        copy.spool.release()
+        try:
+            await self.store.save(new, copy.spool)
+        finally:
+            self.flights.close_to_joiners(flight)
+            copy.spool.release()
         return True
 
     async def land(
         self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
     ) -> None:
         """Keeps a response while it arrives, or hands it to the leader."""
-        stored, spool = self._stored(flight, request, response, requested)
+        stored, spool = self._to_keep(flight, request, response, requested)
         if stored is None or spool is None:
             self.flights.close_to_joiners(flight)
             if response.status >= 500:
@@ -107,31 +109,26 @@ class Fetcher:
         try:
             async for chunk in response.chunks():
                 await spool.write(chunk)
-        except BaseException as error:
-            self.flights.close_to_joiners(flight)
-            spool.fail()
-            spool.release()
-            if not isinstance(error, OriginError):
-                raise
+            spool.finish()
+            file = await self.store.save(stored, spool)
+            if file is not None and self.shared is not None:
+                self.shared.offer(stored, spool.digest, file.path)
+        except OriginError:
             log.warning("origin stopped early", target=request.target)
-            return
-        spool.finish()
-        file = await self.store.save(stored, spool)
-        if file is not None and self.shared is not None:
-            self.shared.offer(stored, spool.digest, file.path)
-        self.flights.close_to_joiners(flight)
-        spool.release()
+        finally:
+            self.flights.close_to_joiners(flight)
+            spool.release()
 
-    def _stored(
+    def _to_keep(
         self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
-    ) -> tuple[Stored | None, Spool | None]:
+    ) -> tuple[StoredResponse | None, Spool | None]:
         received = self.clock()
         policy = freshness.policy(response.status, response.headers, received, self.options.negative_seconds)
-        where = storing.storage(request.facts, response.status, response.headers, policy)
+        where = storing.decide(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
         spool = self.store.spool(response.length)
-        stored = Stored(
+        stored = StoredResponse(
             target=request.target,
             status=response.status,
             reason=response.reason,
@@ -145,7 +142,9 @@ class Fetcher:
         )
         return stored, spool
 
-    def freshened(self, stored: Stored, response: OriginResponse, requested: float, epoch: int) -> Stored:
+    def freshened(
+        self, stored: StoredResponse, response: OriginResponse, requested: float, epoch: int
+    ) -> StoredResponse:
         """The stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
         received = self.clock()
         headers = CIMultiDictProxy(storing.freshened(stored.headers, response.headers))

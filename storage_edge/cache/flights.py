@@ -5,17 +5,21 @@ from collections.abc import Coroutine
 from typing import Any
 
 import attrs
+import structlog
 
+from common.ending import end
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored
+from storage_edge.tiers.stored_responses import StoredResponse
+
+log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
 class Kept:
     """The response may be kept; its body can be read while it arrives. `validated` after a 304."""
 
-    stored: Stored
+    stored: StoredResponse
     validated: bool = False
 
 
@@ -110,18 +114,17 @@ class Flights:
 
     async def close(self) -> None:
         """Ends all flights."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self.close_to_joiners(flight)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None:
+            log.error("a flight failed", target=flight.target, exc_info=problem)
         if not flight.landing.done():
-            problem = None if task.cancelled() else task.exception()
-            error = OriginError(503 if task.cancelled() else 500, "The edge could not finish the request.")
-            error.__cause__ = problem
-            flight.land(Failed(error))
+            status = 503 if task.cancelled() else 500
+            flight.land(Failed(OriginError(status, "The edge could not finish the request.")))
 
 
 def _is_concerned(flight: Flight, purge: Purge) -> bool:

@@ -2,8 +2,7 @@
 
 import ssl
 from collections.abc import AsyncGenerator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import aiohttp
 import structlog
@@ -98,12 +97,8 @@ class Origin:
         # origin must not, and there is no public switch.
         self._session._retry_connection = False
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def aclose(self) -> None:
+        """Ends its connections."""
         await self._session.close()
 
     async def ask(

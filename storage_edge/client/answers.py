@@ -1,7 +1,6 @@
 """How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Final
@@ -10,12 +9,13 @@ import attrs
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
+from common import conditions, ranges
 from storage_edge.cache.cache import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
-from storage_edge.rules import cache_status, fields, ranges, validation
+from storage_edge.rules import cache_status, fields, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
 from storage_edge.tiers.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
@@ -32,30 +32,32 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` gives seconds since 1970."""
+    """Sends answers. `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
 
     clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
     _sending: int = 0
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
         """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
-        breaks
-        the connection and raises ConnectionError.
+        breaks the connection and raises ConnectionError.
         """
         match answer:
             case FromStore():
                 try:
-                    return await self._stored(http, request, answer)
+                    return await self._send_stored(http, request, answer)
                 finally:
                     answer.reader.close()
             case FromOrigin():
                 try:
-                    return await self._passed(http, request, answer.response, answer.outcome)
+                    return await self._send_passed(http, request, answer.response, answer.outcome)
                 finally:
                     answer.response.close()
         return empty(HTTPStatus.GATEWAY_TIMEOUT, answer.outcome)
 
-    async def _stored(self, http: web.Request, request: EdgeRequest, answer: FromStore) -> web.StreamResponse:
+    async def _send_stored(
+        self, http: web.Request, request: EdgeRequest, answer: FromStore
+    ) -> web.StreamResponse:
         stored = answer.stored
         body = stored.body
         if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
@@ -79,7 +81,7 @@ class Sender:
             return await _finished(http, response)
         return await self._stream(http, response, _pieces(answer.reader, 0, body.length, self._piece_size))
 
-    async def _passed(
+    async def _send_passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
     ) -> web.StreamResponse:
         headers = for_clients(origin.headers)
@@ -114,26 +116,25 @@ class Sender:
         self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
     ) -> web.StreamResponse | None:
         """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
-        stored, length = answer.stored, answer.stored.body.length
-        asked = ranges.parse(http.headers[hdrs.RANGE])
-        if asked is None or length is None:
-            return None
-        if not validation.range_applies(
-            http.headers.get(hdrs.IF_RANGE), stored.headers, stored.times.received
+        length, stored = answer.stored.body.length, answer.stored.headers
+        if length is None or not conditions.range_applies(
+            http.headers.get(hdrs.IF_RANGE), stored.get(hdrs.ETAG), stored.get(hdrs.LAST_MODIFIED)
         ):
             return None
         try:
-            spans = ranges.resolve(asked, length)
+            spans = ranges.wanted(http.headers[hdrs.RANGE], length)
         except ranges.UnsatisfiableError:
-            headers[hdrs.CONTENT_RANGE] = f"bytes */{length}"
+            headers[hdrs.CONTENT_RANGE] = ranges.content_range(None, length)
             headers.popall(hdrs.CONTENT_TYPE, None)
             return web.Response(status=416, headers=headers)
+        if spans is None:
+            return None
         if len(spans) == 1:
             headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
             pieces = _pieces(answer.reader, spans[0].first, spans[0].length, self._piece_size)
         else:
-            pieces = _multipart(answer.reader, spans, length, headers)
+            pieces = _multipart(answer.reader, spans, length, headers, self.random_bytes(16).hex())
         return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
 
     async def _stream(
@@ -142,9 +143,8 @@ class Sender:
         response: web.StreamResponse,
         pieces: AsyncGenerator[bytes | memoryview, None],
     ) -> web.StreamResponse:
-        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is
-        sent, so that
-        a body that breaks at once becomes an error rather than a broken answer.
+        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is sent, so
+        that a body that breaks at once becomes an error rather than a broken answer.
         """
         self._sending += 1
         try:
@@ -210,7 +210,7 @@ def options(preflight: bool) -> web.Response:
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:
     """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
-    for name in (hdrs.CONTENT_LENGTH, hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.CONTENT_RANGE):
+    for name in conditions.CONTENT_FIELDS:
         headers.popall(name, None)
     return web.Response(status=304, headers=headers)
 
@@ -238,10 +238,12 @@ async def _pieces(
 
 
 def _multipart(
-    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str]
+    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str], boundary: str
 ) -> AsyncGenerator[bytes | memoryview, None]:
-    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole."""
-    boundary = secrets.token_hex(16)
+    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole.
+
+    No body may hold the boundary, not even one that somebody has made to hold it.
+    """
     type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
     heads = [
         f"--{boundary}\r\nContent-Type: {type_}\r\n"

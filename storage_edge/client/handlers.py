@@ -31,8 +31,7 @@ PURGE_TOKEN = web.AppKey("purge_token", str)
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
-    """Static objects with external storage: GET and HEAD from the cache or the origin, OPTIONS by the edge
-    itself.
+    """Static objects with external storage: GET and HEAD from the cache or the origin, OPTIONS by the edge itself.
 
     A failure has the error's status, or 500.
     """
@@ -85,8 +84,7 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
 
 
 async def purge(http: web.Request) -> web.Response:
-    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged":
-    n}`.
+    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged": n}`.
 
     401 without the purge token, 400 for a body that is not such a document. When it has answered, nothing
     that was stored before is served any more.

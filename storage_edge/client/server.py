@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from common.ending import end
 from common.logs import OwnFaults
 from storage_edge.client.access_log import AccessLog
 from storage_edge.client.handlers import CONNECTIONS
@@ -61,6 +62,6 @@ async def listening(
         finally:
             server.close()
     finally:
-        watch.cancel()
+        await end(watch)
         await runner.cleanup()
         await connections.all_closed(settings.shutdown_timeout)

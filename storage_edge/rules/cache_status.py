@@ -14,7 +14,6 @@ class Outcome(enum.Enum):
     VALIDATED = "hit; fwd=stale; fwd-status=304"
     VALIDATED_FOR_USER = "hit; fwd=request; fwd-status=304"
     MISS = "fwd=uri-miss"
-    VARIANT_MISS = "fwd=vary-miss"
     REPLACED = "fwd=stale"
     COLLAPSED = "fwd=uri-miss; collapsed"
     REQUESTED = "fwd=request"

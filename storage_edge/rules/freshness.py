@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 from multidict import CIMultiDictProxy
 
+from common import http_dates
 from storage_edge.rules import fields, targeted
 
 Headers = CIMultiDictProxy[str]
@@ -22,18 +23,14 @@ HEURISTIC_MAX: Final = 86_400.0
 class Policy:
     """What a response says about its own reuse. All times are seconds.
 
-    `lifetime` counts from the response's generation; `heuristic` marks a guessed one. `validate` asks for a
-    successful validation before each reuse (`no-cache`), `strict` forbids every use when stale
-    (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`). `hidden_fields` must not be reused
-    without validation (`no-cache="..."`).
+    `lifetime` counts from the response's generation. `validate` asks for a successful validation before each reuse
+    (`no-cache`), `strict` forbids every use when stale (`must-revalidate`, `proxy-revalidate`, `s-maxage`,
+    `no-cache`). `hidden_fields` must not be reused without validation (`no-cache="..."`).
     """
 
     lifetime: float = 0.0
-    heuristic: bool = False
-    explicit: bool = False
     private: bool = False
     no_store: bool = False
-    public: bool = False
     validate: bool = False
     strict: bool = False
     must_understand: bool = False
@@ -61,7 +58,7 @@ class Times:
 
 def times(headers: Headers, requested: float, received: float) -> Times:
     """`Times` of a response just received; without a valid Date its receipt counts (RFC 9110 6.6.1)."""
-    date = fields.http_date(headers.get("Date"), received)
+    date = http_dates.parse(headers.get("Date"), received)
     return Times(
         requested=requested,
         received=received,
@@ -81,19 +78,16 @@ def policy(status: int, headers: Headers, received: float, negative_lifetime: fl
     for_us = targeted.directives(headers.getall(targeted.FIELD, []))
     given = plain if for_us is None else for_us
     lifetime = _explicit_lifetime(given, None if for_us is not None else headers, received)
-    public = "public" in given
-    heuristic = lifetime is None
     if lifetime is None:
-        lifetime = _guessed_lifetime(status, headers, received, public=public, negative=negative_lifetime)
+        lifetime = _guessed_lifetime(
+            status, headers, received, public="public" in given, negative=negative_lifetime
+        )
     hidden_fields = frozenset(name.lower() for name in fields.members([given.get("no-cache") or ""]))
     validate = "no-cache" in given and not hidden_fields
     return Policy(
         lifetime=lifetime,
-        heuristic=heuristic,
-        explicit=not heuristic,
         private="private" in plain or "private" in given,
         no_store="no-store" in given,
-        public=public,
         validate=validate,
         strict=validate or any(name in given for name in ("must-revalidate", "proxy-revalidate", "s-maxage")),
         must_understand="must-understand" in given,
@@ -112,8 +106,8 @@ def _explicit_lifetime(given: fields.Directives, headers: Headers | None, receiv
     if headers is None or "Expires" not in headers:
         return None
     lines = headers.getall("Expires")
-    expires = fields.http_date(lines[0], received) if len(lines) == 1 else None
-    date = fields.http_date(headers.get("Date"), received)
+    expires = http_dates.parse(lines[0], received) if len(lines) == 1 else None
+    date = http_dates.parse(headers.get("Date"), received)
     return 0.0 if expires is None else max(0.0, expires - (received if date is None else date))
 
 
@@ -123,10 +117,10 @@ def _guessed_lifetime(
     """Section 4.2.2: part of the age at receipt, where the status code or `public` allows a guess."""
     if status not in HEURISTIC_STATUSES and not public:
         return 0.0
-    modified = fields.http_date(headers.get("Last-Modified"), received)
+    modified = http_dates.parse(headers.get("Last-Modified"), received)
     if modified is None:
         return negative if status in NEGATIVE_STATUSES else 0.0
-    date = fields.http_date(headers.get("Date"), received) or received
+    date = http_dates.parse(headers.get("Date"), received) or received
     return min(HEURISTIC_MAX, max(0.0, math.floor(date - modified) * HEURISTIC_FRACTION))
 
 

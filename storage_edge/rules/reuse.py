@@ -73,7 +73,6 @@ def decide(policy: Policy, age: float, asked: RequestDirectives = NOTHING_ASKED)
 def may_use_on_error(policy: Policy, age: float, *, when_unreachable: float = 0.0) -> bool:
     """Whether a stale response may stand in for a failed origin (`stale-if-error`, RFC 5861 section 4).
 
-    `when_unreachable` is the operator's own allowance in seconds, for responses that do not forbid it
-    (4.2.4).
+    `when_unreachable` is the operator's own allowance in seconds, for responses that do not forbid it (4.2.4).
     """
     return not policy.strict and age - policy.lifetime <= max(policy.stale_if_error, when_unreachable)

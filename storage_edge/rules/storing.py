@@ -55,7 +55,7 @@ class RequestFacts:
     no_store: bool = False
 
 
-def storage(request: RequestFacts, status: int, headers: Headers, policy: Policy) -> Storage:
+def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy) -> Storage:
     """Section 3, 3.5 and 5.2.2 for the response to a GET.
 
     Beyond the RFC: a `private` response to a request with a user's token is kept when it has a strong

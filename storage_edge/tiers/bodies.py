@@ -9,6 +9,8 @@ import weakref
 from pathlib import Path
 from typing import Final, Protocol
 
+from common.ending import ended
+
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
 #: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
@@ -29,8 +31,7 @@ class Reader(Protocol):
     """One reading of a body."""
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """At least one and at most `size` bytes from `offset`, as soon as there are any; nothing only at the
-        end.
+        """At least one and at most `size` bytes from `offset`, as soon as there are any; nothing only at the end.
 
         Raises `TruncatedBodyError` when the bytes will never come.
         """
@@ -167,7 +168,7 @@ class Spool:
             self._memory += chunk
             self._digest.update(chunk)
         else:
-            await asyncio.to_thread(self._write_file, chunk)
+            await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
         self.size += len(chunk)
         self._wake()
 
@@ -187,11 +188,6 @@ class Spool:
         """The origin has sent all of it."""
         self.length = self.size
         self.finished = True
-        self._wake()
-
-    def fail(self) -> None:
-        """The origin stopped early: every reader fails when it comes to the end of what there is."""
-        self.truncated = True
         self._wake()
 
     def data(self) -> bytes:
@@ -243,8 +239,14 @@ class Spool:
         return self._view[offset:end]
 
     def release(self) -> None:
-        """The cache needs it no more; it is closed with its last reader."""
+        """The cache needs it no more; it is closed with its last reader.
+
+        One that is not finished will never be: every reader fails when it comes to the end of what there is.
+        """
         self._closed = True
+        if not self.finished:
+            self.truncated = True
+            self._wake()
         self._close_when_unused()
 
     def reader_closed(self) -> None:

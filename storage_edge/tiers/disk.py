@@ -1,5 +1,4 @@
-"""The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine
-share.
+"""The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine share.
 
 All methods block; `Store` calls them from one worker thread.
 """
@@ -13,8 +12,7 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,23 +21,23 @@ import structlog
 from storage_edge.tiers import index_file
 from storage_edge.tiers.bodies import FileBody, Spool
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored, selection_from_key, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
-#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for
-#: it.
+#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
 LARGE_PART: Final = 1 / 16
 _SCHEMA_VERSION: Final = "1"
 _EPOCH = struct.Struct("=Q")
 
 
 class DiskTier:
-    """Files below `directory`, at most `budget` bytes of them."""
+    """Files below `directory`, at most `budget` bytes of them. `clock` gives seconds since 1970."""
 
-    def __init__(self, directory: Path, budget: int) -> None:
+    def __init__(self, directory: Path, budget: int, clock: Callable[[], float]) -> None:
         self._root = directory / f"v{_SCHEMA_VERSION}"
         self._budget = budget
+        self._clock = clock
         self._verified: set[str] = set()
         #: Bodies that this process has evicted, and bytes of all bodies when it last looked.
         self.evicted = self.size = 0
@@ -74,7 +72,7 @@ class DiskTier:
         row = self._reader.execute("SELECT 1 FROM responses WHERE target = ? LIMIT 1", (target,)).fetchone()
         return row is not None
 
-    def find(self, target: str) -> list[Stored]:
+    def find(self, target: str) -> list[StoredResponse]:
         """All responses stored under a target, their files there, complete and checked once per process."""
         rows = self._index.execute(
             "SELECT selected, digest, size, epoch, stale, response FROM responses JOIN bodies USING (digest)"
@@ -86,8 +84,8 @@ class DiskTier:
             if not self._is_intact(digest, size):
                 self._forget_body(digest)
                 continue
-            found.append(
-                Stored.from_json(
+            try:
+                stored = StoredResponse.from_json(
                     response,
                     target=target,
                     selected=selection_from_key(selected),
@@ -95,10 +93,12 @@ class DiskTier:
                     body=FileBody(self._path(digest), size),
                     stale=bool(stale),
                 )
-            )
+            except (KeyError, TypeError, ValueError):  # another version of the edge has written it
+                continue
+            found.append(stored)
         return found
 
-    def save(self, stored: Stored, spool: Spool, *, wanted_again: bool) -> FileBody | None:
+    def save(self, stored: StoredResponse, spool: Spool, *, wanted_again: bool) -> FileBody | None:
         """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
 
         `wanted_again` says that the object has been asked for before, which lets a large one displace others.
@@ -116,12 +116,12 @@ class DiskTier:
                     return None
                 self._path(digest).parent.mkdir(exist_ok=True)
                 spool.move_to(self._path(digest))
-                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, time.time()))
+                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, self._clock()))
             self._verified.add(digest)
             index_file.put(index, stored, digest)
         return FileBody(self._path(digest), size)
 
-    def update(self, stored: Stored) -> None:
+    def update(self, stored: StoredResponse) -> None:
         """Replaces the fields of a response whose bytes stay the same (304, HEAD)."""
         with self._transaction() as index:
             row = index.execute(
@@ -131,7 +131,7 @@ class DiskTier:
             if row is not None and not index_file.is_purged(index, stored):
                 index_file.put(index, stored, row[0])
 
-    def remove(self, stored: Stored) -> None:
+    def remove(self, stored: StoredResponse) -> None:
         """Drops one response."""
         with self._transaction() as index:
             index.execute(
@@ -141,7 +141,7 @@ class DiskTier:
 
     def touch(self, targets: Iterable[str]) -> None:
         """Notes the use of responses, for eviction."""
-        now = time.time()
+        now = self._clock()
         with self._transaction() as index:
             index.executemany(
                 "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
@@ -156,10 +156,7 @@ class DiskTier:
         self._index.execute("PRAGMA synchronous = FULL")
         try:
             with self._transaction() as index:
-                cursor = index.execute(
-                    "INSERT INTO purges (purge) VALUES (?)", (index_file.purge_to_json(purge),)
-                )
-                epoch = int(cursor.lastrowid or 0)
+                epoch = index_file.record(index, purge)
                 ids = index_file.concerned(index, purge)
                 statement = (
                     "UPDATE responses SET stale = 1 WHERE id = ?"
@@ -167,7 +164,6 @@ class DiskTier:
                     else "DELETE FROM responses WHERE id = ?"
                 )
                 index.executemany(statement, [(id_,) for id_ in ids])
-                index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - 4 * 4096,))
             _EPOCH.pack_into(self._epoch_file, 0, epoch)
         finally:
             self._index.execute("PRAGMA synchronous = NORMAL")
@@ -175,10 +171,7 @@ class DiskTier:
 
     def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
         """Purges of any process after `epoch`."""
-        rows = self._reader.execute(
-            "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
-        ).fetchall()
-        return [(number, index_file.purge_from_json(text)) for number, text in rows]
+        return index_file.purges_since(self._reader, epoch)
 
     def _path(self, digest: str) -> Path:
         return self._root / "objects" / digest[:2] / digest[2:]
@@ -217,8 +210,7 @@ class DiskTier:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process
-        can
+        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process can
         bring such a body back in between.
         """
         self._index.execute("BEGIN IMMEDIATE")

@@ -1,24 +1,31 @@
 """The statements of the disk tier's index (see `index.sql`)."""
 
+import contextlib
 import json
 import sqlite3
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
 import attrs
 import structlog
 
-from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import Stored, selection_key
+from storage_edge.tiers.purges import EVERYTHING, REMEMBERED, Purge
+from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
 log = structlog.get_logger(__name__)
 
+#: Purges that are kept for processes that look at the index but now and then.
+KEPT_PURGES: Final = 4 * REMEMBERED
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection in autocommit mode, usable from any thread."""
-    index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    index.execute("PRAGMA foreign_keys = ON")
-    index.execute("PRAGMA synchronous = NORMAL")
+
+def connect(path: Path, script: str = "") -> sqlite3.Connection:
+    """A connection in autocommit mode, usable from any thread, that has run `script`."""
+    with contextlib.ExitStack() as opened:
+        index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        opened.callback(index.close)
+        index.executescript(f"PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL; {script}")
+        opened.pop_all()
     return index
 
 
@@ -26,17 +33,15 @@ def open_or_start_anew(path: Path) -> sqlite3.Connection:
     """A connection to the index; one that cannot be read is thrown away, for it is only a cache's."""
     schema = resources.files("storage_edge.tiers").joinpath("index.sql").read_text(encoding="utf-8")
     try:
-        index = connect(path)
-        index.execute("PRAGMA journal_mode = WAL")
-        index.executescript(schema)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        log.warning("The cache index cannot be read; starting with an empty cache.")
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        return open_or_start_anew(path)
-    return index
+        return connect(path, f"PRAGMA journal_mode = WAL; {schema}")
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        pass
+    log.warning("The cache index cannot be read; starting with an empty cache.")
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return open_or_start_anew(path)
 
 
 def last_epoch(index: sqlite3.Connection) -> int:
@@ -50,7 +55,7 @@ def has_body(index: sqlite3.Connection, digest: str) -> bool:
     return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
 
 
-def put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
+def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
     """Adds a response, or replaces the one with the same target and selection."""
     ((id_,),) = index.execute(
         "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
@@ -71,10 +76,28 @@ def put(index: sqlite3.Connection, stored: Stored, digest: str) -> None:
     )
 
 
-def is_purged(index: sqlite3.Connection, stored: Stored) -> bool:
+def record(index: sqlite3.Connection, purge: Purge) -> int:
+    """Adds a purge and forgets the oldest; its epoch."""
+    cursor = index.execute("INSERT INTO purges (purge) VALUES (?)", (purge_to_json(purge),))
+    epoch = int(cursor.lastrowid or 0)
+    index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - KEPT_PURGES,))
+    return epoch
+
+
+def purges_since(index: sqlite3.Connection, epoch: int) -> list[tuple[int, Purge]]:
+    """Purges of any process after `epoch`, in their order. Those that are forgotten may have named anything."""
+    rows = index.execute(
+        "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
+    ).fetchall()
+    purges = [(number, purge_from_json(text)) for number, text in rows]
+    if purges and purges[0][0] > epoch + 1:
+        purges.insert(0, (purges[0][0] - 1, EVERYTHING))
+    return purges
+
+
+def is_purged(index: sqlite3.Connection, stored: StoredResponse) -> bool:
     """Whether any purge, of any process, since the response's origin request concerns it."""
-    rows = index.execute("SELECT purge FROM purges WHERE epoch > ?", (stored.epoch,))
-    return any(purge_from_json(text).concerns(stored) for (text,) in rows.fetchall())
+    return any(purge.concerns(stored) for _, purge in purges_since(index, stored.epoch))
 
 
 def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:

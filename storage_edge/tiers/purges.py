@@ -63,6 +63,10 @@ class Purge:
         return self.matches(response.target, keys) or (response.status != 200 and not keys)
 
 
+#: Stands for purges of which nothing is known any more.
+EVERYTHING: Final = Purge(prefixes=("/",))
+
+
 @attrs.frozen
 class _PurgeBody:
     keys: list[str] = attrs.field(factory=list)
@@ -91,8 +95,7 @@ def _strict_bool(value: object, _type: type[bool]) -> bool:
 def parse(document: object) -> Purge:
     """Reads the JSON document of `POST /-/purge`; raises `PurgeRequestError`.
 
-    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a
-    slash.
+    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a slash.
     """
     if not isinstance(document, dict) or any(
         not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")

@@ -6,7 +6,6 @@ the origin has said 304 to its entity tag; what is saved is making and sending t
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,10 +18,11 @@ import structlog
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from common.ending import end
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, storing
 from storage_edge.tiers.bodies import BLOCK, Spool
-from storage_edge.tiers.stored_responses import Stored, selection_from_key, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 class SharedCopy:
     """A response in the shared tier, which the origin has not validated yet; its body is `spool`, empty so far."""
 
-    stored: Stored
+    stored: StoredResponse
     spool: Spool
     digest: str
     size: int
@@ -63,7 +63,7 @@ class SharedTier:
 
     async def find(self, request: EdgeRequest, spool: Callable[[int | None], Spool]) -> SharedCopy | None:
         """What is kept for a request, its body not read yet."""
-        if time.monotonic() < self._avoided_until:
+        if asyncio.get_running_loop().time() < self._avoided_until:
             return None
         try:
             async with asyncio.timeout(self._timeout):
@@ -87,7 +87,6 @@ class SharedTier:
             return False
         finally:
             if not copy.spool.finished:
-                copy.spool.fail()
                 copy.spool.release()
         self._count("hit")
         return True
@@ -104,11 +103,11 @@ class SharedTier:
             raise ValueError("The body is not the one that was written.")
         copy.spool.finish()
 
-    def offer(self, stored: Stored, digest: str, file: Path) -> None:
+    def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """Writes a public response whose body is in `file`, in the background."""
         if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
             return
-        if len(self._tasks) >= MAX_PENDING or time.monotonic() < self._avoided_until:
+        if len(self._tasks) >= MAX_PENDING or asyncio.get_running_loop().time() < self._avoided_until:
             return
         task = asyncio.get_running_loop().create_task(self._write(stored, digest, file))
         self._tasks.add(task)
@@ -121,11 +120,9 @@ class SharedTier:
 
     async def close(self) -> None:
         """Gives up what is being written; an object is there wholly or not at all."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
-    async def _write(self, stored: Stored, digest: str, file: Path) -> None:
+    async def _write(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """The body comes before the record that names it."""
         try:
             async with self._uploads, asyncio.timeout(UPLOAD_SECONDS):
@@ -149,7 +146,7 @@ class SharedTier:
     def _failed(self, what: str, error: Exception) -> None:
         self._count("failure")
         if not isinstance(error, _UNREADABLE):
-            self._avoided_until = time.monotonic() + AVOIDED_SECONDS
+            self._avoided_until = asyncio.get_running_loop().time() + AVOIDED_SECONDS
         log.warning(f"the shared store could not be {what}", reason=type(error).__name__)
 
 
@@ -182,7 +179,7 @@ def _body_key(digest: str) -> str:
     return f"v1/bodies/{digest[:2]}/{digest[2:]}"
 
 
-def _record(stored: Stored, digest: str) -> bytes:
+def _record(stored: StoredResponse, digest: str) -> bytes:
     return orjson.dumps(
         {
             "target": stored.target,
@@ -203,7 +200,7 @@ def _from_record(
     if record["target"] != request.target or not selection.matches(selected, request.forwarded):
         return None
     spool = new_spool(record["size"])
-    stored = Stored.from_json(
+    stored = StoredResponse.from_json(
         record["response"], target=request.target, selected=selected, epoch=0, body=spool, stale=True
     )
     if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):

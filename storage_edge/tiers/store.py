@@ -9,11 +9,12 @@ from typing import Final, ParamSpec, TypeVar
 import attrs
 import cachetools
 
+from common.ending import ended
 from storage_edge.rules import selection
 from storage_edge.tiers.bodies import Body, FileBody, MemoryBody, Spool
 from storage_edge.tiers.disk import DiskTier
 from storage_edge.tiers.purges import Ledger, Purge
-from storage_edge.tiers.stored_responses import Stored
+from storage_edge.tiers.stored_responses import StoredResponse
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,14 +28,20 @@ DISK_LIFETIME: Final = 10.0
 
 
 class Store:
-    """The memory tier over the disk tier, and the purges that both obey."""
+    """The memory tier over the disk tier, and the purges that both obey. `clock` gives seconds since 1970."""
 
     def __init__(
-        self, directory: Path, *, memory_bytes: int, memory_object_bytes: int, disk_bytes: int
+        self,
+        directory: Path,
+        clock: Callable[[], float],
+        *,
+        memory_bytes: int,
+        memory_object_bytes: int,
+        disk_bytes: int,
     ) -> None:
-        self._disk = DiskTier(directory, disk_bytes)
+        self._disk = DiskTier(directory, disk_bytes, clock)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
-        self._memory: cachetools.LRUCache[str, tuple[Stored, ...]] = cachetools.LRUCache(
+        self._memory: cachetools.LRUCache[str, tuple[StoredResponse, ...]] = cachetools.LRUCache(
             memory_bytes, getsizeof=_weight
         )
         self._memory_object_bytes = memory_object_bytes
@@ -43,7 +50,7 @@ class Store:
         self.ledger = Ledger(self._disk.epoch)
         self._on_purge: list[Callable[[Purge], None]] = []
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends the worker thread after what it has to do."""
         await self._in_worker(self._disk.close)
         self._worker.shutdown()
@@ -77,7 +84,7 @@ class Store:
             for epoch, purge in self._disk.purges_since(self.ledger.epoch):
                 self._obey(epoch, purge)
 
-    def find_in_memory(self, target: str, request: Mapping[str, str]) -> Stored | None:
+    def find_in_memory(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """The response in memory that this request selects."""
         for stored in self._memory.get(target, ()):
             if not stored.selected or selection.matches(stored.selected, request):
@@ -85,7 +92,7 @@ class Store:
                 return stored
         return None
 
-    async def find(self, target: str, request: Mapping[str, str]) -> Stored | None:
+    async def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """The response that this request selects, from either tier. No purge has concerned it."""
         while True:
             self.catch_up()
@@ -104,7 +111,7 @@ class Store:
             self._remember(target, tuple(variants))
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
-    async def save(self, stored: Stored, spool: Spool) -> FileBody | None:
+    async def save(self, stored: StoredResponse, spool: Spool) -> FileBody | None:
         """Keeps a response whose body has arrived, unless a purge concerned it meanwhile; its body on disk, if it
         is there.
         """
@@ -125,10 +132,10 @@ class Store:
             self._replace(attrs.evolve(stored, body=body))
         return on_disk
 
-    def _save(self, stored: Stored, spool: Spool, wanted_again: bool) -> FileBody | None:
+    def _save(self, stored: StoredResponse, spool: Spool, wanted_again: bool) -> FileBody | None:
         return self._disk.save(stored, spool, wanted_again=wanted_again)
 
-    async def update(self, old: Stored, new: Stored) -> None:
+    async def update(self, old: StoredResponse, new: StoredResponse) -> None:
         """Replaces the fields of a response whose bytes stay the same, unless it is not there any more."""
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
@@ -138,15 +145,14 @@ class Store:
             self._replace(new)
             await self._in_worker(self._disk.update, new)
 
-    async def remove(self, stored: Stored) -> None:
+    async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""
         kept = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
         self._remember(stored.target, kept)
         await self._in_worker(self._disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:
-        """Carries out a purge here and for all processes that share the disk tier; the number of responses
-        hit.
+        """Carries out a purge here and for all processes that share the disk tier; the number of responses hit.
 
         When it returns, nothing that was stored, or began to be stored, before it is served any more.
         """
@@ -172,16 +178,16 @@ class Store:
         for callback in self._on_purge:
             callback(purge)
 
-    def _replace(self, stored: Stored) -> None:
+    def _replace(self, stored: StoredResponse) -> None:
         others = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
         self._remember(stored.target, (stored, *others)[:MAX_VARIANTS])
 
-    def _remember(self, target: str, variants: tuple[Stored, ...]) -> None:
+    def _remember(self, target: str, variants: tuple[StoredResponse, ...]) -> None:
         self._memory.pop(target, None)
         if variants and _weight(variants) <= self._memory.maxsize:
             self._memory[target] = variants
 
-    async def _warmed(self, stored: Stored) -> Stored:
+    async def _warmed(self, stored: StoredResponse) -> StoredResponse:
         """A small body goes to memory with the first use of its response."""
         body = stored.body
         if not isinstance(body, FileBody) or body.length > self._memory_object_bytes:
@@ -194,12 +200,12 @@ class Store:
 
     async def _in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, lambda: function(*args, **kwargs))
+        return await ended(loop.run_in_executor(self._worker, lambda: function(*args, **kwargs)))
 
 
-def _weight(variants: tuple[Stored, ...]) -> int:
+def _weight(variants: tuple[StoredResponse, ...]) -> int:
     return sum(ENTRY_OVERHEAD + _resident(stored) for stored in variants)
 
 
-def _resident(stored: Stored) -> int:
+def _resident(stored: StoredResponse) -> int:
     return stored.body.length if isinstance(stored.body, MemoryBody) else 0

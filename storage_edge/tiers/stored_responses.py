@@ -14,7 +14,7 @@ from storage_edge.tiers.bodies import Body
 
 
 @attrs.frozen(eq=False)
-class Stored:
+class StoredResponse:
     """One response under its canonical target.
 
     `headers` are all end-to-end fields of the origin, those for the edge alone included. A `private` one is
@@ -76,7 +76,7 @@ class Stored:
     @classmethod
     def from_json(
         cls, text: str, *, target: str, selected: Selection, epoch: int, body: Body, stale: bool
-    ) -> "Stored":
+    ) -> "StoredResponse":
         """The opposite of `to_json`."""
         kept: dict[str, Any] = json.loads(text)
         policy = {**kept["policy"], "hidden_fields": frozenset(kept["policy"]["hidden_fields"])}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import aiohttp
 import attrs
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from multidict import CIMultiDictProxy
+from pytest_aiohttp import AiohttpClient, AiohttpServer
 from typed_settings import SecretStr
 from yarl import URL
 
@@ -134,14 +136,25 @@ class Answer:
 
 
 StartEdge = Callable[..., Awaitable[Edge]]
+Serve = Callable[[Handler], Awaitable[str]]
 
 
-async def _serve(app: web.Application) -> tuple[web.AppRunner, int]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, lingering_time=0.2)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
-    await site.start()
-    return runner, runner.addresses[0][1]
+class EdgeServer(TestServer):
+    """The edge brings a protocol class of its own, so it listens through its own `listening`, not through a site."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        super().__init__(create_app(settings, clock))
+        self._settings = settings
+        self._listening = contextlib.AsyncExitStack()
+
+    async def start_server(self, *_: object, **__: object) -> None:
+        if self._root is None:
+            address = await self._listening.enter_async_context(listening(self.app, self._settings))
+            self.host, self.port = address
+            self._root = URL.build(scheme="http", host=self.host, port=self.port)
+
+    async def close(self) -> None:
+        await self._listening.aclose()
 
 
 @pytest.fixture
@@ -150,44 +163,51 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def origin(clock: Clock) -> AsyncIterator[Origin]:
-    origin = Origin(clock)
-    app = web.Application()
-    app.router.add_route("*", r"/{path:[\s\S]*}", origin.handle)
-    runner, port = await _serve(app)
-    origin.url = f"http://127.0.0.1:{port}"
-    yield origin
-    await runner.cleanup()
+def serve(aiohttp_server: AiohttpServer) -> Serve:
+    """Serves one handler on all paths; the URL."""
+
+    async def serve(handler: Handler) -> str:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", r"/{path:[\s\S]*}", handler)
+        server = await aiohttp_server(app, access_log=None, shutdown_timeout=0.2, lingering_time=0.2)
+        return str(server.make_url("")).rstrip("/")
+
+    return serve
 
 
 @pytest.fixture
-async def start_edge(origin: Origin, clock: Clock, tmp_path: Path) -> AsyncIterator[StartEdge]:
+async def origin(serve: Serve, clock: Clock) -> Origin:
+    origin = Origin(clock)
+    origin.url = await serve(origin.handle)
+    return origin
+
+
+@pytest.fixture
+def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: AiohttpClient) -> StartEdge:
     """Starts an edge in front of the origin; settings as keyword arguments."""
-    async with contextlib.AsyncExitStack() as stack:
 
-        async def start(**settings: object) -> Edge:
-            values = {
-                "origin": origin.url,
-                "storage_token": SecretStr(STORAGE_TOKEN),
-                "purge_token": SecretStr(PURGE_TOKEN),
-                "data_dir": tmp_path / "edge",
-                "memory_object_bytes": 256 * 1024,
-                "origin_timeout": 5.0,
-                **settings,
-            }
-            chosen = Settings(port=0, access_log=False, shutdown_timeout=0.2, **values)
-            app = create_app(chosen, clock)
-            _, port = await stack.enter_async_context(listening(app, chosen))
-            session = await stack.enter_async_context(
-                aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(limit=0),
-                    auto_decompress=False,
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                )
-            )
-            return Edge(f"http://127.0.0.1:{port}", port, session, app)
+    async def start(**settings: object) -> Edge:
+        values = {
+            "origin": origin.url,
+            "storage_token": SecretStr(STORAGE_TOKEN),
+            "purge_token": SecretStr(PURGE_TOKEN),
+            "data_dir": tmp_path / "edge",
+            "memory_object_bytes": 256 * 1024,
+            "origin_timeout": 5.0,
+            **settings,
+        }
+        server = EdgeServer(Settings(port=0, access_log=False, shutdown_timeout=0.2, **values), clock)
+        await server.start_server()
+        client = await aiohttp_client(
+            server,
+            connector=aiohttp.TCPConnector(limit=0),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        assert server.port is not None
+        return Edge(f"http://127.0.0.1:{server.port}", server.port, client.session, server.app)
 
-        yield start
+    return start
 
 
 @pytest.fixture

@@ -137,3 +137,26 @@ async def test_a_grace_is_for_one_token_and_ends_with_a_purge(start_edge: StartE
     assert (await edge.get(f"{RAW}?token=mallory")).status == 404
     await edge.purge(keys=["project-1"])
     assert (await edge.get(f"{RAW}?token=alice")).status == 404
+
+
+async def test_an_answer_from_before_a_purge_begins_no_grace(start_edge: StartEdge, origin: Origin) -> None:
+    project = Project(origin, readers={"alice"})
+    edge = await start_edge(private_grace=30.0)
+    await edge.get(f"{RAW}?token=alice")
+    await edge.settled()
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        response = await project.handle(request)
+        begun.set()
+        await gate.wait()
+        return response
+
+    origin.handler = handler
+    asked = asyncio.create_task(edge.get(f"{RAW}?token=alice"))
+    await begun.wait()
+    project.readers.clear()
+    await edge.purge(keys=["project-1"])
+    gate.set()
+    assert (await asked).status == 200
+    assert (await edge.get(f"{RAW}?token=alice")).status == 404

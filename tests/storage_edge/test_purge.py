@@ -1,15 +1,26 @@
 """Purges: when they have answered, nothing from before is served."""
 
-import asyncio
 from pathlib import Path
 
+import attrs
 import pytest
-from aiohttp import web
 
+from storage_edge.client.handlers import STORE
+from storage_edge.tiers import index_file
+from storage_edge.tiers.purges import REMEMBERED, Ledger, Purge
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
 OTHER = "/group/other/-/raw/main/README.md"
+
+
+@attrs.frozen
+class Named:
+    """What of a response a purge looks at."""
+
+    target: str
+    status: int
+    surrogate_keys: frozenset[str]
 
 
 async def _fill(edge: Edge, origin: Origin) -> None:
@@ -49,57 +60,12 @@ async def test_a_soft_purge_makes_stale(edge: Edge, origin: Origin) -> None:
     assert "; hit; ttl" in (await edge.get(RAW)).cache_status
 
 
-@pytest.mark.parametrize("size", [100, 800_000])
-async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
-    edge: Edge, origin: Origin, size: int
-) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
-    body = b"o" * size
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={"Cache-Control": "max-age=600", "Date": origin.date(), "Surrogate-Key": "project-1"}
-        )
-        response.content_length = size
-        await response.prepare(request)
-        await response.write(body[: size // 2])
-        begun.set()
-        await gate.wait()
-        await response.write(body[size // 2 :])
-        return response
-
-    origin.handler = handler
-    first = asyncio.create_task(edge.get(RAW))
-    await begun.wait()
-    await edge.purge(keys=["project-1"])
-    origin.answers(b"new")
-    assert (await edge.get(RAW)).body == b"new"
-    gate.set()
-    assert (await first).body == body
-    await edge.settled()
-    assert (await edge.get(RAW)).body == b"new"
-
-
-async def test_what_was_asked_of_the_origin_before_a_purge_is_not_joined_after_it(
-    edge: Edge, origin: Origin
-) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        return web.Response(body=b"old", headers={"Cache-Control": "max-age=600", "Date": origin.date()})
-
-    origin.handler = handler
-    first = asyncio.create_task(edge.get(RAW))
-    await begun.wait()
-    await edge.purge(prefixes=["/group/app/"])
-    origin.answers(b"new", cache_control="max-age=600")
-    assert (await edge.get(RAW)).body == b"new"
-    gate.set()
-    assert (await first).body == b"old"
-    await edge.settled()
-    assert (await edge.get(RAW)).body == b"new"
+async def test_a_soft_purge_survives_a_restart(start_edge: StartEdge, origin: Origin) -> None:
+    edge = await start_edge()
+    await _fill(edge, origin)
+    await edge.purge(keys=["project-1"], soft=True)
+    again = await start_edge()
+    assert (await again.get(RAW)).body == b"new"
 
 
 async def test_a_purge_reaches_all_processes_of_a_data_directory(
@@ -110,6 +76,29 @@ async def test_a_purge_reaches_all_processes_of_a_data_directory(
     assert (await two.get(RAW)).body == b"old"
     await one.purge(keys=["project-1"])
     assert (await two.get(RAW)).body == b"new"
+
+
+async def test_a_process_that_was_idle_for_more_purges_than_are_kept_forgets_everything(
+    start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "KEPT_PURGES", 2)
+    busy, idle = await start_edge(), await start_edge()
+    await _fill(busy, origin)
+    assert (await idle.get(RAW)).body == b"old"
+    for key in ("project-1", "project-7", "project-8", "project-9"):
+        await busy.purge(keys=[key])
+    assert (await idle.get(RAW)).body == b"new"
+
+
+def test_what_began_before_the_oldest_remembered_purge_counts_as_purged() -> None:
+    ledger = Ledger()
+    for epoch in range(1, REMEMBERED + 2):
+        ledger.record(epoch, Purge(keys=frozenset({"project-2"})))
+    response = Named(RAW, 200, frozenset({"project-1"}))
+    assert ledger.is_concerned(0, response)
+    assert not ledger.is_concerned(1, response)
+    assert ledger.is_concerned(REMEMBERED, Named(RAW, 200, frozenset({"project-2"})))
+    assert not ledger.is_concerned(REMEMBERED + 1, Named(RAW, 200, frozenset({"project-2"})))
 
 
 async def test_a_purge_survives_a_restart(start_edge: StartEdge, origin: Origin) -> None:
@@ -149,10 +138,28 @@ async def test_a_purge_that_is_none_is_400_and_says_why(edge: Edge, body: bytes)
         assert (await response.json())["error"].endswith(".")
 
 
-async def test_the_budget_of_the_disk_holds(start_edge: StartEdge, origin: Origin, tmp_path: Path) -> None:
-    edge = await start_edge(disk_bytes=1_000_000, data_dir=tmp_path / "small")
-    for number in range(20):
+async def test_the_budget_of_memory_holds_and_keeps_what_was_used_last(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    edge = await start_edge(memory_bytes=1_000_000)
+    for number in range(30):
         origin.answers(bytes([number]) * 100_000, etag=f'"{number}"')
+        await edge.get(f"/g/app/-/raw/main/{number}")
+        await edge.settled()
+    store = edge.app[STORE]
+    assert 800_000 < store.memory_used <= 1_000_000
+    kept = [n for n in range(30) if store.find_in_memory(f"/g/app/-/raw/main/{n}", {}) is not None]
+    assert kept == list(range(21, 30))
+
+
+@pytest.mark.parametrize("size", [100_000, 50_000])
+async def test_the_budget_of_the_disk_holds(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path, size: int
+) -> None:
+    """Small bodies displace others, larger ones that were asked for once do not."""
+    edge = await start_edge(disk_bytes=1_000_000, data_dir=tmp_path / "small")
+    for number in range(30):
+        origin.answers(bytes([number]) * size, etag=f'"{number}"')
         await edge.get(f"/g/app/-/raw/main/{number}")
         await edge.settled()
     files = [path for path in (tmp_path / "small").glob("*/objects/*/*") if path.is_file()]

@@ -1,13 +1,8 @@
 """Requests that repeat byte for byte are answered at once, with the very answers that others get."""
 
 import asyncio
-import contextlib
-import re
-import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import attrs
 import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, given, settings
@@ -18,42 +13,8 @@ from storage_edge.client.connections import AFTER_EOF
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.memory_hits import MAX_HEAD, MAX_HEADS
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
-
-RAW = "/group/app/-/raw/main/README.md"
-
-
-def _head(target: str = RAW, *fields: str, method: str = "GET") -> bytes:
-    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
-
-
-@attrs.frozen
-class Talk:
-    """One connection, of which the test says what is sent when."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def answer(self) -> bytes:
-        """The next answer, head and body."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
-        length = re.search(rb"\r\nContent-Length: (\d+)\r\n", head)
-        bodiless = head.startswith(b"HTTP/1.1 304")
-        return head + await asyncio.wait_for(
-            self.reader.readexactly(0 if bodiless or length is None else int(length[1])), 5
-        )
-
-    async def ask(self, head: bytes) -> bytes:
-        self.writer.write(head)
-        return await self.answer()
-
-
-@contextlib.asynccontextmanager
-async def _talk(port: int, **options: object) -> AsyncIterator[Talk]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
-    yield Talk(reader, writer)
-    writer.close()
-    with contextlib.suppress(ConnectionError):
-        await writer.wait_closed()
+from tests.storage_edge.projects import Project
+from tests.storage_edge.talk import RAW, head, talk
 
 
 def _known(edge: Edge) -> int:
@@ -64,25 +25,25 @@ async def test_a_repeated_request_gets_the_same_answer_with_its_age(
     edge: Edge, origin: Origin, clock: Clock
 ) -> None:
     origin.answers(b"hello", Content_Disposition='attachment; filename="a"', Surrogate_Key="project-1")
-    async with _talk(edge.port) as talk:
-        assert b"fwd=uri-miss; stored" in await talk.ask(_head())
+    async with talk(edge.port) as client:
+        assert b"fwd=uri-miss; stored" in await client.ask(head())
         await edge.settled()
-        ordinary = await talk.ask(_head())
+        ordinary = await client.ask(head())
         assert _known(edge) == 1
-        repeated = await talk.ask(_head())
+        repeated = await client.ask(head())
         assert repeated == ordinary
         assert b"\r\nAge: 0\r\nCache-Status: forgelet-edge; hit; ttl=60\r\n\r\nhello" in repeated
         clock.advance(7)
-        assert b"\r\nAge: 7\r\nCache-Status: forgelet-edge; hit; ttl=53\r\n" in await talk.ask(_head())
+        assert b"\r\nAge: 7\r\nCache-Status: forgelet-edge; hit; ttl=53\r\n" in await client.ask(head())
     assert len(origin.requests) == 1
 
 
 async def test_a_repeated_request_counts_like_others(edge: Edge, origin: Origin) -> None:
     origin.answers(b"hello")
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         received = 0
         for _ in range(5):
-            received += len(await talk.ask(_head()))
+            received += len(await client.ask(head()))
             await edge.settled()
     metrics = (await edge.get("/-/metrics")).body.decode()
     assert 'edge_requests_total{kind="raw",outcome="hit"} 4.0' in metrics
@@ -94,18 +55,18 @@ async def test_a_repeated_request_obeys_purges_and_lifetimes(
     edge: Edge, origin: Origin, clock: Clock, soft: bool
 ) -> None:
     origin.answers(b"old", etag='"1"')
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for _ in range(3):
-            await talk.ask(_head())
+            await client.ask(head())
             await edge.settled()
         origin.answers(b"new", etag='"2"')
         await edge.purge(urls=[RAW], soft=soft)
-        assert (await talk.ask(_head())).endswith(b"new")
+        assert (await client.ask(head())).endswith(b"new")
         await edge.settled()
-        assert b"; hit" in await talk.ask(_head())
+        assert b"; hit" in await client.ask(head())
         origin.answers(b"newer", etag='"3"')
         clock.advance(61)
-        assert (await talk.ask(_head())).endswith(b"newer")
+        assert (await client.ask(head())).endswith(b"newer")
     assert len(origin.requests) == 3
 
 
@@ -130,28 +91,46 @@ async def test_what_asks_for_more_than_the_whole_object_is_read_anew_each_time(
     await edge.settled()
     before = _known(edge)
     for _ in range(2):
-        async with _talk(edge.port) as talk:
-            await talk.ask(_head(RAW, *fields))
+        async with talk(edge.port) as client:
+            await client.ask(head(RAW, *fields))
     assert _known(edge) == before
 
 
 async def test_a_reload_asks_the_origin_each_time(edge: Edge, origin: Origin) -> None:
     origin.answers(b"hello")
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for _ in range(4):
-            assert (await talk.ask(_head(RAW, "Cache-Control: no-cache"))).endswith(b"hello")
+            assert (await client.ask(head(RAW, "Cache-Control: no-cache"))).endswith(b"hello")
             await edge.settled()
     assert len(origin.requests) == 4
 
 
 async def test_a_private_object_is_asked_for_each_time(edge: Edge, origin: Origin) -> None:
     origin.answers(b"secret", cache_control="private, max-age=60")
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for _ in range(4):
-            assert (await talk.ask(_head(RAW + "?token=flso-alice"))).endswith(b"secret")
+            assert (await client.ask(head(RAW + "?token=flso-alice"))).endswith(b"secret")
             await edge.settled()
     assert len(origin.requests) == 4
     assert _known(edge) == 0
+
+
+async def test_a_request_that_was_answered_while_a_project_was_public_is_not_once_it_is_private(
+    edge: Edge, origin: Origin, clock: Clock
+) -> None:
+    project = Project(origin, public=True, readers={"alice"})
+    async with talk(edge.port) as client:
+        for _ in range(3):
+            assert (await client.ask(head())).endswith(project.body)
+            await edge.settled()
+        assert _known(edge) == 1
+        project.public, project.body, project.version = False, b"for alice", 2
+        clock.advance(120)
+        assert (await edge.get(f"{RAW}?token=alice")).body == b"for alice"
+        await edge.settled()
+        answer = await client.ask(head())
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"alice" not in answer
 
 
 async def test_a_body_is_never_taken_for_a_request(edge: Edge, origin: Origin) -> None:
@@ -159,15 +138,15 @@ async def test_a_body_is_never_taken_for_a_request(edge: Edge, origin: Origin) -
     origin.answers(b"hello")
     await edge.get(RAW)
     await edge.settled()
-    smuggled = _head("/group/app/-/raw/main/other")
-    head = _head(RAW, f"Content-Length: {len(smuggled)}")
+    smuggled = head("/group/app/-/raw/main/other")
+    announced = head(RAW, f"Content-Length: {len(smuggled)}")
     for _ in range(3):
-        async with _talk(edge.port) as talk:
-            talk.writer.write(head)
+        async with talk(edge.port) as client:
+            client.writer.write(announced)
             await asyncio.sleep(0.02)
-            talk.writer.write(smuggled)
-            assert (await talk.answer()).endswith(b"hello")
-            assert (await talk.ask(_head())).endswith(b"hello")
+            client.writer.write(smuggled)
+            assert (await client.answer()).endswith(b"hello")
+            assert (await client.ask(head())).endswith(b"hello")
     assert {request.raw_path for request in origin.requests} == {RAW}
 
 
@@ -181,17 +160,17 @@ async def test_answers_keep_the_order_of_their_requests(edge: Edge, origin: Orig
         return web.Response(text=request.path[-4:], headers={"Cache-Control": "max-age=60"})
 
     origin.handler = handler
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for _ in range(3):
-            await talk.ask(_head())
+            await client.ask(head())
             await edge.settled()
-        talk.writer.write(_head("/group/app/-/raw/main/slow"))
+        client.writer.write(head("/group/app/-/raw/main/slow"))
         await asyncio.sleep(0.05)
-        talk.writer.write(_head())
+        client.writer.write(head())
         await asyncio.sleep(0.05)
         gate.set()
-        assert (await talk.answer()).endswith(b"slow")
-        assert (await talk.answer()).endswith(b"E.md")
+        assert (await client.answer()).endswith(b"slow")
+        assert (await client.answer()).endswith(b"E.md")
 
 
 @pytest.mark.parametrize("requests", [1, 3])
@@ -207,23 +186,23 @@ async def test_a_client_that_has_said_all_still_gets_its_answers(
 
     origin.handler = handler
     if known:
-        async with _talk(edge.port) as talk:
+        async with talk(edge.port) as client:
             for _ in range(3):
-                await talk.ask(_head())
+                await client.ask(head())
                 await edge.settled()
-    async with _talk(edge.port) as talk:
-        talk.writer.write(_head() * requests)
-        talk.writer.write_eof()
+    async with talk(edge.port) as client:
+        client.writer.write(head() * requests)
+        client.writer.write_eof()
         for _ in range(requests):
-            assert (await talk.answer()).endswith(b"x" * 500_000)
-        assert await asyncio.wait_for(talk.reader.read(), 2) == b""
+            assert (await client.answer()).endswith(b"x" * 500_000)
+        assert await asyncio.wait_for(client.reader.read(), 2) == b""
 
 
 async def test_a_client_that_goes_away_is_forgotten_at_once(edge: Edge, origin: Origin) -> None:
     origin.answers()
-    for data in (b"", b"GET /gro", _head(), _head("/-/liveness")):
-        async with _talk(edge.port) as talk:
-            talk.writer.write(data)
+    for data in (b"", b"GET /gro", head(), head("/-/liveness")):
+        async with talk(edge.port) as client:
+            client.writer.write(data)
             await asyncio.sleep(0.05)
     await asyncio.sleep(2 * AFTER_EOF)
     assert len(edge.app[CONNECTIONS]) == 0
@@ -232,14 +211,14 @@ async def test_a_client_that_goes_away_is_forgotten_at_once(edge: Edge, origin: 
 WANTED = st.lists(
     st.sampled_from(
         [
-            (_head(), b"hello"),
-            (_head(RAW, "User-Agent: one"), b"hello"),
-            (_head(RAW, "Range: bytes=0-1"), b"he"),
-            (_head(RAW, 'If-None-Match: "v1"'), b""),
-            (_head("/nothing"), b""),
-            (_head(RAW, method="OPTIONS"), b""),
-            (_head(RAW, "Content-Length: 4") + b"\r\n\r\n", b"hello"),
-            (b"\r\n" + _head(), b"hello"),
+            (head(), b"hello"),
+            (head(RAW, "User-Agent: one"), b"hello"),
+            (head(RAW, "Range: bytes=0-1"), b"he"),
+            (head(RAW, 'If-None-Match: "v1"'), b""),
+            (head("/nothing"), b""),
+            (head(RAW, method="OPTIONS"), b""),
+            (head(RAW, "Content-Length: 4") + b"\r\n\r\n", b"hello"),
+            (b"\r\n" + head(), b"hello"),
         ]
     ),
     min_size=1,
@@ -254,28 +233,28 @@ async def test_however_requests_arrive_each_gets_its_answer_in_order(
 ) -> None:
     origin.answers(b"hello")
     stream = b"".join(request for request, _ in wanted)
-    async with _talk(edge.port) as talk:
-        await talk.ask(_head())
+    async with talk(edge.port) as client:
+        await client.ask(head())
         await edge.settled()
         if one_by_one:
-            bodies = [(await talk.ask(request)).partition(b"\r\n\r\n")[2] for request, _ in wanted]
+            bodies = [(await client.ask(request)).partition(b"\r\n\r\n")[2] for request, _ in wanted]
         else:
             for cut in [*cuts, len(stream)]:
-                talk.writer.write(stream[:cut])
+                client.writer.write(stream[:cut])
                 stream = stream[cut:]
                 await asyncio.sleep(0)
-            bodies = [(await talk.answer()).partition(b"\r\n\r\n")[2] for _ in wanted]
+            bodies = [(await client.answer()).partition(b"\r\n\r\n")[2] for _ in wanted]
         assert bodies == [body for _, body in wanted]
-        assert (await talk.ask(_head())).endswith(b"hello")
+        assert (await client.ask(head())).endswith(b"hello")
 
 
 async def test_remembered_heads_are_bounded(edge: Edge, origin: Origin) -> None:
     origin.answers(b"x")
     await edge.get(RAW)
     await edge.settled()
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for number in range(40):
-            await talk.ask(_head(RAW, f"X: {number}"))
+            await client.ask(head(RAW, f"X: {number}"))
     repeated = edge.app[CONNECTIONS].repeated
     assert _known(edge) == 40
     request = next(iter(repeated._requests.values()))
@@ -292,9 +271,9 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
     body = bytes(range(256)) * 24_000
     assert len(body) > sendfile.LEAST
     origin.answers(body)
-    async with _talk(edge.port) as talk:
+    async with talk(edge.port) as client:
         for _ in range(3):
-            assert (await talk.ask(_head())).endswith(b"\r\n\r\n" + body)
+            assert (await client.ask(head())).endswith(b"\r\n\r\n" + body)
             await edge.settled()
     (file,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.is_file())
     if damage == "deleted":
@@ -303,16 +282,10 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
     if damage == "cut off":
         with file.open("r+b") as cut:
             cut.truncate(100_000)
-    quiet = socket.socket()
-    quiet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
-    quiet.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(quiet, ("127.0.0.1", edge.port))
-    reader, writer = await asyncio.open_connection(sock=quiet, limit=10_000)
-    talk = Talk(reader, writer)
-    writer.write(_head())
-    await asyncio.sleep(0.2)
-    writer.write(_head())
-    for _ in range(2):
-        assert (await talk.answer()).endswith(b"\r\n\r\n" + body)
-    writer.close()
+    async with talk(edge.port, takes_little=True) as client:
+        client.writer.write(head())
+        await asyncio.sleep(0.2)
+        client.writer.write(head())
+        for _ in range(2):
+            assert (await client.answer()).endswith(b"\r\n\r\n" + body)
     assert len(origin.requests) == 1

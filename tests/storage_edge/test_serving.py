@@ -174,10 +174,15 @@ async def test_an_unreachable_origin_is_502(start_edge: StartEdge) -> None:
     assert b"Traceback" not in answer.body
 
 
-async def test_an_answer_to_a_token_is_for_its_user_alone(edge: Edge, origin: Origin) -> None:
-    origin.answers(cache_control="public, max-age=60")
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("cache_control", ["public, max-age=60", "no-store"])
+async def test_an_answer_to_a_token_is_for_its_user_alone(
+    edge: Edge, origin: Origin, status: int, cache_control: str
+) -> None:
+    origin.answers(status=status, cache_control=cache_control, CDN_Cache_Control="max-age=60")
     answer = await edge.get(f"{RAW}?token=flso-1")
     assert answer.headers["Cache-Control"] == "private, no-cache"
+    assert "CDN-Cache-Control" not in answer.headers
 
 
 async def test_the_origin_of_a_gitlab_gets_its_own_header_names(

@@ -1,14 +1,13 @@
 """The shared tier: a new edge starts warm from it, and neither a purge nor its failure can do harm."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import attrs
 import pytest
 from aiohttp import web
 
-from tests.storage_edge.conftest import Edge, Origin, StartEdge, _serve
+from tests.storage_edge.conftest import Edge, Origin, Serve, StartEdge
 from tests.storage_edge.projects import Project
 from tests.support.folders import files_below
 
@@ -169,20 +168,22 @@ async def test_damage_in_the_shared_tier_costs_a_body_and_nothing_else(
         await edge.settled()
 
 
-@contextlib.asynccontextmanager
-async def _bucket(*, answer: bool = True) -> AsyncIterator[tuple[str, dict[str, bytes]]]:
-    """As much of S3 as obstore needs for single objects; its URL and what it holds."""
-    objects: dict[str, bytes] = {}
-    parts: dict[str, bytes] = {}
+@attrs.define
+class Bucket:
+    """As much of S3 as obstore needs for single objects."""
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        if not answer:
+    hangs: bool = False
+    objects: dict[str, bytes] = attrs.field(factory=dict)
+    parts: dict[str, bytes] = attrs.field(factory=dict)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if self.hangs:
             await asyncio.sleep(60)
         assert "Authorization" in request.headers
         key = request.path
         match request.method:
             case "PUT":
-                kept = parts if "partNumber" in request.query else objects
+                kept = self.parts if "partNumber" in request.query else self.objects
                 kept[key + request.query.get("partNumber", "")] = await request.read()
                 return web.Response(headers={"ETag": '"e"'})
             case "POST" if "uploads" in request.query:
@@ -190,22 +191,14 @@ async def _bucket(*, answer: bool = True) -> AsyncIterator[tuple[str, dict[str, 
                     text="<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
                 )
             case "POST":
-                objects[key] = b"".join(parts[k] for k in sorted(parts) if k.startswith(key))
+                self.objects[key] = b"".join(self.parts[k] for k in sorted(self.parts) if k.startswith(key))
                 return web.Response(
                     text="<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
                 )
-        if key not in objects:
+        if key not in self.objects:
             return web.Response(status=404)
         headers = {"ETag": '"e"', "Last-Modified": "Fri, 01 Jan 2027 00:00:00 GMT"}
-        return web.Response(body=objects[key], headers=headers)
-
-    app = web.Application(client_max_size=2**26)
-    app.router.add_route("*", "/{path:.*}", handle)
-    runner, port = await _serve(app)
-    try:
-        yield f"http://127.0.0.1:{port}", objects
-    finally:
-        await runner.cleanup()
+        return web.Response(body=self.objects[key], headers=headers)
 
 
 @pytest.fixture
@@ -218,30 +211,32 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("size", [1000, 12_000_000])
-async def test_it_works_with_s3(start: StartEdge, origin: Origin, aws: pytest.MonkeyPatch, size: int) -> None:
-    async with _bucket() as (url, objects):
-        aws.setenv("AWS_ENDPOINT", url)
-        for _ in range(2):
-            origin.answers(b"s" * size)
-            edge = await start(shared_store_url="s3://bucket/edge")
-            assert (await edge.get(RAW)).body == b"s" * size
-            await edge.settled()
-    assert {key.split("/")[1:5:3][0] for key in objects} == {"bucket"}
-    assert len(objects) == 2
+async def test_it_works_with_s3(
+    start: StartEdge, serve: Serve, origin: Origin, aws: pytest.MonkeyPatch, size: int
+) -> None:
+    bucket = Bucket()
+    aws.setenv("AWS_ENDPOINT", await serve(bucket.handle))
+    for _ in range(2):
+        origin.answers(b"s" * size)
+        edge = await start(shared_store_url="s3://bucket/edge")
+        assert (await edge.get(RAW)).body == b"s" * size
+        await edge.settled()
+    assert {key.split("/")[1:5:3][0] for key in bucket.objects} == {"bucket"}
+    assert len(bucket.objects) == 2
     assert [r.headers.get("If-None-Match") for r in origin.requests] == [None, '"v1"']
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_store_that_is_away_or_hangs_fails_no_request(
-    start: StartEdge, origin: Origin, aws: pytest.MonkeyPatch, hangs: bool
+    start: StartEdge, serve: Serve, origin: Origin, aws: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    async with _bucket(answer=False) as (url, _):
-        aws.setenv("AWS_ENDPOINT", url if hangs else "http://127.0.0.1:9")
-        origin.answers()
-        edge = await start(shared_store_url="s3://bucket/edge", shared_store_timeout=0.3)
-        async with asyncio.timeout(5):
-            for number in range(20):
-                assert (await edge.get(f"{RAW}{number}")).body == b"content"
+    url = await serve(Bucket(hangs=True).handle)
+    aws.setenv("AWS_ENDPOINT", url if hangs else "http://127.0.0.1:9")
+    origin.answers()
+    edge = await start(shared_store_url="s3://bucket/edge", shared_store_timeout=0.3)
+    async with asyncio.timeout(5):
+        for number in range(20):
+            assert (await edge.get(f"{RAW}{number}")).body == b"content"
 
 
 @pytest.mark.parametrize("url", ["ftp://example.org/x", "s3://", "file:relative", "shared"])

@@ -1,0 +1,35 @@
+"""Conditional requests: what a client has already, and what is still the same (RFC 9110 section 13)."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+#: Fields in lower case that describe a body, which a 304 does not have (section 15.4.5).
+CONTENT_FIELDS: Final = ("content-encoding", "content-length", "content-range", "content-type")
+
+_ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+
+def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
+    """Whether lines of If-None-Match name the entity tag `current`, quoted as it is sent (section 13.1.2).
+
+    The comparison is weak (section 8.8.3.2); what is no entity tag is compared as it stands. `*` names any.
+    """
+    wanted = ",".join(if_none_match).strip()
+    if wanted in {"*", current}:
+        return True
+    if current is None or not wanted:
+        return False
+    tags = _ENTITY_TAG.findall(wanted) or [wanted]
+    return any(_opaque(tag) == _opaque(current) for tag in tags)
+
+
+def _opaque(tag: str) -> str:
+    return tag.removeprefix("W/").strip('"')
+
+
+def range_applies(if_range: str | None, etag: str | None, last_modified: str | None = None) -> bool:
+    """Whether If-Range lets a Range take effect: there is none, or it is the very strong entity tag or the very date
+    of what would be sent (section 13.1.5).
+    """
+    return if_range is None or (not if_range.startswith("W/") and if_range in {etag, last_modified})

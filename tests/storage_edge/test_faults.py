@@ -1,0 +1,134 @@
+"""What fails inside the edge is said in the log, holds nothing, and costs no client more than it must."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from storage_edge import app
+from storage_edge.client.handlers import CACHE
+from storage_edge.tiers.store import Store
+from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+
+RAW = "/group/app/-/raw/main/README.md"
+
+
+def _open_below(directory: Path) -> list[str]:
+    """Files of a directory that this process holds open."""
+    links = (os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir())
+    return [link for link in links if link.startswith(str(directory))]
+
+
+def _deleted_and_open(directory: Path) -> list[str]:
+    return [path for path in _open_below(directory) if path.endswith("(deleted)")]
+
+
+async def test_an_edge_that_cannot_start_leaves_nothing_open(start_edge: StartEdge, tmp_path: Path) -> None:
+    threads = threading.active_count()
+    with pytest.raises(ValueError, match="shared_store_url needs"):
+        await start_edge(data_dir=tmp_path / "own", shared_store_url="s3://")
+    assert _open_below(tmp_path / "own") == []
+    assert list(tmp_path.glob("own/*/incoming/*")) == []
+    assert threading.active_count() == threads
+
+
+def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "index.sqlite3").write_bytes(b"no database" * 1000)
+    store = Store(tmp_path, Clock(), memory_bytes=0, memory_object_bytes=0, disk_bytes=1000)
+    try:
+        assert _deleted_and_open(tmp_path) == []
+        assert not store.disk_used
+    finally:
+        asyncio.run(store.aclose())
+
+
+@pytest.mark.parametrize("size", [1000, 700_000])
+async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
+    edge: Edge, origin: Origin, tmp_path: Path, size: int
+) -> None:
+    origin.answers(b"x" * size)
+    (objects,) = tmp_path.glob("edge/*/objects")
+    shutil.rmtree(objects)
+    objects.write_text("not a folder")
+    with capture_logs() as logs:
+        answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
+        await edge.settled()
+    assert {answer.body for answer in answers} == {b"x" * size}
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["a flight failed"]
+    logs.clear()  # the traceback holds the body
+    async with asyncio.timeout(3):
+        while _deleted_and_open(tmp_path):
+            await asyncio.sleep(0.01)
+    assert list(tmp_path.glob("edge/*/incoming/*/*")) == []
+
+
+async def test_a_body_that_cannot_be_written_ends_no_answer_cleanly(
+    edge: Edge, origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"x" * 700_000)
+    (incoming,) = tmp_path.glob("edge/*/incoming/*")
+    incoming.rmdir()
+    with capture_logs() as logs:
+        for outcome in await asyncio.gather(*(edge.get(RAW) for _ in range(5)), return_exceptions=True):
+            assert isinstance(outcome, Exception) or outcome.status == 502
+        await edge.settled()
+    assert "a flight failed" in {line["event"] for line in logs if line["log_level"] == "error"}
+    incoming.mkdir()
+    assert (await edge.get(RAW)).body == b"x" * 700_000
+
+
+async def test_a_response_that_another_version_has_written_counts_as_not_stored(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"whole")
+    first = await start_edge()
+    await first.get(RAW)
+    await first.settled()
+    with contextlib.closing(sqlite3.connect(*tmp_path.glob("edge/*/index.sqlite3"))) as index, index:
+        index.execute("UPDATE responses SET response = json_set(response, '$.policy.of_tomorrow', 1)")
+    second = await start_edge()
+    for expected in ("fwd=uri-miss", "; hit"):
+        answer = await second.get(RAW)
+        assert (answer.status, answer.body, expected in answer.cache_status) == (200, b"whole", True)
+        await second.settled()
+
+
+@pytest.mark.parametrize("size", [1000, 700_000])
+async def test_what_is_being_kept_when_the_edge_ends_is_kept(
+    edge: Edge, origin: Origin, tmp_path: Path, size: int
+) -> None:
+    origin.answers(b"x" * size)
+    with contextlib.closing(sqlite3.connect(*tmp_path.glob("edge/*/index.sqlite3"))) as index:
+        index.execute("BEGIN IMMEDIATE")
+        assert (await edge.get(RAW)).status == 200
+        ending = asyncio.create_task(edge.app[CACHE].aclose())
+        await asyncio.sleep(0.1)
+        index.rollback()
+        await ending
+        assert index.execute("SELECT size FROM bodies JOIN responses USING (digest)").fetchall() == [(size,)]
+    (file,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.is_file())
+    assert file.stat().st_size == size
+
+
+async def test_uses_are_reported_again_after_a_failure(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = asyncio.Event()
+    calls = iter([sqlite3.OperationalError("database is locked")])
+
+    async def flush_uses(_store: Store) -> None:
+        if error := next(calls, None):
+            raise error
+        again.set()
+
+    monkeypatch.setattr(app, "USE_INTERVAL", 0.01)
+    monkeypatch.setattr(Store, "flush_uses", flush_uses)
+    await start_edge()
+    await asyncio.wait_for(again.wait(), 5)
