@@ -50,7 +50,7 @@ async def accept(request: web.Request, who: Visitor, _form: Any) -> web.StreamRe
         if not await queries.is_own_address(transaction, who.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
             return pages.say(request, who, "The invitation could not be accepted", text, status=403)
-        await changes.accept(transaction, invitation, who.user, who.author(), context.now(request).date())
+        await changes.accept(transaction, invitation, who.user, who.author())
     return pages.say(request, who, f"Welcome to the {_kind(invitation)} {invitation.source_name}")
 
 

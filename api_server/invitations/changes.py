@@ -85,7 +85,9 @@ async def _ask(
         await member_roles.check(transaction, offer.member_role_id, offer.level)
     except ApiError as refusal:
         return text_of(refusal)
-    if problems := rules.problems(source.kind, offer.level, expires_at=offer.expires_at, today=source.today):
+    if problems := rules.problems(
+        source.kind, offer.level, expires_at=offer.expires_at, today=transaction.now.date()
+    ):
         return sentence(problems)
     seed = os.urandom(_SEED_BYTES)
     invitation_id = await queries.create(
@@ -130,7 +132,10 @@ async def update(
         raise forbidden()
     ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
     problems = rules.problems(
-        source.kind, level, expires_at=None if isinstance(expires_at, Unset) else ends, today=source.today
+        source.kind,
+        level,
+        expires_at=None if isinstance(expires_at, Unset) else ends,
+        today=transaction.now.date(),
     )
     if problems:
         raise invalid(problems)
@@ -158,11 +163,9 @@ async def withdraw(transaction: Transaction, source: Source, invitation: Row, au
     await _end(transaction, invitation, author, "Invitation destroyed")
 
 
-async def accept(
-    transaction: Transaction, invitation: Row, user: Row, author: Author, today: datetime.date
-) -> None:
+async def accept(transaction: Transaction, invitation: Row, user: Row, author: Author) -> None:
     """Makes `user` (id, name) a member; one who is a member with as great a role already stays what she is."""
-    source = _source_of(invitation, today)
+    source = _source_of(invitation)
     await queries.delete(transaction, invitation.id)
     try:
         await members.add(
@@ -228,7 +231,7 @@ def _entity_of(invitation: Row) -> Entity:
     return Entity(type="Group", id=invitation.namespace_id, path=invitation.source_path)
 
 
-def _source_of(invitation: Row, today: datetime.date) -> Source:
+def _source_of(invitation: Row) -> Source:
     """With an Owner's rights: whoever made the invitation had those that it needs."""
     return Source(
         kind="group" if invitation.project_id is None else "project",
@@ -237,7 +240,6 @@ def _source_of(invitation: Row, today: datetime.date) -> Source:
         entity=_entity_of(invitation),
         role=Role.OWNER,
         lineage=invitation.lineage,
-        today=today,
     )
 
 

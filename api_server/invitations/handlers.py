@@ -8,9 +8,9 @@ from aiohttp import web
 from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries, recipients
 from api_server.invitations.changes import Offer
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.members.sources import Source, find_source
-from api_server.namespaces.projects.access import project
+from api_server.namespaces.groups.access import Group, group
+from api_server.namespaces.members.sources import Source, source_of
+from api_server.namespaces.projects.access import Project, project
 from api_server.state.database import Row, Transaction
 from api_server.web import context, tiers
 from api_server.web.access import Role
@@ -18,7 +18,7 @@ from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset, parse
+from api_server.web.params import UNSET, CommaList, Unset
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -55,16 +55,15 @@ class UpdateInvitation(InvitationEmail):
 
 @routes.post("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
-async def invite(request: web.Request) -> web.Response:
+async def invite(request: web.Request, wanted: Invite, found: Group | Project) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
-    wanted = await parse(request, Invite)
     if wanted.member_role_id is not None and (
         refused := tiers.refusal(CUSTOM_ROLES, context.settings(request))
     ):
         raise refused
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     try:
-        found = recipients.read(wanted.email, wanted.user_id)
+        people = recipients.read(wanted.email, wanted.user_id)
     except recipients.RefusedAsAWhole as refusal:
         return json_value(refusal.body, status=201)
     offer = Offer(
@@ -74,18 +73,19 @@ async def invite(request: web.Request) -> web.Response:
         expires_at=wanted.expires_at,
     )
     async with context.database(request).transaction() as transaction:
-        problems = await changes.invite(transaction, offer, found, author(request), context.vault(request))
+        problems = await changes.invite(transaction, offer, people, author(request), context.vault(request))
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
 
 
 @routes.get("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER))
-async def list_invitations(request: web.Request) -> web.Response:
+async def list_invitations(
+    request: web.Request, wanted: ListInvitations, found: Group | Project
+) -> web.Response:
     """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
-    wanted = await parse(request, ListInvitations)
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     listed = await queries.list_invitations(
         context.database(request), page, **source.place, query=wanted.query or None
     )
@@ -94,27 +94,29 @@ async def list_invitations(request: web.Request) -> web.Response:
 
 @routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.put("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
-async def update_invitation(request: web.Request) -> web.Response:
+async def update_invitation(
+    request: web.Request, wanted: UpdateInvitation, found: Group | Project
+) -> web.Response:
     """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
-    wanted = await parse(request, UpdateInvitation)
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     async with context.database(request).transaction() as transaction:
-        found = await _found(transaction, source, wanted.email)
+        invitation = await _found(transaction, source, wanted.email)
         shown = await changes.update(
-            transaction, source, found, wanted.access_level, wanted.expires_at, author(request)
+            transaction, source, invitation, wanted.access_level, wanted.expires_at, author(request)
         )
     return json_text(shown)
 
 
 @routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
-async def delete_invitation(request: web.Request) -> web.Response:
+async def delete_invitation(
+    request: web.Request, wanted: InvitationEmail, found: Group | Project
+) -> web.Response:
     """Endpoint 34: the link in the mail leads nowhere from now on."""
-    wanted = await parse(request, InvitationEmail)
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     async with context.database(request).transaction() as transaction:
-        found = await _found(transaction, source, wanted.email)
-        await changes.withdraw(transaction, source, found, author(request))
+        invitation = await _found(transaction, source, wanted.email)
+        await changes.withdraw(transaction, source, invitation, author(request))
     return no_content()
 
 

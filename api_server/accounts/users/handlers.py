@@ -117,8 +117,8 @@ async def create_user(request: web.Request) -> web.Response:
     profile |= {name: value for name, value in _profile(wanted).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await accounts.create(
+            request.config_dict,
             transaction,
-            context.vault(request),
             accounts.NewUser(
                 username=wanted.username,
                 name=wanted.name,
@@ -137,6 +137,7 @@ async def update_user(request: web.Request) -> web.Response:
     wanted = await parse(request, UpdateUser)
     async with context.database(request).transaction() as transaction:
         await accounts.update(
+            request.config_dict,
             transaction,
             wanted.id,
             author(request),
@@ -156,7 +157,7 @@ async def delete_user(request: web.Request) -> web.Response:
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
-        await accounts.delete(transaction, wanted.id, author(request))
+        await accounts.delete(request.config_dict, transaction, wanted.id, author(request))
     return no_content()
 
 

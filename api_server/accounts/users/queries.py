@@ -134,17 +134,6 @@ async def delete_user(transaction: Transaction, user_id: int) -> None:
     await transaction.row(DELETE_USER, id=user_id)
 
 
-PROJECTS_OF_USER = """
-    SELECT projects.id, projects.full_path FROM projects
-    JOIN namespaces ON namespaces.id = projects.namespace_id WHERE namespaces.owner_id = %(user_id)s
-"""
-
-
-async def personal_projects(database: Executor, user_id: int) -> list[Row]:
-    """id and full_path of the projects in the user's own namespace."""
-    return await database.rows(PROJECTS_OF_USER, user_id=user_id)
-
-
 SET_STATIC_OBJECT_TOKEN = """
     UPDATE users SET static_object_seed = %(seed)s, static_object_digest = %(digest)s WHERE id = %(id)s
 """

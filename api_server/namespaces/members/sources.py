@@ -1,18 +1,14 @@
-"""What members belong to, a group or a project, found as the request's route declares it."""
+"""What members belong to: a group or a project."""
 
-import datetime
 from typing import TypedDict
 
 import attrs
-from aiohttp import web
 
-from api_server.namespaces.groups.access import find_group
-from api_server.namespaces.members import queries, rules
-from api_server.namespaces.projects.access import find_project
+from api_server.namespaces.groups.group import Group
+from api_server.namespaces.members import rules
+from api_server.namespaces.projects.project import Project
 from api_server.state.audit_trail import Entity
-from api_server.web import context
 from api_server.web.errors import forbidden
-from api_server.web.routes import ROUTE
 
 
 class Places(TypedDict):
@@ -20,6 +16,13 @@ class Places(TypedDict):
 
     project_id: int | None
     namespace_ids: list[int]
+
+
+class Place(TypedDict):
+    """As statements take it: one of the two, the other one None."""
+
+    namespace_id: int | None
+    project_id: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -33,12 +36,9 @@ class Source:
     role: int
     #: Ids of the namespaces whose members have their role here too: for a group the last one is its own.
     lineage: list[int]
-    #: Of the day on which the request is answered.
-    today: datetime.date
 
     @property
-    def place(self) -> dict[str, int | None]:
-        """As statements take it: namespace_id or project_id, the other one None."""
+    def place(self) -> Place:
         return {
             "namespace_id": self.id if self.kind == "group" else None,
             "project_id": self.id if self.kind == "project" else None,
@@ -68,27 +68,13 @@ class Source:
             raise forbidden()
 
 
-async def find_source(request: web.Request, reference: str) -> Source:
-    """The group or project of that id or full path. Raises 404 where it is hidden, 403 below the route's role."""
-    today = context.now(request).date()
-    if request[ROUTE].access.who == "group":
-        group = await find_group(request, reference)
-        return Source(
-            kind="group",
-            id=group.id,
-            name=group.name,
-            entity=group.entity,
-            role=group.role,
-            lineage=group.lineage,
-            today=today,
-        )
-    project = await find_project(request, reference)
+def source_of(found: Group | Project) -> Source:
+    """What the route has found, as what members belong to."""
     return Source(
-        kind="project",
-        id=project.id,
-        name=project.name,
-        entity=project.entity,
-        role=project.role,
-        lineage=await queries.lineage_of(context.database(request), project.namespace_id),
-        today=today,
+        kind="group" if isinstance(found, Group) else "project",
+        id=found.id,
+        name=found.name,
+        entity=found.entity,
+        role=found.role,
+        lineage=found.lineage,
     )
