@@ -12,6 +12,7 @@ from api_server.accounts.emails import confirmation
 from api_server.accounts.settings import values as instance_settings
 from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
+from api_server.accounts.users.accounts import USER_LISTENERS
 from api_server.admin import site
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
@@ -23,13 +24,17 @@ from api_server.ci.runners import job_requests
 from api_server.code import refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
+from api_server.code.repository import first_commit
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import tasks as mirror_tasks
+from api_server.namespaces import personal, removal
 from api_server.namespaces.members import tasks as member_tasks
+from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
+from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.outbound import edges
 from api_server.outbound.edges import INTERNAL_SESSION
 from api_server.outbound.mail import delivery as mail
@@ -73,6 +78,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir)
     app[QUEUE] = Queue(settings.database_url)
+    app[USER_LISTENERS] = []
+    app[CREATION_LISTENERS] = []
+    app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
@@ -134,7 +142,10 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("shrink_archives", "*/10 * * * *", shrink_archives)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
-    queue.add("remove_project_data", remove_project_data, attempts=5)
+    queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
+    personal.setup(app)
+    default_branch.setup(app)
+    first_commit.setup(app)
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -172,7 +183,7 @@ async def _internal_session(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _administrator(app: web.Application) -> AsyncIterator[None]:
-    await root.ensure_administrator(app[DATABASE], app[VAULT], app[SETTINGS].root_token)
+    await root.ensure_administrator(app, app[SETTINGS].root_token)
     yield
 
 

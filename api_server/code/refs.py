@@ -14,42 +14,35 @@ import orjson
 import structlog
 from aiohttp import web
 
+from api_server.code import ref_queries as queries
+from api_server.code.ref_queries import MovedProject
 from api_server.git import ref_transactions, references
 from api_server.git.errors import RepositoryError
 from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.web.context import DATABASE, VAULT, App
 
 log = structlog.get_logger(__name__)
 
-#: `listener(transaction, project, user_id, updates)`: `project` is the projects row, `user_id` who moved the refs.
-#: Runs after git has moved them and before that is acknowledged; it queues what takes time.
-RefListener = Callable[[Transaction, Row, int | None, Sequence[RefUpdate]], Awaitable[None]]
+#: `listener(transaction, project, user_id, updates)`: `user_id` is who moved the refs. Runs after git has moved them
+#: and before that is acknowledged; it queues what takes time.
+RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdate]], Awaitable[None]]
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 
 #: A push that has moved nothing by now never will.
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
-PROPOSE = """
-    INSERT INTO pushes (id, project_id, user_id, updates, options)
-    VALUES (%(id)s, %(project_id)s, %(user_id)s, %(updates)s, %(options)s)
-"""
-
 
 async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
+    options = app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None
     async with app[DATABASE].transaction() as transaction:
-        await transaction.row(
-            PROPOSE,
-            id=push.id,
-            project_id=project_id,
-            user_id=user_id,
-            updates=_text(push.updates),
-            options=app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None,
+        await queries.write_down(
+            transaction, push.id, project_id, user_id, updates=_text(push.updates), options=options
         )
 
 
@@ -65,23 +58,9 @@ async def move(app: App, project_id: int, user_id: int | None, *updates: RefUpda
     await settle_push(app, project_id, push)
 
 
-STRIKE_OUT = """
-    DELETE FROM pushes WHERE id = %(id)s
-"""
-
-
 async def _withdraw(app: App, push: Push) -> None:
     async with app[DATABASE].transaction() as transaction:
-        await transaction.row(STRIKE_OUT, id=push.id)
-
-
-LOCK_PUSH = """
-    SELECT pushes.user_id, pushes.updates FROM pushes WHERE pushes.id = %(id)s FOR UPDATE
-"""
-
-KEEP_WAITING = """
-    UPDATE pushes SET updates = %(updates)s WHERE id = %(id)s
-"""
+        await queries.strike_out(transaction, push.id)
 
 
 async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> None:
@@ -90,36 +69,31 @@ async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = 
     Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting.
     """
     async with app[DATABASE].transaction() as transaction:
-        proposed = await transaction.row(LOCK_PUSH, id=push.id)
+        proposed = await queries.lock_push(transaction, push.id)
         if proposed is None:
             return
         waiting = attrs.evolve(push, updates=_updates(proposed.updates))
         applied = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), waiting)
         rest = [update for update in waiting.updates if update not in applied]
         if is_over or not rest:
-            await transaction.row(STRIKE_OUT, id=push.id)
+            await queries.strike_out(transaction, push.id)
         elif applied:
-            await transaction.row(KEEP_WAITING, id=push.id, updates=_text(rest))
+            await queries.keep_waiting(transaction, push.id, _text(rest))
         if applied:
             await follow(app, transaction, project_id, proposed.user_id, applied)
 
 
-LEFTOVERS = """
-    SELECT pushes.id, pushes.project_id, pushes.updates, pushes.options, pushes.created_at FROM pushes
-    ORDER BY pushes.created_at
-"""
-
-
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:
     """Settles the pushes of processes that died between git's work and its consequences."""
-    for row in await app[DATABASE].rows(LEFTOVERS):
-        options = () if row.options is None else orjson.loads(app[VAULT].decrypt(row.options))
-        push = Push(_updates(row.updates), id=row.id, options=tuple(options))
-        repository = app[REPOSITORIES].path(row.project_id)
-        is_over = now - row.created_at > _GIVEN_UP_AFTER
-        if is_over or await asyncio.to_thread(applied_updates, repository, push):
-            log.info("settling a push that was left unsettled", project_id=row.project_id)
-            await settle_push(app, row.project_id, push, is_over=is_over)
+    for left in await queries.leftovers(app[DATABASE]):
+        options = () if left.options is None else orjson.loads(app[VAULT].decrypt(left.options))
+        push = Push(_updates(left.updates), id=left.id, options=tuple(options))
+        repository = app[REPOSITORIES].path(left.project_id)
+        is_over = now - left.created_at > _GIVEN_UP_AFTER
+        applied = await asyncio.to_thread(applied_updates, repository, push)
+        if is_over or applied:
+            log.info("settling a push that was left unsettled", project_id=left.project_id)
+            await settle_push(app, left.project_id, push, is_over=is_over)
 
 
 def _updates(text: str) -> tuple[RefUpdate, ...]:
@@ -142,39 +116,22 @@ async def follow(
         await listener(transaction, project, user_id, updates)
 
 
-LOCK_PROJECT = """
-    SELECT projects.* FROM projects WHERE projects.id = %(id)s FOR UPDATE
-"""
-
-NOTE_ACTIVITY = """
-    UPDATE projects SET last_activity_at = now(), empty_repo = %(empty)s,
-        default_branch = coalesce(%(default_branch)s, default_branch)
-    WHERE id = %(id)s RETURNING *
-"""
-
-PROTECT = """
-    INSERT INTO protected_branches (project_id, name) VALUES (%(project_id)s, %(name)s)
-    ON CONFLICT (project_id, name) DO NOTHING
-"""
-
-
 async def _note_activity(
     app: App, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
-) -> Row | None:
-    """The project's row after it: no longer empty, and its default branch chosen and protected on first sight."""
-    project = await transaction.row(LOCK_PROJECT, id=project_id)
+) -> MovedProject | None:
+    """The project after it: no longer empty, and its default branch chosen and protected on first sight."""
+    project = await queries.lock_project(transaction, project_id)
     if project is None:
         return None
     repository = app[REPOSITORIES].open(project_id)
-    chosen = None
-    if project.empty_repo:
-        chosen = _first_branch(project.default_branch, updates)
-        if chosen is not None:
-            references.set_default_branch(repository, chosen)
-            await transaction.row(PROTECT, project_id=project_id, name=chosen)
-    return await transaction.row(
-        NOTE_ACTIVITY, id=project_id, empty=references.is_empty(repository), default_branch=chosen
-    )
+    default_branch = project.default_branch
+    chosen = _first_branch(default_branch, updates) if project.empty_repo else None
+    if chosen is not None:
+        references.set_default_branch(repository, chosen)
+        await queries.protect(transaction, project_id, chosen)
+    is_empty = references.is_empty(repository)
+    await queries.note_activity(transaction, project_id, chosen or default_branch, is_empty=is_empty)
+    return attrs.evolve(project, default_branch=chosen or default_branch, empty_repo=is_empty)
 
 
 def _first_branch(wanted: str, updates: Sequence[RefUpdate]) -> str | None:

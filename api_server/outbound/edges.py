@@ -32,6 +32,8 @@ def project_key(project_id: int) -> str:
 
 async def changed(transaction: Transaction, *keys: str) -> None:
     """What the edges keep under `keys` must not be served again once the transaction has committed."""
+    if not keys:
+        return
     await enqueue(transaction, TASK, keys=sorted(keys))
     noted = _changed.get()
     if noted is not None:

@@ -54,6 +54,16 @@ RETURN greatest(namespace_role(n, for_user_id, moment), coalesce((
     WHERE members.user_id = for_user_id AND members.project_id = (p).id AND counts(members, moment)
 ), 0));
 
+-- Whether a user (null: a stranger) sees what is internal: everybody who is signed in, but external users.
+CREATE OR REPLACE FUNCTION is_insider(for_user_id bigint) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+RETURN EXISTS (SELECT FROM users WHERE users.id = for_user_id AND NOT users.external);
+
+-- Whether somebody sees a project or a group of that visibility. A member is who has a role: in a project that of a
+-- Guest, in a group any.
+CREATE OR REPLACE FUNCTION is_visible(visibility text, to_member boolean, to_insider boolean) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN to_member OR visibility = 'public' OR (visibility = 'internal' AND to_insider);
+
 -- Whether a ref name is meant by a protected branch's name, in which `*` stands for any run of characters.
 CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boolean LANGUAGE sql IMMUTABLE
 PARALLEL SAFE

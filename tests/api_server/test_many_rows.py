@@ -10,7 +10,7 @@ import pytest
 from api_server.ci.runners import queries as runners
 from api_server.namespaces.groups import queries as groups
 from api_server.namespaces.members import queries as members
-from api_server.namespaces.projects import queries as projects
+from api_server.namespaces.projects import list_queries as projects
 from api_server.state import database
 from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
@@ -124,3 +124,4 @@ async def test_a_page_of_what_is_hers_reads_no_whole_table(many: Database, name:
     listed = await read(explaining, her, group)
     assert listed.body != "[]"
     assert f"Seq Scan on {table}" not in explaining.plan, explaining.plan
+    assert "is_visible" not in explaining.plan, "called for each row, where it could be inlined"

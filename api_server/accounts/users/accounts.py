@@ -2,21 +2,21 @@
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
 
 import attrs
+from aiohttp import web
 
 from api_server.accounts import address_queries as addresses
+from api_server.accounts import path_rules
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
 from api_server.accounts.users import queries
-from api_server.namespaces import paths
-from api_server.outbound import edges
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Conflict, Row, Transaction
-from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault
+from api_server.web.context import VAULT, App
 from api_server.web.errors import ApiError, conflict, invalid, not_found
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
@@ -44,13 +44,38 @@ class NewUser:
     organization: str | None = None
 
 
-async def create(transaction: Transaction, vault: Vault, user: NewUser, author: Author) -> int:
-    """The id of the new account, which has a namespace of its own. Raises 400 and 409 as GitLab words them."""
+@attrs.frozen(kw_only=True)
+class UserEvent:
+    """What has become of an account; one that is `removed` is still there while listeners are told.
+
+    `username` and `name` are the new ones.
+    """
+
+    kind: Literal["created", "renamed", "removed"]
+    user_id: int
+    username: str
+    name: str
+    author: Author
+
+
+#: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
+UserListener = Callable[[Transaction, UserEvent], Awaitable[None]]
+
+USER_LISTENERS: web.AppKey[list[UserListener]] = web.AppKey("user_listeners", list)
+
+
+async def _tell(app: App, transaction: Transaction, event: UserEvent) -> None:
+    for listener in app[USER_LISTENERS]:
+        await listener(transaction, event)
+
+
+async def create(app: App, transaction: Transaction, user: NewUser, author: Author) -> int:
+    """The id of the new account. Raises 400 and 409 as GitLab words them."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await addresses.users_of(transaction, user.email):
         raise conflict(_TAKEN["users_email"])
-    seed, token = _static_object_token(vault)
+    seed, token = _static_object_token(app[VAULT])
     try:
         user_id = await queries.create_user(
             transaction,
@@ -58,7 +83,10 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
             static_object_seed=seed,
             static_object_digest=secrets.digest(token),
         )
-        await paths.create_user_namespace(transaction, user_id, user.username, user.name)
+        created = UserEvent(
+            kind="created", user_id=user_id, username=user.username, name=user.name, author=author
+        )
+        await _tell(app, transaction, created)
     except Conflict as taken:
         raise _conflict(taken) from None
     await _record(
@@ -67,7 +95,7 @@ async def create(transaction: Transaction, vault: Vault, user: NewUser, author: 
     return user_id
 
 
-async def update(transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
+async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
     before = await _found(transaction, user_id)
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
@@ -79,7 +107,11 @@ async def update(transaction: Transaction, user_id: int, author: Author, **value
     try:
         await queries.update_user(transaction, user_id, **values)
         if values["username"] and values["username"] != before.username:
-            await paths.rename_user_namespace(transaction, user_id, values["username"])
+            name = values["name"] or before.name
+            renamed = UserEvent(
+                kind="renamed", user_id=user_id, username=values["username"], name=name, author=author
+            )
+            await _tell(app, transaction, renamed)
     except Conflict as taken:
         raise _conflict(taken) from None
     await _record_changes(transaction, author, before, values)
@@ -103,12 +135,13 @@ async def _record_changes(
         await _record(transaction, "user_updated", *who, f"Changed {', '.join(others)}")
 
 
-async def delete(transaction: Transaction, user_id: int, author: Author) -> None:
-    """Removes the account; the repositories of its projects are removed by a task."""
+async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
+    """Removes the account, with what listeners keep for it. Raises 404."""
     user = await _found(transaction, user_id)
-    for project in await queries.personal_projects(transaction, user_id):
-        await enqueue(transaction, "remove_project_data", project_id=project.id)
-        await edges.changed(transaction, edges.project_key(project.id))
+    removed = UserEvent(
+        kind="removed", user_id=user_id, username=user.username, name=user.name, author=author
+    )
+    await _tell(app, transaction, removed)
     await queries.delete_user(transaction, user_id)
     await _record(transaction, "user_destroyed", author, user_id, user.username, "User destroyed")
 
@@ -157,7 +190,7 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
     problems = {}
     if email is not None and not (_EMAIL.fullmatch(email) and len(email) <= 254):
         problems["email"] = ["is invalid"]
-    if username is not None and (problem := paths.problem_with(username)):
+    if username is not None and (problem := path_rules.problem_with(username)):
         problems["username"] = [problem]
     if projects_limit is not None and not 0 <= projects_limit <= MAX_PROJECTS_LIMIT:
         problems["projects_limit"] = ["is not included in the list"]

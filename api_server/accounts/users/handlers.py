@@ -112,8 +112,8 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     profile |= {name: value for name, value in _profile(wanted).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await accounts.create(
+            request.config_dict,
             transaction,
-            context.vault(request),
             accounts.NewUser(
                 username=wanted.username,
                 name=wanted.name,
@@ -131,6 +131,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await accounts.update(
+            request.config_dict,
             transaction,
             wanted.id,
             author(request),
@@ -149,7 +150,7 @@ async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
-        await accounts.delete(transaction, wanted.id, author(request))
+        await accounts.delete(request.config_dict, transaction, wanted.id, author(request))
     return no_content()
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from api_server.state.database import Executor, Row, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -146,17 +146,6 @@ DELETE_USER = """
 
 async def delete_user(transaction: Transaction, user_id: int) -> None:
     await transaction.run(DELETE_USER, id=user_id)
-
-
-PROJECTS_OF_USER = """
-    SELECT projects.id, projects.full_path FROM projects
-    JOIN namespaces ON namespaces.id = projects.namespace_id WHERE namespaces.owner_id = %(user_id)s
-"""
-
-
-async def personal_projects(database: Executor, user_id: int) -> list[Row]:
-    """id and full_path of the projects in the user's own namespace."""
-    return await database.rows(PROJECTS_OF_USER, user_id=user_id)
 
 
 SET_STATIC_OBJECT_TOKEN = """

@@ -3,21 +3,20 @@
 from api_server.accounts.users import accounts, queries, root_queries
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Entity
-from api_server.state.database import Database
-from api_server.state.secrets import Vault
 from api_server.web.auth import ALL_SCOPES
+from api_server.web.context import DATABASE, App
 
 
-async def ensure_administrator(database: Database, vault: Vault, token: str) -> None:
+async def ensure_administrator(app: App, token: str) -> None:
     """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
-    async with database.transaction() as transaction:
+    async with app[DATABASE].transaction() as transaction:
         await root_queries.hold_start(transaction)
         user = await queries.find_user_by_username(transaction, "root")
         if user is None:
             new = accounts.NewUser(
                 username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
             )
-            user_id = await accounts.create(transaction, vault, new, SYSTEM)
+            user_id = await accounts.create(app, transaction, new, SYSTEM)
         else:
             user_id = user.id
         if not token:

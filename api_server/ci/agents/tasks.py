@@ -1,4 +1,4 @@
-"""Keeping grants true to the configuration files of agents, whenever the default branch moves."""
+"""Keeping grants true to the configuration files of agents, whenever the default branch moves or is another one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from api_server.git.errors import RepositoryError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE
@@ -23,6 +24,7 @@ REFRESH_GRANTS = "refresh_agent_grants"
 
 def setup(app: web.Application) -> None:
     app[REF_LISTENERS].append(react_to_push)
+    app[DEFAULT_BRANCH_LISTENERS].append(refresh_grants)
 
     async def replace_grants(project_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:

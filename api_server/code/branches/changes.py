@@ -6,12 +6,13 @@ import attrs
 
 from api_server.code.branches import queries
 from api_server.code.branches.protection import ADMINISTRATORS, NOBODY
+from api_server.code.branches.queries import Protected
 from api_server.namespaces.projects.access import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
-from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.database import Conflict, Transaction
 from api_server.web.access import Role
-from api_server.web.errors import conflict, invalid, record_not_found
+from api_server.web.errors import conflict, invalid
 
 MAX_NAME = 255
 
@@ -62,7 +63,7 @@ async def update(
     transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
 ) -> None:
     """`changed` are fields of `Rules` that get another value. Raises 404."""
-    before = await _locked(transaction, project, name)
+    before = await queries.lock_protected(transaction, project.id, name)
     values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
     await queries.update_protected(transaction, before.id, **values)
     for field, title in _TITLES.items():
@@ -75,25 +76,18 @@ async def update(
 
 async def unprotect(transaction: Transaction, project: Project, name: str, author: Author) -> None:
     """Raises 404."""
-    row = await _locked(transaction, project, name)
+    row = await queries.lock_protected(transaction, project.id, name)
     await queries.unprotect(transaction, row.id)
     await _record(
         transaction, "protected_branch_removed", project, row, author, "Unprotected branch", **_details(row)
     )
 
 
-async def _locked(transaction: Transaction, project: Project, name: str) -> Row:
-    row = await queries.lock_protected(transaction, project.id, name)
-    if row is None:
-        raise record_not_found()
-    return row
-
-
 def _words(value: int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else f"[{DESCRIPTIONS[value]}]"
 
 
-def _details(row: Row) -> dict[str, str]:
+def _details(row: Protected) -> dict[str, str]:
     return {
         "push_access_levels": DESCRIPTIONS[row.push_access_level],
         "merge_access_levels": DESCRIPTIONS[row.merge_access_level],
@@ -106,7 +100,7 @@ async def _record(
     transaction: Transaction,
     event_type: str,
     project: Project,
-    row: Row,
+    row: Protected,
     author: Author,
     message: str,
     **details: str,

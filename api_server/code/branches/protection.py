@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from api_server.state.database import Executor, Row
-from api_server.state.statements import Statement
+from api_server.code.branches import queries
+from api_server.code.branches.queries import RulesTogether
+from api_server.state.database import Executor
 from api_server.web.access import Role
 
 #: Levels that a rule can name beside roles.
@@ -42,22 +43,10 @@ def _reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
     return any(level != NOBODY and (admin or (level != ADMINISTRATORS and role >= level)) for level in levels)
 
 
-PROTECTIONS_OF = Statement("""
-    SELECT wanted.name,
-        array_agg(DISTINCT rules.push_access_level::int) AS push_levels,
-        array_agg(DISTINCT rules.merge_access_level::int) AS merge_levels,
-        bool_or(rules.allow_force_push) AS allow_force_push
-    FROM unnest(%(names)s::text[]) AS wanted (name)
-    JOIN protected_branches rules
-        ON rules.project_id = %(project_id)s AND wildcard_matches(rules.name, wanted.name)
-    GROUP BY wanted.name
-""")
-
-
 async def protections_of(database: Executor, project_id: int, names: Sequence[str]) -> dict[str, Protection]:
     """The protection of each of these branches; UNPROTECTED where no rule matches."""
-    rows = await database.rows(PROTECTIONS_OF, project_id=project_id, names=list(names))
-    return dict.fromkeys(names, UNPROTECTED) | {row.name: _from(row) for row in rows}
+    found = await queries.rules_for(database, project_id, names)
+    return dict.fromkeys(names, UNPROTECTED) | {rules.name: _from(rules) for rules in found}
 
 
 async def protection_of(database: Executor, project_id: int, name: str) -> Protection:
@@ -65,10 +54,10 @@ async def protection_of(database: Executor, project_id: int, name: str) -> Prote
     return (await protections_of(database, project_id, [name]))[name]
 
 
-def _from(row: Row) -> Protection:
+def _from(rules: RulesTogether) -> Protection:
     return Protection(
         protected=True,
-        push_levels=frozenset(row.push_levels),
-        merge_levels=frozenset(row.merge_levels),
-        allow_force_push=row.allow_force_push,
+        push_levels=frozenset(rules.push_levels),
+        merge_levels=frozenset(rules.merge_levels),
+        allow_force_push=rules.allow_force_push,
     )

@@ -3,24 +3,18 @@
 Who may fetch may download, who may push may upload: credentials, roles and paths are those of git over HTTP.
 """
 
-import hashlib
-import secrets
-from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
 
 from api_server.code.git_http.access import check_may_push, readable_project, writable_project
-from api_server.code.lfs import queries
+from api_server.code.lfs import queries, storing
 from api_server.code.lfs.answers import Links, lfs_errors, lfs_json, with_actions, with_error
-from api_server.code.lfs.batch import Refusal, read_batch, read_pointer
+from api_server.code.lfs.batch import read_batch, read_pointer
+from api_server.code.lfs.storing import MISSING
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.projects.access import Project
-from api_server.state.objects import CHUNK, OBJECTS
 from api_server.web import context
-from api_server.web.stored_objects import send_stored
-
-_MISSING = "The object does not exist."
 
 
 def setup(app: web.Application) -> None:
@@ -51,7 +45,7 @@ async def _to_download(
     return [
         with_actions(each, download=links.download(each))
         if sizes.get(each.oid) == each.size
-        else with_error(each, 404, _MISSING)
+        else with_error(each, 404, MISSING)
         for each in wanted
     ]
 
@@ -75,15 +69,7 @@ async def _to_upload(
 async def download(request: web.Request) -> web.StreamResponse:
     """The object, or the part of it that `Range` asks for."""
     project, _ = await readable_project(request)
-    found = await queries.find_object(context.database(request), project.id, request.match_info["oid"])
-    if found is None:
-        raise web.HTTPNotFound(text=_MISSING)
-    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
-    objects = request.config_dict[OBJECTS]
-    try:
-        return await send_stored(request, objects, found.object_key, found.size, found.oid, headers)
-    except FileNotFoundError:  # deleted since the row was read
-        raise web.HTTPNotFound(text=_MISSING) from None
+    return await storing.send(request, project, request.match_info["oid"])
 
 
 async def upload(request: web.Request) -> web.Response:
@@ -93,32 +79,8 @@ async def upload(request: web.Request) -> web.Response:
     limit = context.settings(request).lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
-    objects = request.config_dict[OBJECTS]
-    key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
-    await objects.put(key, _checked(request, announced))
-    added = False
-    try:
-        async with context.database(request).transaction() as transaction:
-            added = await queries.add_object(
-                transaction, project.id, announced.oid, size=announced.size, object_key=key
-            )
-    finally:
-        if not added:  # somebody else has brought it, or the project is gone
-            await objects.delete([key])
+    await storing.store(request, project, announced)
     return web.Response()
-
-
-async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises 422 where it is not what was announced, so that nothing is stored."""
-    digest, size = hashlib.sha256(), 0
-    async for chunk in request.content.iter_chunked(CHUNK):
-        size += len(chunk)
-        if size > announced.size:
-            break
-        digest.update(chunk)
-        yield chunk
-    if (digest.hexdigest(), size) != (announced.oid, announced.size):
-        raise Refusal(422, "The content is not what its oid and size say.")
 
 
 async def verify(request: web.Request) -> web.Response:
@@ -127,7 +89,7 @@ async def verify(request: web.Request) -> web.Response:
     wanted = read_pointer(await request.read())
     sizes = await queries.sizes(context.database(request), project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
-        raise web.HTTPNotFound(text=_MISSING)
+        raise web.HTTPNotFound(text=MISSING)
     return lfs_json({})
 
 

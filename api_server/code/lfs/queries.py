@@ -2,11 +2,22 @@
 
 from collections.abc import Collection
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
 
-SIZES = """
-    SELECT oid, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = ANY (%(oids)s)
-"""
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class _Size:
+    oid: str
+    size: int
+
+
+SIZES = Query(
+    "SELECT oid, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = ANY (%(oids)s)",
+    _Size,
+)
 
 
 async def sizes(database: Executor, project_id: int, oids: Collection[str]) -> dict[str, int]:
@@ -15,20 +26,29 @@ async def sizes(database: Executor, project_id: int, oids: Collection[str]) -> d
     return {row.oid: row.size for row in rows}
 
 
-FIND_OBJECT = """
-    SELECT lfs_objects.* FROM lfs_objects WHERE project_id = %(project_id)s AND oid = %(oid)s
-"""
+@attrs.frozen
+class Stored:
+    """Where an object's bytes are, and how many."""
+
+    object_key: str
+    size: int
 
 
-async def find_object(database: Executor, project_id: int, oid: str) -> Row | None:
+FIND_OBJECT = Query(
+    "SELECT object_key, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = %(oid)s",
+    Stored,
+)
+
+
+async def find_object(database: Executor, project_id: int, oid: str) -> Stored | None:
     return await database.row(FIND_OBJECT, project_id=project_id, oid=oid)
 
 
 ADD_OBJECT = """
-    INSERT INTO lfs_objects (project_id, oid, size, object_key)
-    SELECT projects.id, %(oid)s, %(size)s, %(object_key)s FROM projects WHERE projects.id = %(project_id)s
+    INSERT INTO lfs_objects (project_id, oid, size, object_key, created_at)
+    SELECT projects.id, %(oid)s, %(size)s, %(object_key)s, %(now)s::timestamptz
+    FROM projects WHERE projects.id = %(project_id)s
     ON CONFLICT DO NOTHING
-    RETURNING oid
 """
 
 
@@ -36,7 +56,7 @@ async def add_object(
     transaction: Transaction, project_id: int, oid: str, *, size: int, object_key: str
 ) -> bool:
     """False where the project has the object already, or is gone."""
-    added = await transaction.row(
+    added = await transaction.run(
         ADD_OBJECT, project_id=project_id, oid=oid, size=size, object_key=object_key
     )
-    return added is not None
+    return added > 0

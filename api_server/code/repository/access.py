@@ -1,9 +1,10 @@
-"""Who may read a project's repository, and what is made from it."""
+"""A project's repository, for callers to whom it is open: routes say so (`opens="repository"`)."""
 
 from aiohttp import web
 
 from api_server.git.repositories import Repository, repositories
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.access import Project
+from api_server.web import context
 from api_server.web.errors import forbidden
 
 
@@ -14,14 +15,12 @@ def require_readable(project: Project) -> None:
 
 
 async def opened(request: web.Request, project: Project) -> Repository:
-    """The project's repository, made where it does not exist yet. Raises 403 as `require_readable`."""
-    require_readable(project)
+    """The project's repository, made where it does not exist yet."""
     found = repositories(request)
     await found.ensure(project.id, project.default_branch)
     return found.open(project.id)
 
 
-async def readable_repository(request: web.Request, reference: str) -> tuple[Project, Repository]:
-    """The project at `reference`, and its repository. Raises 404, and 403 as `require_readable`."""
-    project = await find_project(request, reference)
-    return project, await opened(request, project)
+def url_of(request: web.Request, project: Project) -> str:
+    """Where its pages are."""
+    return f"{context.settings(request).base_url}/{project.full_path}"

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
@@ -10,22 +9,22 @@ import orjson
 from aiohttp import web
 
 from api_server.code.repository import committing, entities
-from api_server.code.repository.access import opened, readable_repository
+from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Change, Encoding
+from api_server.code.repository.finding import commit_named, nodes_at
+from api_server.code.repository.pages import listed, on_page
 from api_server.code.repository.queries import last_pipeline
 from api_server.git import commits, references, trees
 from api_server.git.commits import History
-from api_server.git.errors import NotFoundError
 from api_server.git.new_commits import FileAction
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import Project, find_project, project
+from api_server.namespaces.projects.access import Project, project
 from api_server.state.listing import Listed
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
-from api_server.web.params import parse
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -93,11 +92,9 @@ class CreateCommit:
     stats: bool = True
 
 
-@routes.post("/projects/{id}/repository/commits", access=project(Role.DEVELOPER))
-async def create_commit(request: web.Request) -> web.Response:
+@routes.post("/projects/{id}/repository/commits", access=project(Role.DEVELOPER, opens="repository"))
+async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
     """All actions as one commit, or none of them."""
-    wanted = await parse(request, CreateCommit)
-    found = await find_project(request, wanted.id)
     values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in wanted.actions]
     sha = await committing.commit_files(request, found, Change(**values), actions)
@@ -105,61 +102,55 @@ async def create_commit(request: web.Request) -> web.Response:
     return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats), status=201)
 
 
-@routes.get("/projects/{id}/repository/commits", access=project())
-async def list_commits(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/repository/commits", access=project(opens="repository"))
+async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
     """Of a branch, tag or commit (by default of the default branch), newest first; not counted, as GitLab's are not."""
-    wanted = await parse(request, ListCommits)
-    found, repository = await readable_repository(request, wanted.id)
-    page = offset_page(wanted)
-    start = references.resolve(repository, wanted.ref_name or found.default_branch)
-    if start is None and wanted.ref_name and not wanted.all:
-        raise not_found("Reference")
+    repository, page = await opened(request, found), offset_page(wanted)
+    history = _history(repository, wanted, found.default_branch)
     shas: list[str] = []
-    if start is not None or wanted.all:
-        history = History(
-            start=None if wanted.all or start is None else start.commit,
-            path=(wanted.path or "").strip("/") or None,
-            since=wanted.since,
-            until=wanted.until,
-            author=wanted.author,
-            first_parent=wanted.first_parent,
-            topological=wanted.order == "topo",
-        )
+    if history is not None:
         shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
-    shown = [_commit(request, found, repository, sha) for sha in shas[: page.size]]
+    url = url_of(request, found)
+    shown = [entities.commit(repository, sha, url) for sha in shas[: page.size]]
     if wanted.with_stats:
         for one in shown:
             one["stats"] = await asyncio.to_thread(commits.line_counts, repository, one["id"])
-    listed = Listed(orjson.dumps(shown).decode(), len(shas) > page.size, None, None)
-    return await paginated(request, page, listed)
+    more = len(shas) > page.size
+    return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}", access=project())
-async def show_commit(request: web.Request) -> web.Response:
+def _history(repository: Repository, wanted: ListCommits, default_branch: str) -> History | None:
+    """Which commits are wanted; None of a default branch that is not there yet. Raises 404 for other names."""
+    start = references.resolve(repository, wanted.ref_name or default_branch)
+    if start is None and not wanted.all:
+        if wanted.ref_name:
+            raise not_found("Reference")
+        return None
+    return History(
+        start=None if wanted.all or start is None else start.commit,
+        path=(wanted.path or "").strip("/") or None,
+        since=wanted.since,
+        until=wanted.until,
+        author=wanted.author,
+        first_parent=wanted.first_parent,
+        topological=wanted.order == "topo",
+    )
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}", access=project(opens="repository"))
+async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
-    wanted = await parse(request, OneCommit)
-    found, repository = await readable_repository(request, wanted.id)
-    resolved = references.resolve(repository, wanted.sha)
-    if resolved is None:
-        raise not_found("Commit")
-    return json_value(await _detailed(request, found, repository, resolved.commit, stats=wanted.stats))
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats))
 
 
-@routes.get("/projects/{id}/repository/tree", access=project())
-async def list_tree(request: web.Request) -> web.Response:
+@routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
+async def list_tree(request: web.Request, wanted: ListTree, found: Project) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name."""
-    wanted = await parse(request, ListTree)
-    found, repository = await readable_repository(request, wanted.id)
-    resolved = references.resolve(repository, wanted.ref or found.default_branch)
-    if resolved is None:
-        raise not_found("Tree")
-    try:
-        nodes = await asyncio.to_thread(
-            trees.below, repository, resolved.commit, wanted.path.strip("/"), recursive=wanted.recursive
-        )
-    except NotFoundError:
-        raise not_found("invalid revision or path") from None
-    return await _listed(request, wanted, [_node(node) for node in nodes])
+    ref, folder = wanted.ref or found.default_branch, wanted.path.strip("/")
+    nodes = await nodes_at(await opened(request, found), ref, folder, recursive=wanted.recursive)
+    return await listed(request, wanted, [_node(node) for node in on_page(wanted, nodes)], len(nodes))
 
 
 def _node(node: trees.Node) -> dict[str, Any]:
@@ -167,18 +158,11 @@ def _node(node: trees.Node) -> dict[str, Any]:
     return {"id": node.id, "name": name, "type": node.kind, "path": node.path, "mode": node.mode}
 
 
-async def _listed(request: web.Request, wanted: Paginated, items: Sequence[Any]) -> web.Response:
-    page = offset_page(wanted)
-    shown = orjson.dumps(items[page.offset : page.offset + page.size]).decode()
-    more = page.offset + page.size < len(items)
-    return await paginated(request, page, Listed(shown, more, None, len(items)))
-
-
 async def _detailed(
     request: web.Request, found: Project, repository: Repository, sha: str, *, stats: bool
 ) -> dict[str, Any]:
     """A commit with its line counts, where they are wanted, and its newest pipeline, where the caller may see it."""
-    shown = _commit(request, found, repository, sha)
+    shown = entities.commit(repository, sha, url_of(request, found))
     if stats:
         shown["stats"] = await asyncio.to_thread(commits.line_counts, repository, sha)
     pipeline = None
@@ -187,7 +171,3 @@ async def _detailed(
     last = None if pipeline is None else orjson.loads(pipeline)
     status = None if last is None else last["status"]
     return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
-
-
-def _commit(request: web.Request, found: Project, repository: Repository, sha: str) -> dict[str, Any]:
-    return entities.commit(repository, sha, f"{context.settings(request).base_url}/{found.full_path}")

@@ -31,6 +31,7 @@ from api_server.web.errors import ApiError, bad_request, conflict, forbidden, in
 from api_server.web.routes import caller
 
 Encoding = Literal["text", "base64"]
+OneAction = Literal["create", "update", "delete"]
 
 
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
@@ -54,7 +55,7 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     found = references.branch(repository, name)
     if found is None:
         raise not_found("Branch")
-    if name == project.default_branch:
+    if name in (project.default_branch, references.default_branch(repository)):
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
     if (await protection_of(context.database(request), project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
@@ -115,7 +116,7 @@ class Change:
 class FileChange(Change):
     """Of one file."""
 
-    action: Literal["create", "update", "delete"]
+    action: OneAction
     path: str
     content: str = ""
     encoding: Encoding = "text"

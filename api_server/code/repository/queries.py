@@ -13,5 +13,5 @@ LAST_PIPELINE = Statement("""
 
 async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | None:
     """The newest pipeline of a commit, child pipelines aside, as lists show it."""
-    shown = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
-    return None if shown is None else str(shown)
+    shown: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
+    return shown

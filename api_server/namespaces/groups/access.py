@@ -7,30 +7,13 @@ from aiohttp import web
 
 from api_server.namespaces import redirects
 from api_server.namespaces.groups import queries
-from api_server.state.audit_trail import Entity
+from api_server.namespaces.groups.group import Group
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.routes import ROUTE, caller
 
-
-@attrs.frozen(kw_only=True)
-class Group:
-    """A group as the caller meets it; `role` is the caller's, 50 for administrators."""
-
-    id: int
-    name: str
-    path: str
-    full_path: str
-    parent_id: int | None
-    lineage: list[int]
-    visibility: str
-    role: int
-
-    @property
-    def entity(self) -> Entity:
-        """What audit events of this group belong to."""
-        return Entity(type="Group", id=self.id, path=self.full_path)
+__all__ = ["Group", "GroupAccess", "find_group", "group"]
 
 
 @attrs.frozen
@@ -55,32 +38,17 @@ async def find_group(request: web.Request, reference: str, role: Role | None = N
         role = access.role if isinstance(access, Place) else Role.NO_ACCESS
     who = caller(request)
     number = redirects.id_in(reference)
-    row = await queries.find_group(
+    found = await queries.find_group(
         context.database(request),
         group_id=number,
         path=None if number is not None else reference,
         user_id=who.user_id,
+        admin=who.admin,
     )
-    if row is None:
+    if found is None:
         raise not_found("Group")
-    own = Role.OWNER if who.admin else row.role
-    if not (
-        own > Role.NO_ACCESS
-        or row.visibility == "public"
-        or (row.visibility == "internal" and not row.external)
-    ):
-        raise not_found("Group")
-    if row.moved:
-        redirects.redirect(request, reference, row.id)
-    if own < role:
+    if found.moved:
+        redirects.redirect(request, reference, found.id)
+    if found.role < role:
         raise forbidden()
-    return Group(
-        id=row.id,
-        name=row.name,
-        path=row.path,
-        full_path=row.full_path,
-        parent_id=row.parent_id,
-        lineage=row.lineage,
-        visibility=row.visibility,
-        role=own,
-    )
+    return found

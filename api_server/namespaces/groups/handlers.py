@@ -5,25 +5,21 @@ from itertools import count
 import attrs
 from aiohttp import web
 
-from api_server.namespaces import redirects
+from api_server.namespaces import redirects, removal
 from api_server.namespaces.groups import changes, queries
 from api_server.namespaces.groups.access import find_group, group
+from api_server.namespaces.groups.changes import NewGroup
+from api_server.namespaces.groups.group import Group
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
-from api_server.web.errors import not_found
+from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import parse
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ById, Routes, caller
 
 routes = Routes()
-
-
-@attrs.frozen(kw_only=True)
-class GroupId:
-    id: str
 
 
 @attrs.frozen(kw_only=True)
@@ -49,7 +45,8 @@ class CreateGroup:
 
 
 @attrs.frozen(kw_only=True)
-class UpdateGroup(GroupId):
+class UpdateGroup:
+    id: str
     name: str | None = None
     path: str | None = None
     description: str | None = None
@@ -62,24 +59,20 @@ class ListNamespaces(Paginated):
 
 
 @routes.get("/groups", access=SIGNED_IN)
-async def list_groups(request: web.Request) -> web.Response:
+async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
     """The groups that the caller can see."""
-    return await _listed(request, await parse(request, ListGroups))
+    return await _listed(request, wanted)
 
 
 @routes.get("/groups/{id}/subgroups", access=group())
-async def list_subgroups(request: web.Request) -> web.Response:
+async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Direct subgroups."""
-    wanted = await parse(request, ListSubgroups)
-    found = await find_group(request, wanted.id)
     return await _listed(request, wanted, parent_id=found.id)
 
 
 @routes.get("/groups/{id}/descendant_groups", access=group())
-async def list_descendant_groups(request: web.Request) -> web.Response:
+async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Subgroups and all below them."""
-    wanted = await parse(request, ListSubgroups)
-    found = await find_group(request, wanted.id)
     return await _listed(request, wanted, ancestor_id=found.id)
 
 
@@ -104,66 +97,56 @@ async def _listed(
 
 
 @routes.post("/groups", access=SIGNED_IN)
-async def create_group(request: web.Request) -> web.Response:
+async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
-    wanted = await parse(request, CreateGroup)
-    parent = await changes.parent_of_new_group(request, wanted.parent_id)
+    new = NewGroup(
+        name=wanted.name,
+        path=wanted.path,
+        description=wanted.description,
+        visibility=wanted.visibility,
+        parent=await _parent(request, wanted.parent_id),
+    )
     async with context.database(request).transaction() as transaction:
-        group_id = await changes.create(
-            transaction,
-            changes.NewGroup(
-                name=wanted.name,
-                path=wanted.path,
-                description=wanted.description,
-                visibility=wanted.visibility or (parent.visibility if parent else "private"),
-                parent=parent,
-            ),
-            caller(request).user_id,
-            author(request),
-        )
-        shown = await queries.show_group(transaction, group_id)
+        made = await changes.create(transaction, new, caller(request).user_id, author(request))
+        shown = await queries.show_group(transaction, made)
     return json_text(shown, status=201)
 
 
+async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
+    """The group that the caller makes a subgroup in. Raises 404, and 403 where she may not, or not at the top."""
+    if parent_id is not None:
+        return await find_group(request, str(parent_id), Role.OWNER)
+    who = caller(request)
+    if not (who.admin or await queries.may_create_group(context.database(request), who.user_id)):
+        raise forbidden()
+    return None
+
+
 @routes.get("/groups/{id}", access=group())
-async def show_group(request: web.Request) -> web.Response:
-    wanted = await parse(request, GroupId)
-    found = await find_group(request, wanted.id)
+async def show_group(request: web.Request, found: Group) -> web.Response:
     return json_text(await queries.show_group(context.database(request), found.id))
 
 
 @routes.put("/groups/{id}", access=group(Role.OWNER))
-async def update_group(request: web.Request) -> web.Response:
-    wanted = await parse(request, UpdateGroup)
-    found = await find_group(request, wanted.id)
+async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
+    wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
-        await changes.update(
-            transaction,
-            found,
-            author(request),
-            name=wanted.name,
-            path=wanted.path,
-            description=wanted.description,
-            visibility=wanted.visibility,
-        )
+        await changes.update(transaction, found, wishes, author(request))
         shown = await queries.show_group(transaction, found.id)
     return json_text(shown)
 
 
 @routes.delete("/groups/{id}", access=group(Role.OWNER))
-async def delete_group(request: web.Request) -> web.Response:
+async def delete_group(request: web.Request, found: Group) -> web.Response:
     """With everything in it."""
-    wanted = await parse(request, GroupId)
-    found = await find_group(request, wanted.id)
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, found, author(request))
+        await removal.remove_namespace(transaction, found.id, author(request))
     return json_value({"message": "202 Accepted"}, status=202)
 
 
 @routes.get("/namespaces", access=SIGNED_IN)
-async def list_namespaces(request: web.Request) -> web.Response:
+async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
-    wanted = await parse(request, ListNamespaces)
     page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")
     who = caller(request)
     listed = await queries.list_namespaces(
@@ -179,15 +162,15 @@ class NamespacePath:
 
 
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
-async def namespace_exists(request: web.Request) -> web.Response:
+async def namespace_exists(request: web.Request, wanted: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
-    wanted = await parse(request, NamespacePath)
+    who = caller(request)
     taken = await queries.namespace_paths_like(
         context.database(request),
         wanted.path,
         parent_id=wanted.parent_id,
-        user_id=caller(request).user_id,
-        admin=caller(request).admin,
+        user_id=who.user_id,
+        admin=who.admin,
     )
     exists = wanted.path.lower() in taken
     return json_value({"exists": exists, "suggests": [_free(wanted.path, taken)] if exists else []})
@@ -198,15 +181,14 @@ def _free(path: str, taken: set[str]) -> str:
 
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
-async def show_namespace(request: web.Request) -> web.Response:
-    wanted = await parse(request, GroupId)
-    number = redirects.id_in(wanted.id)
+async def show_namespace(request: web.Request, wanted: ById) -> web.Response:
+    number, who = redirects.id_in(wanted.id), caller(request)
     shown = await queries.show_namespace(
         context.database(request),
         namespace_id=number,
         path=None if number is not None else wanted.id,
-        user_id=caller(request).user_id,
-        admin=caller(request).admin,
+        user_id=who.user_id,
+        admin=who.admin,
     )
     if shown is None:
         raise not_found("Namespace")

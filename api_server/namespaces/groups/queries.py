@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.namespaces.groups.group import Group
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 
 _ENTITIES = read_sql("api_server.namespaces.groups")
@@ -33,10 +36,8 @@ LISTING = Listing(
     f"""
     SELECT namespaces.* FROM namespaces
     WHERE namespaces.kind = 'group' AND {_FILTERS}
-        AND (%(admin)s OR namespaces.visibility = 'public'
-            OR (namespaces.visibility = 'internal'
-                AND NOT (SELECT users.external FROM users WHERE users.id = %(user_id)s))
-            OR namespaces.id IN ({_HERS}))
+        AND (%(admin)s
+            OR is_visible(namespaces.visibility, namespaces.id IN ({_HERS}), (SELECT is_insider(%(user_id)s))))
     """,
     _ORDERS,
 )
@@ -87,8 +88,7 @@ SHOW_NAMESPACE = one(
     """
     SELECT namespaces.* FROM namespaces
     WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))
-        AND (%(admin)s OR namespaces.owner_id = %(user_id)s
-            OR (namespaces.kind = 'group' AND namespace_role(namespaces, %(user_id)s, %(now)s) >= 10))
+        AND (%(admin)s OR namespace_role(namespaces, %(user_id)s, %(now)s) >= 10)
     """,
 )
 
@@ -96,20 +96,30 @@ SHOW_NAMESPACE = one(
 async def show_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> str | None:
+    """The user's own namespace, or a group that she is a member of; any for administrators."""
     return await database.entity_if_there(
         SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin
     )
 
 
+@attrs.frozen
+class _Path:
+    path: str
+
+
 #: What a caller cannot see has taken its path all the same; only below a hidden group nothing is told.
-PATHS_LIKE = """
+PATHS_LIKE = Query(
+    """
     SELECT lower(namespaces.path) AS path FROM namespaces
     WHERE namespaces.parent_id IS NOT DISTINCT FROM %(parent_id)s::bigint
         AND starts_with(lower(namespaces.path), lower(%(path)s))
-        AND (%(parent_id)s::bigint IS NULL OR EXISTS (SELECT FROM namespaces parents WHERE parents.id = %(parent_id)s
-            AND (%(admin)s OR parents.visibility <> 'private' OR namespace_role(parents, %(user_id)s, %(now)s) > 0)))
+        AND (%(parent_id)s::bigint IS NULL OR %(admin)s OR EXISTS (
+            SELECT FROM namespaces parents WHERE parents.id = %(parent_id)s AND is_visible(
+                parents.visibility, namespace_role(parents, %(user_id)s, %(now)s) > 0, is_insider(%(user_id)s))))
     LIMIT 10000
-"""
+    """,
+    _Path,
+)
 
 
 async def namespace_paths_like(
@@ -120,104 +130,98 @@ async def namespace_paths_like(
     return {row.path for row in rows}
 
 
-FIND_GROUP = Statement("""
+FIND_GROUP = Statement(
+    """
     SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
-        namespaces.lineage, namespaces.visibility,
-        namespace_role(namespaces, %(user_id)s, %(now)s) AS role,
-        coalesce((SELECT users.external FROM users WHERE users.id = %(user_id)s), true) AS external,
+        namespaces.lineage, namespaces.visibility, hers.role,
         coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
     FROM namespaces
-    WHERE namespaces.kind = 'group' AND namespaces.id = coalesce(
-        %(id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
-""")
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role
+        OFFSET 0) hers
+    WHERE namespaces.kind = 'group'
+        AND namespaces.id = coalesce(
+            %(id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+        AND is_visible(namespaces.visibility, hers.role > 0, is_insider(%(user_id)s))
+    """,
+    Group,
+)
 
 
 async def find_group(
-    database: Executor, *, group_id: int | None, path: str | None, user_id: int | None
-) -> Row | None:
-    return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id)
+    database: Executor, *, group_id: int | None, path: str | None, user_id: int, admin: bool
+) -> Group | None:
+    """By id or (without one) by a path that it has or had; where that user can see it."""
+    return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id, admin=admin)
 
 
 SHOW_GROUP = one(GROUP, "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s")
 
 
 async def show_group(database: Executor, group_id: int) -> str:
+    """Raises NotFound where it is gone."""
     return await database.entity(SHOW_GROUP, id=group_id)
 
 
-CREATE_GROUP = """
-    INSERT INTO namespaces (kind, parent_id, name, path, full_path, full_name, description, visibility)
-    VALUES ('group', %(parent_id)s, %(name)s, %(path)s, %(full_path)s, %(full_name)s, %(description)s, %(visibility)s)
-    RETURNING id
-"""
+@attrs.frozen
+class LockedGroup:
+    """What can be changed of a group."""
 
-SET_LINEAGE = """
-    UPDATE namespaces SET lineage = %(lineage)s WHERE id = %(id)s
-"""
-
-FULL_NAME = """
-    SELECT namespaces.full_name FROM namespaces WHERE namespaces.id = %(id)s
-"""
+    name: str
+    path: str
+    full_path: str
+    description: str | None
+    visibility: str
 
 
-async def create_group(
-    transaction: Transaction, *, lineage: list[int], parent_id: int | None, **values: Any
-) -> int:
-    """The new id. `lineage` are the ids of the groups above it."""
-    above = await transaction.value(FULL_NAME, id=parent_id)
-    full_name = f"{above} / {values['name']}" if above else values["name"]
-    group_id = int(await transaction.value(CREATE_GROUP, parent_id=parent_id, full_name=full_name, **values))
-    await transaction.row(SET_LINEAGE, id=group_id, lineage=[*lineage, group_id])
-    return group_id
+LOCK_GROUP = Query(
+    """
+    SELECT namespaces.name, namespaces.path, namespaces.full_path, namespaces.description, namespaces.visibility
+    FROM namespaces WHERE namespaces.id = %(id)s FOR UPDATE
+    """,
+    LockedGroup,
+)
+
+
+async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
+    """The group as it is; until the transaction ends nothing is made in it. Raises NotFound."""
+    return await transaction.one(LOCK_GROUP, id=group_id)
 
 
 UPDATE_GROUP = """
-    UPDATE namespaces SET
-        name = coalesce(%(name)s, name),
-        description = coalesce(%(description)s, description),
-        visibility = coalesce(%(visibility)s, visibility),
-        updated_at = now()
+    UPDATE namespaces SET name = %(name)s, description = %(description)s, visibility = %(visibility)s,
+        updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
-async def update_group(transaction: Transaction, group_id: int, **values: Any) -> None:
-    """Changes what is not None."""
-    await transaction.row(UPDATE_GROUP, id=group_id, **values)
+async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
+    """Makes the row, which is locked, what it is to be; but its path."""
+    await transaction.run(
+        UPDATE_GROUP, id=group_id, name=after.name, description=after.description, visibility=after.visibility
+    )
 
 
-PROJECTS_BELOW = """
-    SELECT projects.id, projects.full_path FROM projects
-    JOIN namespaces ON namespaces.id = projects.namespace_id WHERE %(id)s = ANY (namespaces.lineage)
-"""
+@attrs.frozen
+class Within:
+    """What is directly in a group, by the visibilities that occur."""
+
+    projects: list[str]
+    subgroups: list[str]
 
 
-async def projects_below(database: Executor, group_id: int) -> list[Row]:
-    """id and full_path of the projects in the group and its subgroups."""
-    return await database.rows(PROJECTS_BELOW, id=group_id)
+WITHIN = Query(
+    """
+    SELECT
+        ARRAY(SELECT DISTINCT projects.visibility FROM projects WHERE projects.namespace_id = %(id)s) AS projects,
+        ARRAY(SELECT DISTINCT namespaces.visibility FROM namespaces WHERE namespaces.parent_id = %(id)s) AS subgroups
+    """,
+    Within,
+)
 
 
-MOST_VISIBLE_BELOW = """
-    SELECT max(CASE visibility WHEN 'public' THEN 2 WHEN 'internal' THEN 1 ELSE 0 END) FROM (
-        SELECT namespaces.visibility FROM namespaces WHERE namespaces.parent_id = %(id)s
-        UNION ALL SELECT projects.visibility FROM projects WHERE projects.namespace_id = %(id)s
-    ) children
-"""
-
-
-async def most_visible_below(database: Executor, group_id: int) -> int:
-    """0 private, 1 internal, 2 public; of the direct subgroups and projects."""
-    return int(await database.value(MOST_VISIBLE_BELOW, id=group_id) or 0)
-
-
-DELETE_GROUP = """
-    DELETE FROM namespaces WHERE id = %(id)s
-"""
-
-
-async def delete_group(transaction: Transaction, group_id: int) -> None:
-    """With its subgroups and projects."""
-    await transaction.row(DELETE_GROUP, id=group_id)
+async def within(database: Executor, group_id: int) -> Within:
+    return await database.one(WITHIN, id=group_id)
 
 
 MAY_CREATE_GROUP = """

@@ -1,18 +1,24 @@
 """What adding, changing and removing a member means, each in the caller's transaction."""
 
 import datetime
+from collections.abc import Sequence
 from typing import Protocol
 
 from api_server.accounts.member_roles import rules as member_roles
-from api_server.namespaces import memberships
-from api_server.namespaces.members import queries, rules
+from api_server.accounts.users import queries as users
+from api_server.namespaces import membership_queries
+from api_server.namespaces.members import ending, queries, rules
+from api_server.namespaces.members.queries import Member
 from api_server.namespaces.members.sources import Source
 from api_server.state import audit_trail
-from api_server.state.audit_trail import SYSTEM, Author, Entity
-from api_server.state.database import Row, Transaction
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
 from api_server.web.access import Role
-from api_server.web.errors import conflict, forbidden, invalid, record_not_found
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, record_not_found
 from api_server.web.params import Unset
+
+#: Users that one request may add.
+MOST_USERS = 100
 
 
 class Person(Protocol):
@@ -40,8 +46,8 @@ async def add(
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
     await member_roles.check(transaction, member_role_id, level)
-    await remove_expired(transaction, user_id=user.id, **source.place)
-    member_id = await memberships.add(
+    await ending.remove_expired(transaction, user_id=user.id, **source.place)
+    member_id = await membership_queries.add(
         transaction,
         user_id=user.id,
         access_level=level,
@@ -69,6 +75,31 @@ async def add(
     return member_id
 
 
+async def add_several(
+    transaction: Transaction,
+    source: Source,
+    user_ids: Sequence[int],
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None,
+) -> dict[str, object]:
+    """What was wrong with those who could not be added, by user name or (nobody's) id. Raises 400 for too many."""
+    if len(user_ids) > MOST_USERS:
+        raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
+    problems: dict[str, object] = {}
+    for user_id in user_ids:
+        user = await users.find_user(transaction, user_id)
+        if user is None:
+            problems[str(user_id)] = "404 User Not Found"
+            continue
+        try:
+            await add(transaction, source, user, level, author, expires_at=expires_at)
+        except ApiError as refused:
+            problems[user.username] = refused.body["message"]
+    return problems
+
+
 async def update(
     transaction: Transaction,
     source: Source,
@@ -87,7 +118,7 @@ async def update(
     if level < Role.OWNER:
         await _keep_an_owner(transaction, source, member)
     if (level, ends) == (member.access_level, member.expires_at):
-        return int(member.id)
+        return member.id
     await queries.update(transaction, member.id, level, ends)
     await audit_trail.record(
         transaction,
@@ -103,7 +134,7 @@ async def update(
         member_id=member.id,
         **{"from": Role(member.access_level).title, "to": level.title, "as": level.title},
     )
-    return int(member.id)
+    return member.id
 
 
 async def remove(
@@ -116,67 +147,17 @@ async def remove(
 ) -> None:
     """Ends a membership, and those in what is below a group unless `leaves_below`; with them the invitations that she
     made there. Raises 403, 404."""
+    if user_id != author.id:
+        source.require_manager()
     member = await _locked(transaction, source, user_id)
     if user_id != author.id and not rules.may_touch(source.role, member.access_level):
         raise forbidden()
     await _keep_an_owner(transaction, source, member)
     await queries.remove(transaction, member.id)
-    await _record_end(transaction, source.entity, member, author, "Membership destroyed")
+    await ending.record_end(transaction, source.entity, member, author, ending.DESTROYED)
     if source.kind == "group" and not leaves_below:
-        for ended in await queries.remove_below(transaction, source.id, user_id):
-            await _record_end(transaction, _place_of(ended), ended, author, "Membership destroyed")
-    await _withdraw_invitations(transaction, user_id, author, **source.place, below=not leaves_below)
-
-
-async def remove_expired(transaction: Transaction, **where: int | None) -> None:
-    """Ends the memberships that have expired; `where` is as `queries.remove_expired` takes it."""
-    for ended in await queries.remove_expired(transaction, **where):
-        on = f"expired on {ended.expires_at}"
-        await _record_end(
-            transaction,
-            _place_of(ended),
-            ended,
-            SYSTEM,
-            f"Membership {on}",
-            system_event="true",
-            reason=f"access {on}",
-        )
-        await _withdraw_invitations(
-            transaction,
-            ended.user_id,
-            SYSTEM,
-            namespace_id=ended.namespace_id,
-            project_id=ended.project_id,
-            below=False,
-        )
-
-
-async def _withdraw_invitations(
-    transaction: Transaction,
-    user_id: int,
-    author: Author,
-    *,
-    below: bool,
-    namespace_id: int | None,
-    project_id: int | None,
-) -> None:
-    """What somebody has invited others to goes with her membership."""
-    for invitation in await queries.remove_invitations_by(
-        transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
-    ):
-        await audit_trail.record(
-            transaction,
-            "member_destroyed",
-            author=author,
-            entity=_place_of(invitation),
-            target_id=None,
-            target_details=invitation.email,
-            message="Invitation destroyed",
-            remove="user_access",
-            invite_email=invitation.email,
-            reason="whoever made it is no longer a member",
-            **{"as": Role(invitation.access_level).title},
-        )
+        await ending.end_below(transaction, source.id, user_id, author)
+    await ending.withdraw_invitations(transaction, user_id, author, **source.place, below=not leaves_below)
 
 
 async def _check(
@@ -186,15 +167,15 @@ async def _check(
     if found := rules.problems(
         source.kind,
         level,
-        inherited=above and above.access_level,
-        inherited_from=above and above.group_name,
+        inherited=above.access_level if above else None,
+        inherited_from=above.group_name if above else None,
         expires_at=expires_at,
         today=transaction.now.date(),
     ):
         raise invalid(found)
 
 
-async def _locked(transaction: Transaction, source: Source, user_id: int) -> Row:
+async def _locked(transaction: Transaction, source: Source, user_id: int) -> Member:
     """The direct membership; of a group only one request at a time changes who is in it."""
     if source.kind == "group":
         await queries.lock_group(transaction, source.id)
@@ -204,7 +185,7 @@ async def _locked(transaction: Transaction, source: Source, user_id: int) -> Row
     return member
 
 
-async def _keep_an_owner(transaction: Transaction, source: Source, member: Row) -> None:
+async def _keep_an_owner(transaction: Transaction, source: Source, member: Member) -> None:
     """Refuses to end the ownership of a group's last owner, and of a personal project's."""
     if member.access_level < Role.OWNER:
         return
@@ -217,28 +198,3 @@ async def _keep_an_owner(transaction: Transaction, source: Source, member: Row) 
 
 def _day(date: datetime.date | None) -> str | None:
     return str(date) if date else None
-
-
-def _place_of(ended: Row) -> Entity:
-    if ended.project_id is not None:
-        return Entity(type="Project", id=ended.project_id, path=ended.full_path)
-    return Entity(type="Group", id=ended.namespace_id, path=ended.full_path)
-
-
-async def _record_end(
-    transaction: Transaction, entity: Entity, member: Row, author: Author, message: str, **details: str
-) -> None:
-    await audit_trail.record(
-        transaction,
-        "member_destroyed",
-        author=author,
-        entity=entity,
-        target_id=member.user_id,
-        target_details=member.name,
-        message=message,
-        remove="user_access",
-        member_id=member.id,
-        member_role_id=member.member_role_id,
-        **{"as": Role(member.access_level).title},
-        **details,
-    )

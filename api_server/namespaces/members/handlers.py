@@ -6,24 +6,20 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.users import queries as users
-from api_server.namespaces.groups.access import group
+from api_server.namespaces.groups.access import Group, group
 from api_server.namespaces.members import changes, queries
-from api_server.namespaces.members.sources import Places, Source, find_source
-from api_server.namespaces.projects.access import project
-from api_server.state.database import Row, Transaction
+from api_server.namespaces.members.sources import Places, Source, source_of
+from api_server.namespaces.projects.access import Project, project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, bad_parameters, bad_request, not_found, record_not_found
+from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset, parse
-from api_server.web.routes import Routes, caller
+from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.routes import Routes
 
 routes = Routes()
-
-#: Users that one request may add.
-MOST_USERS = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +43,12 @@ class AddMember:
     username: str | None = None
     expires_at: datetime.date | None = None
 
+    def __attrs_post_init__(self) -> None:
+        if self.user_id and self.username:
+            raise ValueError("user_id, username are mutually exclusive")
+        if not (self.user_id or self.username):
+            raise ValueError("user_id, username are missing, at least one parameter must be provided")
+
 
 @attrs.frozen(kw_only=True)
 class UpdateMember(MemberId):
@@ -61,20 +63,16 @@ class RemoveMember(MemberId):
 
 @routes.get("/groups/{id}/members", access=group())
 @routes.get("/projects/{id}/members", access=project())
-async def list_members(request: web.Request) -> web.Response:
+async def list_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct members, by their ids."""
-    wanted = await parse(request, ListMembers)
-    source = await find_source(request, wanted.id)
-    return await _listed(request, wanted, source.direct)
+    return await _listed(request, wanted, source_of(found).direct)
 
 
 @routes.get("/groups/{id}/members/all", access=group())
 @routes.get("/projects/{id}/members/all", access=project())
-async def list_all_members(request: web.Request) -> web.Response:
+async def list_all_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct and inherited members, each with her greatest role."""
-    wanted = await parse(request, ListMembers)
-    source = await find_source(request, wanted.id)
-    return await _listed(request, wanted, source.everywhere)
+    return await _listed(request, wanted, source_of(found).everywhere)
 
 
 async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> web.Response:
@@ -87,112 +85,72 @@ async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> 
 
 @routes.get("/groups/{id}/members/{user_id}", access=group())
 @routes.get("/projects/{id}/members/{user_id}", access=project())
-async def show_member(request: web.Request) -> web.Response:
+async def show_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
     """A direct member."""
-    wanted = await parse(request, MemberId)
-    source = await find_source(request, wanted.id)
-    return await _shown(request, wanted.user_id, source.direct)
+    places = source_of(found).direct
+    return json_text(await queries.show_member(context.database(request), wanted.user_id, **places))
 
 
 @routes.get("/groups/{id}/members/all/{user_id}", access=group())
 @routes.get("/projects/{id}/members/all/{user_id}", access=project())
-async def show_any_member(request: web.Request) -> web.Response:
+async def show_any_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
     """A direct or inherited member, with her greatest role."""
-    wanted = await parse(request, MemberId)
-    source = await find_source(request, wanted.id)
-    return await _shown(request, wanted.user_id, source.everywhere)
-
-
-async def _shown(request: web.Request, user_id: int, places: Places) -> web.Response:
-    shown = await queries.show_member(context.database(request), user_id, **places)
-    if shown is None:
-        raise record_not_found()
-    return json_text(shown)
+    places = source_of(found).everywhere
+    return json_text(await queries.show_member(context.database(request), wanted.user_id, **places))
 
 
 @routes.post("/groups/{id}/members", access=group(Role.OWNER))
 @routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
-async def add_members(request: web.Request) -> web.Response:
+async def add_members(request: web.Request, wanted: AddMember, found: Group | Project) -> web.Response:
     """One member, or several at once, each of whom succeeds or fails for herself."""
-    wanted = await parse(request, AddMember)
-    if wanted.user_id and wanted.username:
-        raise bad_parameters("user_id, username are mutually exclusive")
-    if not (wanted.user_id or wanted.username):
-        raise bad_parameters("user_id, username are missing, at least one parameter must be provided")
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     if wanted.user_id and len(wanted.user_id) > 1:
-        return json_value(await _added(request, source, wanted, wanted.user_id), status=201)
+        return await _added_several(request, source, wanted, wanted.user_id)
     async with context.database(request).transaction() as transaction:
-        user = await _user(transaction, wanted.user_id[0] if wanted.user_id else wanted.username or "")
+        if wanted.user_id:
+            user = await users.find_user(transaction, wanted.user_id[0])
+        else:
+            user = await users.find_user_by_username(transaction, wanted.username or "")
         if user is None:
             raise not_found("User")
-        await _add(request, transaction, source, wanted, user)
+        await changes.add(
+            transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
+        )
         shown = await queries.show_member(transaction, user.id, **source.direct)
-    return json_text(shown or "null", status=201)
+    return json_text(shown, status=201)
 
 
-async def _added(
+async def _added_several(
     request: web.Request, source: Source, wanted: AddMember, user_ids: list[int]
-) -> dict[str, object]:
-    if len(user_ids) > MOST_USERS:
-        raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
-    problems: dict[str, object] = {}
+) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        for user_id in user_ids:
-            user = await _user(transaction, user_id)
-            if user is None:
-                problems[str(user_id)] = "404 User Not Found"
-                continue
-            try:
-                await _add(request, transaction, source, wanted, user)
-            except ApiError as refused:
-                problems[user.username] = refused.body["message"]
-    return {"status": "error", "message": problems} if problems else {"status": "success"}
-
-
-async def _user(transaction: Transaction, reference: int | str) -> Row | None:
-    if isinstance(reference, int):
-        return await users.find_user(transaction, reference)
-    return await users.find_user_by_username(transaction, reference)
-
-
-async def _add(
-    request: web.Request, transaction: Transaction, source: Source, wanted: AddMember, user: Row
-) -> None:
-    await changes.add(
-        transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
-    )
+        problems = await changes.add_several(
+            transaction, source, user_ids, wanted.access_level, author(request), expires_at=wanted.expires_at
+        )
+    told = {"status": "error", "message": problems} if problems else {"status": "success"}
+    return json_value(told, status=201)
 
 
 @routes.put("/groups/{id}/members/{user_id}", access=group(Role.OWNER))
 @routes.put("/projects/{id}/members/{user_id}", access=project(Role.MAINTAINER))
-async def update_member(request: web.Request) -> web.Response:
+async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
-    wanted = await parse(request, UpdateMember)
-    source = await find_source(request, wanted.id)
+    source = source_of(found)
     async with context.database(request).transaction() as transaction:
         await changes.update(
-            transaction,
-            source,
-            wanted.user_id,
-            wanted.access_level,
-            wanted.expires_at,
-            author(request),
+            transaction, source, wanted.user_id, wanted.access_level, wanted.expires_at, author(request)
         )
         shown = await queries.show_member(transaction, wanted.user_id, **source.direct)
-    return json_text(shown or "null")
+    return json_text(shown)
 
 
 @routes.delete("/groups/{id}/members/{user_id}", access=group())
 @routes.delete("/projects/{id}/members/{user_id}", access=project())
-async def remove_member(request: web.Request) -> web.Response:
+async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
-    wanted = await parse(request, RemoveMember)
-    source = await find_source(request, wanted.id)
-    if wanted.user_id != caller(request).user_id:
-        source.require_manager()
+    leaves_below = wanted.skip_subresources
     async with context.database(request).transaction() as transaction:
         await changes.remove(
-            transaction, source, wanted.user_id, author(request), leaves_below=wanted.skip_subresources
+            transaction, source_of(found), wanted.user_id, author(request), leaves_below=leaves_below
         )
     return no_content()

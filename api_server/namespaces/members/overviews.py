@@ -7,13 +7,13 @@ from aiohttp import web
 
 from api_server.accounts.users.queries import find_user
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
-from api_server.namespaces.members.sources import find_source
-from api_server.namespaces.projects.access import project
+from api_server.namespaces.members.sources import source_of
+from api_server.namespaces.projects.access import Project, project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import CommaList, parse
+from api_server.web.params import CommaList
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -33,15 +33,13 @@ class ListMemberships(Paginated):
 
 
 @routes.get("/projects/{id}/users", access=project())
-async def list_project_users(request: web.Request) -> web.Response:
+async def list_project_users(request: web.Request, wanted: ListProjectUsers, found: Project) -> web.Response:
     """Direct and inherited members."""
-    wanted = await parse(request, ListProjectUsers)
-    source = await find_source(request, wanted.id)
     page = wanted_page(wanted, USERS)
     listed = await USERS.read(
         context.database(request),
         page,
-        **source.everywhere,
+        **source_of(found).everywhere,
         query=wanted.search,
         user_ids=None,
         skip_users=wanted.skip_users,
@@ -50,9 +48,8 @@ async def list_project_users(request: web.Request) -> web.Response:
 
 
 @routes.get("/users/{id}/memberships", access=ADMINISTRATOR)
-async def list_memberships(request: web.Request) -> web.Response:
+async def list_memberships(request: web.Request, wanted: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
-    wanted = await parse(request, ListMemberships)
     database = context.database(request)
     if await find_user(database, wanted.id) is None:
         raise not_found("User")

@@ -6,9 +6,11 @@ The place of a membership is a project (`project_id`), a group (`namespace_id`),
 
 import datetime
 
-from api_server.state.database import Executor, Row, Transaction
+import attrs
+
+from api_server.state.database import Executor, NotFound, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql("api_server.namespaces.members")
 _MEMBER = ENTITIES["member"]
@@ -79,42 +81,64 @@ SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id
 
 async def show_member(
     database: Executor, user_id: int, *, project_id: int | None, namespace_ids: list[int]
-) -> str | None:
-    """The user with her greatest role in these places; None where she is no member of any."""
-    return await database.entity_if_there(
+) -> str:
+    """The user with her greatest role in these places. Raises NotFound where she is no member of any."""
+    return await database.entity(
         SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids
     )
 
 
-FIND_MEMBER = Statement("""
-    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
-        users.username, users.name
+@attrs.frozen
+class Member:
+    """A direct membership, with its user's name."""
+
+    id: int
+    user_id: int
+    access_level: int
+    expires_at: datetime.date | None
+    member_role_id: int | None
+    name: str
+
+
+FIND_MEMBER = Statement(
+    """
+    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id, users.name
     FROM members JOIN users ON users.id = members.user_id
     WHERE members.user_id = %(user_id)s
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
         AND counts(members, %(now)s)
-""")
+    """,
+    Member,
+)
 
 
 async def find_member(
     database: Executor, user_id: int, *, namespace_id: int | None, project_id: int | None
-) -> Row | None:
-    """The direct membership with its user: id, user_id, access_level, expires_at, member_role_id, username, name."""
+) -> Member | None:
     return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
 
 
-FIND_INHERITED = """
+@attrs.frozen
+class Inherited:
+    access_level: int
+    group_name: str
+
+
+FIND_INHERITED = Query(
+    """
     SELECT members.access_level, namespaces.name AS group_name
     FROM members JOIN namespaces ON namespaces.id = members.namespace_id
     WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
         AND counts(members, %(now)s)
     ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1
-"""
+    """,
+    Inherited,
+)
 
 
-async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Row | None:
-    """The user's membership with the greatest role in these groups: access_level and group_name."""
+async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Inherited | None:
+    """The user's membership with the greatest role in these groups."""
     return await database.row(FIND_INHERITED, user_id=user_id, namespace_ids=namespace_ids)
 
 
@@ -129,7 +153,7 @@ UPDATE_MEMBER = """
 async def update(
     transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
 ) -> None:
-    await transaction.row(UPDATE_MEMBER, id=member_id, access_level=int(access_level), expires_at=expires_at)
+    await transaction.run(UPDATE_MEMBER, id=member_id, access_level=int(access_level), expires_at=expires_at)
 
 
 REMOVE_MEMBER = """
@@ -138,89 +162,7 @@ REMOVE_MEMBER = """
 
 
 async def remove(transaction: Transaction, member_id: int) -> None:
-    await transaction.row(REMOVE_MEMBER, id=member_id)
-
-
-#: What ended memberships were, with their user's name and the full path of their place.
-_ENDED = """
-    RETURNING members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
-        members.namespace_id, members.project_id, users.name,
-        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = members.project_id),
-            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
-"""
-
-REMOVE_BELOW = f"""
-    DELETE FROM members USING users
-    WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
-        members.namespace_id IN (SELECT namespaces.id FROM namespaces
-            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[] AND namespaces.id <> %(group_id)s)
-        OR members.project_id IN (SELECT projects.id FROM projects
-            JOIN namespaces ON namespaces.id = projects.namespace_id
-            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
-    {_ENDED}
-"""
-
-
-async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Row]:
-    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
-    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
-
-
-#: With the invitations below a group where %(below)s.
-REMOVE_INVITATIONS = """
-    DELETE FROM invitations
-    WHERE invitations.created_by_id = %(user_id)s AND (
-        invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
-        OR %(below)s AND (
-            invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
-                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
-            OR invitations.project_id IN (SELECT projects.id FROM projects
-                JOIN namespaces ON namespaces.id = projects.namespace_id
-                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])))
-    RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
-        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
-            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
-"""
-
-
-async def remove_invitations_by(
-    transaction: Transaction, user_id: int, *, namespace_id: int | None, project_id: int | None, below: bool
-) -> list[Row]:
-    """Takes back what the user has invited others to there, and gives the invitations."""
-    return await transaction.rows(
-        REMOVE_INVITATIONS, user_id=user_id, namespace_id=namespace_id, project_id=project_id, below=below
-    )
-
-
-REMOVE_EXPIRED = f"""
-    DELETE FROM members USING users
-    WHERE users.id = members.user_id AND members.expires_at <= current_date
-        AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
-            AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
-    {_ENDED}
-"""
-
-
-async def remove_expired(
-    transaction: Transaction,
-    user_id: int | None = None,
-    namespace_id: int | None = None,
-    project_id: int | None = None,
-) -> list[Row]:
-    """Ends memberships that have expired, and gives them: one user's at one place, or without arguments all."""
-    return await transaction.rows(
-        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
-    )
-
-
-LINEAGE = Statement("""
-    SELECT namespaces.lineage FROM namespaces WHERE namespaces.id = %(id)s
-""")
-
-
-async def lineage_of(database: Executor, namespace_id: int) -> list[int]:
-    """Ids of the namespace and of those above it, from the root down."""
-    return list(await database.value(LINEAGE, id=namespace_id) or [])
+    await transaction.run(REMOVE_MEMBER, id=member_id)
 
 
 LOCK_GROUP = """
@@ -229,8 +171,9 @@ LOCK_GROUP = """
 
 
 async def lock_group(transaction: Transaction, group_id: int) -> None:
-    """Until the transaction ends nobody else changes who owns the group."""
-    await transaction.row(LOCK_GROUP, id=group_id)
+    """Until the transaction ends nobody else changes who owns the group. Raises NotFound."""
+    if await transaction.value(LOCK_GROUP, id=group_id) is None:
+        raise NotFound
 
 
 OTHER_OWNER = """
@@ -243,7 +186,7 @@ OTHER_OWNER = """
 
 async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
     """Whether a membership other than this one makes somebody an Owner in a group with that `lineage`."""
-    return await transaction.row(OTHER_OWNER, lineage=lineage, id=member_id) is not None
+    return await transaction.value(OTHER_OWNER, lineage=lineage, id=member_id) is not None
 
 
 OWNS_NAMESPACE = """
@@ -253,4 +196,4 @@ OWNS_NAMESPACE = """
 
 async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
     """Whether it is the user's own namespace, the one that holds her personal projects."""
-    return await database.row(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None
+    return await database.value(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None

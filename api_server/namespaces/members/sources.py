@@ -1,16 +1,14 @@
-"""What members belong to, a group or a project, found as the request's route declares it."""
+"""What members belong to: a group or a project."""
 
 from typing import TypedDict
 
 import attrs
-from aiohttp import web
 
-from api_server.namespaces.groups.access import Group, find_group
+from api_server.namespaces.groups.group import Group
 from api_server.namespaces.members import rules
-from api_server.namespaces.projects.access import Project, find_project
+from api_server.namespaces.projects.project import Project
 from api_server.state.audit_trail import Entity
 from api_server.web.errors import forbidden
-from api_server.web.routes import ROUTE
 
 
 class Places(TypedDict):
@@ -18,6 +16,13 @@ class Places(TypedDict):
 
     project_id: int | None
     namespace_ids: list[int]
+
+
+class Place(TypedDict):
+    """As statements take it: one of the two, the other one None."""
+
+    namespace_id: int | None
+    project_id: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +38,7 @@ class Source:
     lineage: list[int]
 
     @property
-    def place(self) -> dict[str, int | None]:
-        """As statements take it: namespace_id or project_id, the other one None."""
+    def place(self) -> Place:
         return {
             "namespace_id": self.id if self.kind == "group" else None,
             "project_id": self.id if self.kind == "project" else None,
@@ -62,13 +66,6 @@ class Source:
         """Raises 403 for callers who do not manage the members here."""
         if self.role < rules.manager(self.kind):
             raise forbidden()
-
-
-async def find_source(request: web.Request, reference: str) -> Source:
-    """The group or project of that id or full path. Raises 404 where it is hidden, 403 below the route's role."""
-    if request[ROUTE].access.who == "group":
-        return source_of(await find_group(request, reference))
-    return source_of(await find_project(request, reference))
 
 
 def source_of(found: Group | Project) -> Source:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_server.namespaces.members import changes
+from api_server.namespaces.members import ending
 from api_server.web.access import Role
 from tests.support.forge import Client, Forge, new_name
 
@@ -86,5 +86,5 @@ async def test_an_expired_membership_takes_its_invitations_along(forge: Forge) -
         await transaction.row(
             "UPDATE members SET expires_at = current_date WHERE user_id = %(id)s", id=alice.id
         )
-        await changes.remove_expired(transaction)
+        await ending.remove_expired(transaction)
     assert await _pending(forge, source) == []

@@ -1,0 +1,39 @@
+"""What a path may look like: a user's name, and what groups and projects are called in URLs."""
+
+import re
+from collections.abc import Set as AbstractSet
+
+MAX_LENGTH = 255
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+_BAD_ENDINGS = (".git", ".atom", ".", "-")
+#: Names that lead elsewhere at the top level.
+RESERVED_ROOTS = frozenset(
+    [
+        "-",
+        "admin",
+        "api",
+        "assets",
+        "dashboard",
+        "explore",
+        "groups",
+        "health_check",
+        "help",
+        "users",
+        "projects",
+        "raw",
+    ]
+)
+
+
+def problem_with(path: str, reserved: AbstractSet[str] = RESERVED_ROOTS) -> str | None:
+    """Why `path` cannot be the path of something where the names in `reserved` lead elsewhere, or None."""
+    if not _PATH.fullmatch(path) or path.lower().endswith(_BAD_ENDINGS):
+        return (
+            "can contain only letters, digits, '_', '-' and '.'. "
+            "Cannot start with '-', end in '.git' or end in '.atom'"
+        )
+    if len(path) > MAX_LENGTH:
+        return f"is too long (maximum is {MAX_LENGTH} characters)"
+    if path.lower() in reserved:
+        return f"{path} is a reserved name"
+    return None

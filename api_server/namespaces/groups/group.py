@@ -1,0 +1,27 @@
+"""A group as its caller meets it."""
+
+import attrs
+
+from api_server.state.audit_trail import Entity
+
+
+@attrs.frozen(kw_only=True)
+class Group:
+    """`role` is the caller's, 50 for administrators."""
+
+    id: int
+    name: str
+    path: str
+    full_path: str
+    parent_id: int | None
+    #: Ids of the groups whose members have their role here too, from the root down; the last one is its own.
+    lineage: list[int]
+    visibility: str
+    role: int
+    #: The request named it by a path that it has moved from.
+    moved: bool
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of this group belong to."""
+        return Entity(type="Group", id=self.id, path=self.full_path)

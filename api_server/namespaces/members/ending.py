@@ -1,0 +1,111 @@
+"""How memberships end, each told by an event, and the invitations that go with them."""
+
+from api_server.namespaces.members import ending_queries as queries
+from api_server.namespaces.members.ending_queries import Ended, Withdrawn
+from api_server.namespaces.members.queries import Member
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Transaction
+from api_server.web.access import Role
+
+DESTROYED = "Membership destroyed"
+
+
+async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
+    """Ends her memberships of the group's subgroups and projects."""
+    for ended in await queries.remove_below(transaction, group_id, user_id):
+        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+
+
+async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> None:
+    """Ends the memberships of a user who is removed herself, and what she has invited others to."""
+    for ended in await queries.remove_all_of(transaction, user_id):
+        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+        await withdraw_invitations(
+            transaction,
+            user_id,
+            author,
+            namespace_id=ended.namespace_id,
+            project_id=ended.project_id,
+            below=True,
+        )
+
+
+async def remove_expired(
+    transaction: Transaction,
+    *,
+    user_id: int | None = None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+) -> None:
+    """Ends memberships that have expired: one user's at one place, or without arguments all."""
+    for ended in await queries.remove_expired(transaction, user_id, namespace_id, project_id):
+        on = f"expired on {ended.expires_at}"
+        told = {"system_event": "true", "reason": f"access {on}"}
+        await record_end(transaction, _place_of(ended), ended, SYSTEM, f"Membership {on}", **told)
+        await withdraw_invitations(
+            transaction,
+            ended.user_id,
+            SYSTEM,
+            namespace_id=ended.namespace_id,
+            project_id=ended.project_id,
+            below=False,
+        )
+
+
+async def withdraw_invitations(
+    transaction: Transaction,
+    user_id: int,
+    author: Author,
+    *,
+    below: bool,
+    namespace_id: int | None,
+    project_id: int | None,
+) -> None:
+    """What somebody has invited others to goes with her membership."""
+    for invitation in await queries.remove_invitations_by(
+        transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    ):
+        await audit_trail.record(
+            transaction,
+            "member_destroyed",
+            author=author,
+            entity=_place_of(invitation),
+            target_id=None,
+            target_details=invitation.email,
+            message="Invitation destroyed",
+            remove="user_access",
+            invite_email=invitation.email,
+            reason="whoever made it is no longer a member",
+            **{"as": Role(invitation.access_level).title},
+        )
+
+
+async def record_end(
+    transaction: Transaction,
+    entity: Entity,
+    member: Member | Ended,
+    author: Author,
+    message: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        "member_destroyed",
+        author=author,
+        entity=entity,
+        target_id=member.user_id,
+        target_details=member.name,
+        message=message,
+        remove="user_access",
+        member_id=member.id,
+        member_role_id=member.member_role_id,
+        **{"as": Role(member.access_level).title},
+        **details,
+    )
+
+
+def _place_of(gone: Ended | Withdrawn) -> Entity:
+    if gone.project_id is not None:
+        return Entity(type="Project", id=gone.project_id, path=gone.full_path)
+    return Entity(type="Group", id=gone.namespace_id or 0, path=gone.full_path)

@@ -1,0 +1,74 @@
+"""Statements about namespaces of both kinds, groups and users' own."""
+
+from typing import Any, Literal
+
+import attrs
+
+from api_server.state.database import NotFound, Transaction
+from api_server.state.statements import Query
+
+CREATE = """
+    INSERT INTO namespaces (kind, owner_id, parent_id, name, path, full_path, full_name, description, visibility,
+        created_at, updated_at)
+    VALUES (%(kind)s, %(owner_id)s, %(parent_id)s, %(name)s, %(path)s, %(full_path)s,
+        coalesce((SELECT above.full_name || ' / ' FROM namespaces above WHERE above.id = %(parent_id)s), '')
+            || %(name)s,
+        %(description)s, %(visibility)s, %(now)s, %(now)s)
+    RETURNING id
+"""
+
+SET_LINEAGE = """
+    UPDATE namespaces SET lineage = %(above)s::bigint[] || id WHERE id = %(id)s
+"""
+
+
+async def create(
+    transaction: Transaction,
+    kind: Literal["group", "user"],
+    above: list[int],
+    *,
+    owner_id: int | None = None,
+    description: str | None = None,
+    **values: Any,
+) -> int:
+    """The new id. `above` are the ids of the groups above it, from the root down."""
+    parent_id = above[-1] if above else None
+    namespace_id: int = await transaction.value(
+        CREATE, kind=kind, parent_id=parent_id, owner_id=owner_id, description=description, **values
+    )
+    await transaction.run(SET_LINEAGE, id=namespace_id, above=above)
+    return namespace_id
+
+
+@attrs.frozen
+class _Held:
+    visibility: str
+
+
+HOLD = Query(
+    """
+    SELECT namespaces.visibility FROM namespaces WHERE namespaces.id = ANY (%(lineage)s::bigint[])
+    ORDER BY cardinality(namespaces.lineage) FOR SHARE
+    """,
+    _Held,
+)
+
+
+async def hold(transaction: Transaction, lineage: list[int]) -> str:
+    """The visibility of the last of these namespaces. Until the transaction ends none of them is removed, moved or
+    shown to fewer people. Raises NotFound where one is gone."""
+    held = await transaction.rows(HOLD, lineage=lineage)
+    if len(held) < len(lineage):
+        raise NotFound
+    return held[-1].visibility
+
+
+LOCK = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s FOR UPDATE
+"""
+
+
+async def lock(transaction: Transaction, namespace_id: int) -> None:
+    """Waits for those who `hold` it, and makes others wait. Raises NotFound."""
+    if await transaction.value(LOCK, id=namespace_id) is None:
+        raise NotFound

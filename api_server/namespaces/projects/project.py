@@ -1,0 +1,68 @@
+"""A project as its caller meets it, and what of it is open to her."""
+
+from typing import Literal
+
+import attrs
+
+from api_server.state.audit_trail import Entity
+from api_server.web.access import Role
+
+#: What of a project can be closed to callers who see the project.
+Feature = Literal["repository", "builds"]
+
+
+@attrs.frozen(kw_only=True)
+class Project:
+    """`role` is the caller's, 50 for administrators (`admin`)."""
+
+    id: int
+    namespace_id: int
+    #: Ids of the namespaces whose members have their role here too, from the root down; the last one holds it.
+    lineage: list[int]
+    name: str
+    path: str
+    full_path: str
+    visibility: str
+    default_branch: str
+    archived: bool
+    empty_repo: bool
+    public_jobs: bool
+    repository_access_level: str
+    builds_access_level: str
+    ci_config_path: str | None
+    role: int
+    admin: bool
+    #: The request named it by a path that it has moved from.
+    moved: bool
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of this project belong to."""
+        return Entity(type="Project", id=self.id, path=self.full_path)
+
+    def opens(self, feature_access_level: str) -> bool:
+        """Whether a feature that is enabled, private (members only) or disabled is open to the caller."""
+        return feature_access_level == "enabled" or (
+            feature_access_level == "private" and self.role >= Role.GUEST
+        )
+
+    @property
+    def reads_repository(self) -> bool:
+        """Whether the caller may read its files: wherever the repository is open to her, but as Guest of a private
+        project."""
+        is_guest_at_most = self.visibility == "private" and self.role < Role.REPORTER
+        return self.opens(self.repository_access_level) and not is_guest_at_most
+
+    @property
+    def shows_pipelines(self) -> bool:
+        """Whether the caller may see its pipelines and jobs: Guests and strangers only where they are for everybody."""
+        return self.opens(self.builds_access_level) and (self.role >= Role.REPORTER or self.public_jobs)
+
+    def shows(self, feature: Feature) -> bool:
+        """Whether that feature is open to the caller."""
+        return self.reads_repository if feature == "repository" else self.shows_pipelines
+
+    @property
+    def shows_repository_to_everybody(self) -> bool:
+        """Whether strangers may read its files."""
+        return self.visibility == "public" and self.repository_access_level == "enabled"

@@ -1,0 +1,52 @@
+"""Removing a project, alone or with the group or the user's namespace that it is in: the same each time.
+
+Edges are told, a task removes what is stored on disk, and the trail says that it is gone.
+"""
+
+from api_server.namespaces import namespace_queries
+from api_server.namespaces import removal_queries as queries
+from api_server.outbound import edges
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import NotFound, Transaction
+from api_server.state.queue import enqueue
+
+#: The task that removes a project's repository, archives and stored objects; `app.py` has it.
+REMOVE_DATA = "remove_project_data"
+
+
+async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
+    """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
+    full_path = await queries.remove_project(transaction, project_id)
+    if full_path is None:
+        raise NotFound
+    await edges.changed(transaction, edges.project_key(project_id))
+    await enqueue(transaction, REMOVE_DATA, project_id=project_id)
+    await audit_trail.record(
+        transaction,
+        "project_destroyed",
+        author=author,
+        entity=Entity(type="Project", id=project_id, path=full_path),
+        target_id=project_id,
+        target_details=full_path,
+        message="Removed project",
+        remove="project",
+    )
+
+
+async def remove_namespace(transaction: Transaction, namespace_id: int, author: Author) -> None:
+    """With the groups and projects below it, each of which is told of. Raises NotFound."""
+    await namespace_queries.lock(transaction, namespace_id)
+    for project_id in await queries.projects_below(transaction, namespace_id):
+        await remove_project(transaction, project_id, author)
+    for group in await queries.remove_with_groups_below(transaction, namespace_id):
+        await audit_trail.record(
+            transaction,
+            "group_destroyed",
+            author=author,
+            entity=Entity(type="Group", id=group.id, path=group.full_path),
+            target_id=group.id,
+            target_details=group.full_path,
+            message="Removed group",
+            remove="group",
+        )

@@ -1,0 +1,55 @@
+"""Statements that remove projects and namespaces."""
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+REMOVE_PROJECT = """
+    DELETE FROM projects WHERE id = %(id)s RETURNING full_path
+"""
+
+
+async def remove_project(transaction: Transaction, project_id: int) -> str | None:
+    """The full path that it had; None where there is no such project (any more)."""
+    full_path: str | None = await transaction.value(REMOVE_PROJECT, id=project_id)
+    return full_path
+
+
+@attrs.frozen
+class _Below:
+    id: int
+
+
+PROJECTS_BELOW = Query(
+    """
+    SELECT projects.id FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+    WHERE namespaces.lineage @> ARRAY[%(id)s]::bigint[] ORDER BY projects.id
+    """,
+    _Below,
+)
+
+
+async def projects_below(database: Executor, namespace_id: int) -> list[int]:
+    """Ids of the projects in the namespace and in the groups below it."""
+    return [row.id for row in await database.rows(PROJECTS_BELOW, id=namespace_id)]
+
+
+@attrs.frozen
+class RemovedGroup:
+    id: int
+    full_path: str
+
+
+REMOVE_BELOW = Query(
+    """
+    WITH gone AS (DELETE FROM namespaces WHERE lineage @> ARRAY[%(id)s]::bigint[] RETURNING *)
+    SELECT gone.id, gone.full_path FROM gone WHERE gone.kind = 'group' ORDER BY cardinality(gone.lineage) DESC, gone.id
+    """,
+    RemovedGroup,
+)
+
+
+async def remove_with_groups_below(transaction: Transaction, namespace_id: int) -> list[RemovedGroup]:
+    """Removes the namespace and the groups below it; the groups among them, the lowest first."""
+    return await transaction.rows(REMOVE_BELOW, id=namespace_id)

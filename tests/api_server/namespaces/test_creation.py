@@ -1,0 +1,100 @@
+"""Making a project: all of it, or nothing."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server.namespaces.projects.events import CREATION_LISTENERS
+from tests.support.folders import files_below
+from tests.support.forge import Client, Forge
+from tests.support.purges import Told
+
+WITH_README = {"path": "app", "initialize_with_readme": True}
+
+#: git that does all but move refs.
+GIT_THAT_FAILS = """#!/bin/sh
+case " $* " in *" update-ref "*) echo "fatal: no" >&2; exit 128 ;; esac
+PATH={path} exec git "$@"
+"""
+
+
+async def _fails_and_leaves_nothing(forge: Forge, data_dir: Path) -> None:
+    """Neither rows nor files nor events; and the path is free."""
+    answer = await forge.root.post("/projects", WITH_README)
+    assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
+    assert (await forge.root.get("/projects/root%2Fapp")).status == 404
+    for table in ("projects", "pushes", "protected_branches", "routes WHERE path = 'root/app'"):
+        assert await forge.database.value(f"SELECT count(*) FROM {table}") == 0
+    events = "SELECT count(*) FROM audit_events WHERE event_type = 'project_created'"
+    assert await forge.database.value(events) == 0
+    assert files_below(data_dir / "repositories") == []
+    made = await forge.root.post("/projects", {"path": "app"})
+    assert made.status == 201, made
+
+
+async def test_where_no_repository_can_be_made_there_is_no_project(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "repositories").write_text("in the way")
+    async with new_forge() as forge:
+        await _fails_and_leaves_nothing(forge, tmp_path)
+
+
+async def test_where_git_fails_there_is_no_project(
+    new_forge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text(GIT_THAT_FAILS.format(path=os.environ["PATH"]))
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    async with new_forge() as forge:
+        await _fails_and_leaves_nothing(forge, tmp_path)
+
+
+async def test_where_another_listener_fails_the_first_commit_goes_too(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    async with new_forge() as forge:
+        forge.server.app[CREATION_LISTENERS].append(fail)
+        answer = await forge.root.post("/projects", WITH_README)
+        assert answer.status == 500
+        assert await forge.database.value("SELECT count(*) FROM projects") == 0
+        assert files_below(tmp_path / "repositories") == []
+
+
+async def test_a_first_commit_moves_refs_as_every_commit_does(with_edge: tuple[Forge, Told]) -> None:
+    """It is followed by listeners in the transaction: nothing has to be settled later."""
+    forge, _ = with_edge
+    project = await forge.project(initialize_with_readme=True)
+    waiting = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"
+    assert await forge.database.value(waiting, id=project["id"]) == 0
+    queued = (
+        "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline'"
+        " AND args ->> 'project_id' = %(id)s::text"
+    )
+    assert await forge.database.value(queued, id=project["id"]) == 1
+
+
+@pytest.mark.parametrize("name", ["a..b", "", "HEAD", "-x", "0" * 40])
+async def test_a_default_branch_has_a_name_that_a_branch_can_have(forge: Forge, name: str) -> None:
+    for with_readme in (True, False):
+        wanted = {"path": "x", "default_branch": name, "initialize_with_readme": with_readme}
+        answer = await forge.root.post("/projects", wanted)
+        assert (answer.status, answer.body) == (400, {"message": {"default_branch": ["is invalid"]}})
+
+
+async def test_a_project_in_no_namespace_is_404(forge: Forge) -> None:
+    for client in (forge.root, (await forge.user()).api):
+        await _refused(client, 999_999_999)
+
+
+async def _refused(client: Client, namespace_id: int) -> None:
+    answer = await client.post("/projects", {"path": "x", "namespace_id": namespace_id})
+    assert (answer.status, answer.body) == (404, {"message": "404 Namespace Not Found"})
