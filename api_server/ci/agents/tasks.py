@@ -11,8 +11,8 @@ from api_server.ci.pipelines.repository import read_text
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import references
 from api_server.git.errors import RepositoryError
-from api_server.git.names import BRANCHES
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import QUEUE, enqueue

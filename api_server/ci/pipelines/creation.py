@@ -22,7 +22,7 @@ from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.git import references
 from api_server.git.errors import RepositoryError
-from api_server.git.names import NO_COMMIT
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.state.database import Conflict, Database, NotFound
 from api_server.state.secrets import Vault

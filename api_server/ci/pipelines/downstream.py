@@ -11,7 +11,7 @@ from api_server.ci.pipelines.downstream_queries import Bridge
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.states import COMPLETE
 from api_server.code.branches.protection import protection_of
-from api_server.git.names import NO_COMMIT
+from api_server.git.ref_names import NO_COMMIT
 from api_server.web.access import Role
 
 #: Pipelines above one another; a chain that would get longer is taken for a loop.

@@ -12,8 +12,8 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import actions
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.push_options import wishes
-from api_server.git.names import BRANCHES, TAGS
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault

@@ -13,7 +13,7 @@ from api_server.ci.config import context, descriptions
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.git import commits, files, references, trees
 from api_server.git.errors import NotFoundError, RepositoryError
-from api_server.git.names import NO_COMMIT
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
 #: Where the configuration is when a project does not say.

@@ -13,7 +13,7 @@ from api_server.ci.config.predefined import job_variables, pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation import DIALECT, described_project, described_user
 from api_server.ci.runners.failures import FAILURE_REASONS
-from api_server.git.names import BRANCHES, TAGS
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.database import Row
 from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TOKEN
 
