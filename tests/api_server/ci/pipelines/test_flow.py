@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.ci import MANUAL_JOB, ci_project, database, eventually, happen, run
+from api_server.ci.pipelines import transitions
+from tests.support.ci import bring, ci_project, database, eventually, happen, run
 
 THREE_STAGES = """
 stages: [build, test, deploy]
@@ -33,6 +34,10 @@ async def finish(project, job_id: int, event: str = "success", **values) -> None
     """A runner takes the job and brings it to its end."""
     await run(project.forge, job_id)
     await happen(project.forge, job_id, event, **values)
+
+
+async def is_pending(project, job_id: int) -> bool:
+    return (await project.api.get(f"{project.url}/jobs/{job_id}")).body["status"] == "pending"
 
 
 async def test_jobs_of_a_stage_wait_for_the_stages_before(project):
@@ -156,22 +161,46 @@ async def test_exit_codes_that_are_allowed_make_an_allowed_failure(project):
         assert (await project.jobs(pipeline))["lint"]["allow_failure"] == (status == "success")
 
 
+async def test_a_failure_that_was_allowed_is_not_so_beforehand_when_the_job_runs_again(project):
+    job = await project.job("lint:\n  script: echo\n  allow_failure: {exit_codes: 3}\n")
+    await finish(project, job["id"], "drop", failure_reason="script_failure", exit_code=3)
+    again = (await project.api.post(f"{project.url}/jobs/{job['id']}/retry")).body
+    assert again["allow_failure"] is False
+
+
 async def test_jobs_of_a_resource_group_run_one_after_the_other_in_their_order(project):
     """4.2: enqueue of a job with a resource_group, across pipelines."""
     text = "deploy:\n  script: echo\n  resource_group: production\n"
     pipelines = [await project.pipeline(text) for _ in range(3)]
     first, second, third = [(await ids(project, pipeline))["deploy"] for pipeline in pipelines]
 
-    async def is_pending(job_id: int) -> bool:
-        return (await project.api.get(f"{project.url}/jobs/{job_id}")).body["status"] == "pending"
-
-    await eventually(lambda: is_pending(first))
+    await eventually(lambda: is_pending(project, first))
     assert await project.status(pipelines[1]) == "waiting_for_resource"
     await finish(project, first, "drop")
-    await eventually(lambda: is_pending(second))
-    assert not await is_pending(third)
+    await eventually(lambda: is_pending(project, second))
+    assert not await is_pending(project, third)
     await project.api.post(f"{project.url}/jobs/{second}/cancel")
-    await eventually(lambda: is_pending(third))
+    await eventually(lambda: is_pending(project, third))
+
+
+async def test_a_job_that_runs_its_after_script_still_holds_its_resource(project):
+    text = "deploy:\n  script: echo\n  resource_group: canceling\n"
+    first, second = [await project.job(text) for _ in range(2)]
+    await eventually(lambda: is_pending(project, first["id"]))
+    await bring(project.forge, first["id"], "canceling")
+    async with database(project.forge).transaction() as transaction:
+        await transitions.assign_resource(transaction, project.id, "canceling")
+    assert not await is_pending(project, second["id"])
+
+
+async def test_a_deleted_pipeline_gives_back_what_its_jobs_held(project):
+    text = "deploy:\n  script: echo\n  resource_group: staging\n"
+    first = await project.pipeline(text)
+    holder = (await ids(project, first))["deploy"]
+    await eventually(lambda: is_pending(project, holder))
+    waiting = await project.job(text)
+    assert (await project.forge.root.delete(f"{project.url}/pipelines/{first['id']}")).status == 204
+    await eventually(lambda: is_pending(project, waiting["id"]))
 
 
 async def test_a_delayed_job_starts_when_its_moment_has_come(project):
@@ -205,101 +234,3 @@ async def test_canceling_a_pipeline_cancels_all_that_has_not_finished_and_retryi
         "compile": "success", "unit": "pending", "lint": "pending", "release": "created"
     }  # fmt: skip
     assert (await ids(project, pipeline))["compile"] == job["compile"]
-
-
-async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
-    project = await ci_project(forge)
-    await project.commit("inner:\n  script: echo $COLOR\n", path="child.yml")
-    pipeline = await project.pipeline(
-        "stages: [a, b]\nchild:\n  stage: a\n  variables: {COLOR: red}\n"
-        "  trigger: {include: child.yml, strategy: depend}\nnext: {stage: b, script: echo}\n"
-    )
-
-    async def downstream():
-        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
-
-    child = await eventually(downstream)
-    assert (child["project_id"], child["source"], child["sha"]) == (
-        project.id,
-        "parent_pipeline",
-        pipeline["sha"],
-    )
-    variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
-    assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
-
-    async def bridge_is(status: str) -> bool:
-        return (await project.statuses(pipeline))["child"] == status
-
-    await eventually(lambda: bridge_is("running"))
-    inner = (await project.jobs(child))["inner"]
-    await finish(project, inner["id"], "drop", failure_reason="script_failure")
-    await eventually(lambda: bridge_is("failed"))
-    assert (await project.statuses(pipeline))["next"] == "skipped"
-    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
-    await eventually(lambda: bridge_is("running"))
-    await finish(project, again["id"])
-    await eventually(lambda: bridge_is("success"))
-
-
-async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
-    project = await ci_project(forge)
-    await project.commit("inner:\n  script: echo\n", path="child.yml")
-    pipeline = await project.pipeline("child:\n  trigger: {include: child.yml, strategy: depend}\n")
-
-    async def downstream():
-        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
-
-    child = await eventually(downstream)
-
-    async def runs() -> bool:
-        return (await project.statuses(pipeline))["child"] == "running"
-
-    await eventually(runs)
-    await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/cancel")
-
-    async def is_canceled() -> bool:
-        return await project.status(child) == "canceled"
-
-    await eventually(is_canceled)
-
-
-async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
-    here, there, hidden = await ci_project(forge), await ci_project(forge), await ci_project(forge)
-    await there.commit(MANUAL_JOB, branch="main")
-    from api_server.web.access import Role
-
-    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
-    pipeline = await here.pipeline(
-        f"good:\n  trigger: {there.path}\nhidden:\n  trigger: {hidden.path}\n"
-        f"no branch:\n  trigger: {{project: {there.path}, branch: nowhere}}\n"
-    )
-
-    async def are_done() -> bool:
-        return set((await here.statuses(pipeline)).values()) <= {"success", "failed"}
-
-    await eventually(are_done)
-    assert await here.statuses(pipeline) == {"good": "success", "hidden": "failed", "no branch": "failed"}
-    bridges = await here.bridges(pipeline)
-    assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
-    assert bridges["good"]["downstream_pipeline"]["source"] == "pipeline"
-    assert bridges["hidden"]["downstream_pipeline"] is None
-    rows = await database(forge).rows(
-        "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s AND kind = 'bridge' ORDER BY name",
-        id=pipeline["id"],
-    )
-    assert [row.failure_reason for row in rows] == [
-        None, "downstream_bridge_project_not_found", "downstream_pipeline_creation_failed"
-    ]  # fmt: skip
-
-
-async def test_pipelines_that_start_each_other_come_to_an_end(forge):
-    project = await ci_project(forge)
-    await project.commit(f"again:\n  trigger: {project.path}\n", branch="main")
-    await forge.root.post(f"{project.url}/pipeline", {"ref": "main"})
-    found = "SELECT count(*) FROM jobs WHERE project_id = %(id)s AND failure_reason = %(reason)s"
-
-    async def is_refused() -> bool:
-        reason = "reached_max_descendant_pipelines_depth"
-        return bool(await database(forge).value(found, id=project.id, reason=reason))
-
-    await eventually(is_refused)

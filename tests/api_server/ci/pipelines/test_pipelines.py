@@ -7,6 +7,7 @@ import pytest
 
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.creation import DIALECT
+from api_server.ci.pipelines.handlers import routes
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, database, eventually, give_log
 
 SHOWING_RULES = """
@@ -279,6 +280,14 @@ async def test_a_pipeline_is_deleted_once(forge):
         await queries.delete_pipeline(transaction, pipeline["id"])
     answer = await second
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+
+
+@pytest.mark.parametrize("route", routes.routes, ids=lambda route: f"{route.method} {route.path}")
+async def test_where_ci_is_disabled_nobody_sees_or_does_anything(forge, route):
+    project = await forge.project(builds_access_level="disabled")
+    path = route.path.format(id=project["id"], pipeline_id=1)
+    answer = await forge.root.request(route.method, path, json={"ref": "main", "content": "text"})
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
 
 
 async def test_deleting_a_project_with_pipelines(forge):

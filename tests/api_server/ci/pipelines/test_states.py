@@ -121,7 +121,7 @@ async def test_no_sequence_of_concurrent_callers_reaches_a_forbidden_state(new_f
         url = forge.settings.database_url
         async with connect(url, base_url="http://localhost", size=8) as many:
             async with many.transaction() as transaction:
-                await transaction.row(WATCH)
+                await transaction.run(WATCH)
             await asyncio.gather(
                 *(
                     _pull(many, pipeline["id"], project, random.Random(seed * 10 + n), runners)

@@ -1,0 +1,102 @@
+"""Pipelines that jobs of other pipelines start."""
+
+from api_server.web.access import Role
+from tests.support.ci import MANUAL_JOB, ci_project, database, eventually, happen, run
+
+
+async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo $COLOR\n", path="child.yml")
+    pipeline = await project.pipeline(
+        "stages: [a, b]\nchild:\n  stage: a\n  variables: {COLOR: red}\n"
+        "  trigger: {include: child.yml, strategy: depend}\nnext: {stage: b, script: echo}\n"
+    )
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+    assert (child["project_id"], child["source"], child["sha"]) == (
+        project.id,
+        "parent_pipeline",
+        pipeline["sha"],
+    )
+    variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
+    assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
+
+    async def bridge_is(status: str) -> bool:
+        return (await project.statuses(pipeline))["child"] == status
+
+    await eventually(lambda: bridge_is("running"))
+    inner = (await project.jobs(child))["inner"]
+    await run(forge, inner["id"])
+    await happen(forge, inner["id"], "drop", failure_reason="script_failure")
+    await eventually(lambda: bridge_is("failed"))
+    assert (await project.statuses(pipeline))["next"] == "skipped"
+    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
+    await eventually(lambda: bridge_is("running"))
+    await run(forge, again["id"])
+    await happen(forge, again["id"], "success")
+    await eventually(lambda: bridge_is("success"))
+
+
+async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="child.yml")
+    pipeline = await project.pipeline("child:\n  trigger: {include: child.yml, strategy: depend}\n")
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+
+    async def runs() -> bool:
+        return (await project.statuses(pipeline))["child"] == "running"
+
+    await eventually(runs)
+    await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/cancel")
+
+    async def is_canceled() -> bool:
+        return await project.status(child) == "canceled"
+
+    await eventually(is_canceled)
+
+
+async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
+    here, there, hidden = await ci_project(forge), await ci_project(forge), await ci_project(forge)
+    await there.commit(MANUAL_JOB, branch="main")
+    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
+    pipeline = await here.pipeline(
+        f"good:\n  trigger: {there.path}\nhidden:\n  trigger: {hidden.path}\n"
+        f"no branch:\n  trigger: {{project: {there.path}, branch: nowhere}}\n"
+    )
+
+    async def are_done() -> bool:
+        return set((await here.statuses(pipeline)).values()) <= {"success", "failed"}
+
+    await eventually(are_done)
+    assert await here.statuses(pipeline) == {"good": "success", "hidden": "failed", "no branch": "failed"}
+    bridges = await here.bridges(pipeline)
+    assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
+    assert bridges["good"]["downstream_pipeline"]["source"] == "pipeline"
+    assert bridges["hidden"]["downstream_pipeline"] is None
+    rows = await database(forge).rows(
+        "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s AND kind = 'bridge' ORDER BY name",
+        id=pipeline["id"],
+    )
+    assert [row.failure_reason for row in rows] == [
+        None, "downstream_bridge_project_not_found", "downstream_pipeline_creation_failed"
+    ]  # fmt: skip
+
+
+async def test_pipelines_that_start_each_other_come_to_an_end(forge):
+    project = await ci_project(forge)
+    await project.commit(f"again:\n  trigger: {project.path}\n", branch="main")
+    await forge.root.post(f"{project.url}/pipeline", {"ref": "main"})
+    found = "SELECT count(*) FROM jobs WHERE project_id = %(id)s AND failure_reason = %(reason)s"
+
+    async def is_refused() -> bool:
+        reason = "reached_max_descendant_pipelines_depth"
+        return bool(await database(forge).value(found, id=project.id, reason=reason))
+
+    await eventually(is_refused)
