@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import pygit2
 from aiohttp import web
 
+from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
 from api_server.git.received_push import RefUpdate
@@ -15,7 +16,7 @@ from api_server.merge_requests import queries
 from api_server.merge_requests.changes import head_ref
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.merge_requests.heads import MissingBranchError, read_heads
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 
 #: A merge request whose head is further down in what was pushed stays open.
 MOST_ARRIVED = 10_000
@@ -25,7 +26,7 @@ def setup(app: web.Application) -> None:
     """Keeps the merge requests of this application true to their branches."""
 
     async def listener(
-        transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
+        transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
     ) -> None:
         branches = [update for update in updates if update.ref.startswith(BRANCHES)]
         if branches:

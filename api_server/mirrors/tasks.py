@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 
+from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.mirrors import runs, schedule
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE
 
 #: Runs at a time in one process, so that slow targets do not take the whole worker.
@@ -39,7 +40,7 @@ def setup(app: web.Application) -> None:
 
 
 async def schedule_mirrors(
-    transaction: Transaction, project: Row, _user_id: int | None, updates: Sequence[RefUpdate]
+    transaction: Transaction, project: MovedProject, _user_id: int | None, updates: Sequence[RefUpdate]
 ) -> None:
     """After branches or tags have moved, the project's mirrors run."""
     if any(update.ref.startswith((BRANCHES, TAGS)) for update in updates):

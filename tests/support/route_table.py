@@ -2,7 +2,6 @@
 
 import datetime
 import enum
-import inspect
 import re
 import types
 import typing
@@ -13,36 +12,15 @@ from urllib.parse import quote
 import attrs
 
 from api_server.api import ROUTES as API
-from api_server.web.params import CommaList, Unset
+from api_server.web.params import CommaList, Unset, public_name
 from api_server.web.routes import Route
 
 ROUTES: list[Route] = [route for routes in API for route in routes.routes]
-_PARSES = re.compile(r"\bparse(?:_query)?\(request, (\w+)\)")
-_CALLS = re.compile(r"\b(_\w+)\(")
 
 
 def name_of(route: Route) -> str:
     """`GET /projects/{id}`, for tables and test ids."""
     return f"{route.method} {route.path}"
-
-
-def parameters_of(route: Route) -> type | None:
-    """The class that the route's handler parses, by itself or in a function of its module that it calls."""
-    return _parsed_by(route.handler, set())
-
-
-def _parsed_by(function: Any, seen: set[str]) -> type | None:
-    source = inspect.getsource(function)
-    module = inspect.getmodule(function)
-    if found := _PARSES.search(source):
-        return typing.cast("type", getattr(module, found[1]))
-    for name in _CALLS.findall(source):
-        called = getattr(module, name, None)
-        if inspect.isfunction(called) and name not in seen and called.__module__ == function.__module__:
-            seen.add(name)
-            if found_class := _parsed_by(called, seen):
-                return found_class
-    return None
 
 
 #: What handlers need that their parameter class cannot say: one of several parameters.
@@ -61,13 +39,12 @@ def required(route: Route) -> dict[str, Any]:
 
 
 def _required_by_class(route: Route) -> dict[str, Any]:
-    parsed = parameters_of(route)
-    if parsed is None:
+    if route.parameters is None:
         return {}
     in_path = set(re.findall(r"{(\w+)", route.path))
     return {
-        field.metadata.get("name", field.name): example(field.type)
-        for field in attrs.fields(parsed)
+        public_name(field): example(field.type)
+        for field in attrs.fields(route.parameters)
         if field.default is attrs.NOTHING and field.name not in in_path
     }
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from api_server.ci.agents import queries
 from api_server.ci.agents.configuration import grants_in, path_of
 from api_server.ci.pipelines.repository import read_text
+from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import references
 from api_server.git.errors import RepositoryError
@@ -15,7 +16,7 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE
 
@@ -41,7 +42,7 @@ def setup(app: web.Application) -> None:
 
 async def react_to_push(
     transaction: Transaction,
-    project: Row,
+    project: MovedProject,
     user_id: int | None,  # noqa: ARG001
     updates: Sequence[RefUpdate],
 ) -> None:

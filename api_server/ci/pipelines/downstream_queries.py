@@ -89,8 +89,8 @@ PROJECT_BY_PATH = Query(
     JOIN namespaces ON namespaces.id = projects.namespace_id
     JOIN users ON users.id = %(user_id)s
     WHERE routes.path = lower(%(path)s)
-        AND (users.admin OR projects.visibility <> 'private'
-            OR project_role(projects, namespaces, users.id, %(now)s) >= 10)
+        AND (users.admin OR is_visible(
+            projects.visibility, project_role(projects, namespaces, users.id, %(now)s) >= 10, NOT users.external))
     """,
     TargetProject,
 )

@@ -12,9 +12,10 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import actions
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.push_options import wishes
+from api_server.code.ref_queries import MovedProject
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.state.database import Row, Transaction
+from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
@@ -25,7 +26,11 @@ CREATE_PUSHED_PIPELINE = "create_pushed_pipeline"
 
 
 async def react_to_push(
-    vault: Vault, transaction: Transaction, project: Row, user_id: int | None, updates: Sequence[RefUpdate]
+    vault: Vault,
+    transaction: Transaction,
+    project: MovedProject,
+    user_id: int | None,
+    updates: Sequence[RefUpdate],
 ) -> None:
     """Queues a pipeline for each branch and tag that now stands at another commit, as the pusher wishes."""
     if project.builds_access_level == "disabled":

@@ -13,7 +13,6 @@ from api_server.ci.config.predefined import job_variables, pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation import DIALECT
 from api_server.ci.runners.failure_reasons import FAILURE_REASONS
-from api_server.ci.runners.failures import FAILURE_REASONS
 from api_server.ci.runners.hand_out_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api_server.web.routes import Route
 from tests.support.forge import Forge
-from tests.support.route_table import ROUTES, name_of, parameters_of, path_of, required
+from tests.support.route_table import ROUTES, name_of, path_of, required
 
 #: What a request may do to the caller's own account, undone before each request.
 KEEP_ROOT = """
@@ -86,7 +86,7 @@ class Sent:
 @st.composite
 def requests(draw: st.DrawFn) -> Sent:
     route = draw(st.sampled_from(ROUTES))
-    parsed = parameters_of(route)
+    parsed = route.parameters
     names = [field.metadata.get("name", field.name) for field in attrs.fields(parsed)] if parsed else []
     name = st.sampled_from(names) if names else st.just("id")
     fitting = required(route) if draw(st.booleans()) else {}

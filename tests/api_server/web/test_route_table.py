@@ -1,7 +1,10 @@
 """The whole route table: each route has a rule, and each handler applies it."""
 
+import re
+
 import pytest
 
+from api_server.namespaces.projects.access import Feature, ProjectAccess
 from api_server.web.access import Role
 from api_server.web.errors import insufficient_scope
 from api_server.web.routes import Route
@@ -27,6 +30,32 @@ OPEN_TO_ANYONE = {
 ASKS_FOR_MORE = {
     "DELETE /groups/{id}/members/{user_id}": Role.OWNER,
     "DELETE /projects/{id}/members/{user_id}": Role.MAINTAINER,
+}
+
+#: The feature of the project that has to be open to the caller, by how the route's path goes on behind the project;
+#: the longest beginning counts. A path that is new has to be entered here.
+OPENS: dict[str, Feature | None] = {
+    "": None,
+    "/archive": None,
+    "/audit_events": None,
+    "/ci/lint": "builds",
+    "/cluster_agents": None,
+    "/external_status_checks": None,
+    "/invitations": None,
+    "/jobs": "builds",
+    "/members": None,
+    "/merge_requests": "repository",
+    "/merge_requests/{merge_request_iid}/pipelines": "builds",
+    "/pipeline": "builds",
+    "/pipelines": "builds",
+    "/protected_branches": None,
+    "/remote_mirrors": None,
+    "/repository": "repository",
+    "/runners": None,
+    "/transfer": None,
+    "/unarchive": None,
+    "/users": None,
+    "/variables": None,
 }
 
 SECURED = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
@@ -110,3 +139,35 @@ async def _source(forge: Forge, route: Route) -> int:
 async def _call(person: Person, route: Route, source_id: int):
     values = {"id": source_id, "user_id": 999_999_999}
     return await person.api.request(route.method, path_of(route, values), json=required(route))
+
+
+OF_PROJECTS = [route for route in ROUTES if isinstance(route.access, ProjectAccess)]
+
+
+@_table(OF_PROJECTS)
+def test_the_feature_that_a_route_opens_is_declared(route: Route) -> None:
+    assert isinstance(route.access, ProjectAccess)
+    rest = re.sub(r"^/projects/{id}", "", route.path)
+    known = [path for path in OPENS if rest == path or (path and rest.startswith(f"{path}/"))]
+    assert known, "a new path: enter it in OPENS"
+    assert route.access.opens == OPENS[max(known, key=len)]
+
+
+@_table([route for route in OF_PROJECTS if route.access.opens is not None])
+async def test_what_is_closed_is_closed_to_those_who_may_call_the_route(forge: Forge, route: Route) -> None:
+    """The project's owner may do all there is, but not in a feature that is switched off."""
+    owner = await forge.user("owner")
+    project = await forge.project(owner, **{f"{route.access.opens}_access_level": "disabled"})
+    answer = await _call(owner, route, project["id"])
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+
+
+@_table(
+    [route for route in OF_PROJECTS if route.access.opens is not None and route.access.role < Role.REPORTER]
+)
+async def test_what_is_closed_to_guests_is_closed(forge: Forge, route: Route) -> None:
+    """Guests of a private project see no files, and no jobs where these are not for everybody."""
+    guest = await forge.user("guest")
+    project = await forge.project(await forge.user("owner"), members={Role.GUEST: guest}, public_jobs=False)
+    answer = await _call(guest, route, project["id"])
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})

@@ -1,0 +1,164 @@
+"""Every statement of the server against the real tables: what it yields, what it writes, and whose clock it asks."""
+
+import datetime
+import importlib
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Iterator
+
+import asyncpg
+import attrs
+import pytest
+
+import api_server
+from api_server.state.database import connect
+from api_server.state.listing import Listing
+from api_server.state.statements import Query, Statement, has_written, numbered
+from tests.support.forge import Forge
+
+
+def _modules() -> Iterator[types.ModuleType]:
+    for found in pkgutil.walk_packages(api_server.__path__, "api_server."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def _statements() -> dict[str, Query[typing.Any]]:
+    """All that stand in modules, by module and name; of a list the statements of all its orders."""
+    found: dict[str, Query[typing.Any]] = {}
+    for module in _modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Query):
+                found.setdefault(value, f"{module.__name__}.{name}")
+            elif isinstance(value, Listing):
+                for statement in value._statements.values():
+                    found.setdefault(statement, f"{module.__name__}.{name}")
+    return {name: statement for statement, name in found.items() if statement.row is not None}
+
+
+STATEMENTS = _statements()
+
+#: What asyncpg calls the types of columns, as Python reads them here.
+_READ_AS: dict[str, typing.Any] = {
+    "int8": int, "int4": int, "int2": int, "bool": bool, "text": str, "varchar": str, "json": str, "jsonb": str,
+    "float8": float, "float4": float, "bytea": bytes, "date": datetime.date, "timestamptz": datetime.datetime,
+    "name": str, "text[]": list[str], "int8[]": list[int], "int4[]": list[int], "int2[]": list[int],
+    "bytea[]": list[bytes], "json[]": list[str], "varchar[]": list[str], "uuid": str,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+async def described(forge: Forge) -> typing.AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(forge.settings.database_url)
+    yield connection
+    await connection.close()
+
+
+def test_there_are_statements() -> None:
+    assert len(STATEMENTS) > 150
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_a_row_class_has_the_columns_of_its_statement(described, name: str) -> None:
+    statement = STATEMENTS[name]
+    columns = (await _prepared(described, statement)).get_attributes()
+    fields = {field.name: field.type for field in attrs.fields(statement.row)}
+    assert list(fields) == [column.name for column in columns]
+    for column in columns:
+        expected = _READ_AS[
+            f"{column.type.name.removesuffix('[]')}{'[]' if column.type.kind == 'array' else ''}"
+        ]
+        assert expected in _accepted(fields[column.name]), (column.name, fields[column.name], expected)
+
+
+def _accepted(annotation: typing.Any) -> set[typing.Any]:
+    """The types that a field of that annotation holds; a Literal or IntEnum holds what its values are."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return {one for arm in typing.get_args(annotation) for one in _accepted(arm)}
+    if typing.get_origin(annotation) is typing.Literal:
+        return {type(value) for value in typing.get_args(annotation)}
+    if isinstance(annotation, type) and issubclass(annotation, int) and annotation is not bool:
+        return {int}
+    return {annotation}
+
+
+async def _prepared(connection: asyncpg.Connection, statement: str) -> typing.Any:
+    sql, names = numbered(statement)
+    try:
+        return await connection.prepare(sql)
+    except asyncpg.PostgresError:
+        if isinstance(statement, Statement):
+            raise
+    # Values are sent as typed literals where a statement is not prepared; NULL stands for them all.
+    literals = {"now": "now()"}
+    for number in range(len(names), 0, -1):
+        sql = sql.replace(f"${number}", literals.get(names[number - 1], "NULL"))
+    return await connection.prepare(sql)
+
+
+_INSERT = re.compile(r"INSERT INTO (\w+)(?: AS \w+)?\s*\(([^)]*)\)")
+_OF_THE_DATABASE = re.compile(
+    r"\b(?:now\(\)|current_date|current_timestamp|clock_timestamp|transaction_timestamp|localtimestamp)",
+    re.IGNORECASE,
+)
+
+
+def _texts() -> dict[str, str]:
+    return {
+        f"{module.__name__}.{name}": value
+        for module in _modules()
+        for name, value in vars(module).items()
+        if isinstance(value, str) and re.search(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b", value)
+    }
+
+
+@pytest.mark.parametrize("name", _texts())
+def test_no_statement_asks_the_database_what_time_it_is(name: str) -> None:
+    assert _OF_THE_DATABASE.findall(_texts()[name]) == []
+
+
+async def test_no_insert_leaves_a_moment_to_the_database(described) -> None:
+    timed = await described.fetch("""
+        SELECT table_name, array_agg(column_name::text) AS columns FROM information_schema.columns
+        WHERE table_schema = 'public' AND column_default ~* 'now\\(|clock_timestamp|current_'
+        GROUP BY table_name
+    """)
+    moments = {row["table_name"]: set(row["columns"]) for row in timed}
+    forgotten = {
+        name: missing
+        for name, text in _texts().items()
+        for table, columns in _INSERT.findall(text)
+        if (missing := moments.get(table, set()) - set(re.findall(r"\w+", columns)))
+    }
+    assert forgotten == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "rows", "written"),
+    [
+        ("SELECT 1", 1, False),
+        ("SELECT id FROM jobs FOR UPDATE SKIP LOCKED", 3, False),
+        ("SELECT id FROM jobs FOR NO KEY UPDATE", 3, False),
+        ("UPDATE jobs SET name = 'a'", 0, False),
+        ("UPDATE jobs SET name = 'a'", 1, True),
+        ("INSERT INTO jobs (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET id = 1", 1, True),
+        ("INSERT INTO jobs (id) VALUES (1) ON CONFLICT DO NOTHING", 0, False),
+        ("\n    DELETE FROM jobs", 2, True),
+        ("WITH gone AS (DELETE FROM jobs RETURNING id) SELECT id FROM gone WHERE false", 0, True),
+    ],
+)
+def test_what_has_written(statement: str, rows: int, written: bool) -> None:
+    assert has_written(statement, rows) is written
+
+
+async def test_a_transaction_that_wrote_nothing_voids_nothing(forge: Forge) -> None:
+    async with connect(forge.settings.database_url, base_url=forge.base, size=1) as database:
+        async with database.transaction() as transaction:
+            await transaction.run("UPDATE users SET name = name WHERE id = -1")
+            await transaction.row("SELECT id FROM users LIMIT 1 FOR UPDATE")
+        assert database.generation == 0
+        async with database.transaction() as transaction:
+            await transaction.run("UPDATE users SET name = name WHERE username = 'root'")
+        assert database.generation == 1

@@ -1,0 +1,120 @@
+"""The rules of ARCHITECTURE.md that a program can hold, over the source of the whole project."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text())
+    for folder in ("api_server", "storage_edge", "common", "scripts", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+SERVER = {name: tree for name, tree in SOURCE.items() if name.startswith("api_server/")}
+#: Modules whose functions answer requests of the API.
+HANDLERS = {name: tree for name, tree in SERVER.items() if "routes = Routes()" in (ROOT / name).read_text()}
+
+MOST_LINES_OF_A_FILE = 310
+MOST_LINES_OF_A_FUNCTION = 50
+MOST_STATEMENTS_OF_A_HANDLER = 15
+
+#: The beginning of a statement, as no sentence begins.
+_SQL = re.compile(
+    r"\s*(?:SELECT\s+\S|INSERT INTO \w|UPDATE \w+\s+(?:SET\b|\w+ SET\b)|DELETE FROM \w"
+    r"|WITH (?:RECURSIVE )?\w+ (?:\(|AS ))"
+)
+_CLOCKS = {
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("date", "today"),
+    ("datetime", "today"),
+    ("time", "time"),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def statements(function: Function) -> int:
+    """How many there are in its body, inner ones counted, the docstring not."""
+    inner = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+    return len(inner) - (1 if ast.get_docstring(function) is not None else 0)
+
+
+def is_route(function: Function) -> bool:
+    return any(ast.unparse(decorator).startswith("routes.") for decorator in function.decorator_list)
+
+
+def test_no_file_is_long() -> None:
+    lengths = {name: len((ROOT / name).read_text().splitlines()) for name in SOURCE}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE} == {}
+
+
+def test_no_function_is_long() -> None:
+    long = {
+        f"{name}:{function.name}": lines
+        for name, tree in SOURCE.items()
+        for function in functions(tree)
+        if (lines := (function.end_lineno or 0) - function.lineno + 1) > MOST_LINES_OF_A_FUNCTION
+    }
+    assert long == {}
+
+
+def test_no_part_of_the_server_holds_a_third_of_it() -> None:
+    lines: dict[str, int] = {}
+    for path in (ROOT / "api_server").rglob("*"):
+        if path.suffix in (".py", ".sql"):
+            part = path.relative_to(ROOT / "api_server").parts[0]
+            lines[part] = lines.get(part, 0) + len(path.read_text().splitlines())
+    assert max(lines.values()) < 0.3 * sum(lines.values()), lines
+
+
+def test_there_are_handlers() -> None:
+    assert len(HANDLERS) > 30
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_a_module_of_handlers_only_parses_finds_asks_and_answers(name: str) -> None:
+    tree = HANDLERS[name]
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Try)] == []
+    called = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert called & {"parse", "parse_query"} == set(), "the route gives the parameters"
+    long = {function.name: statements(function) for function in functions(tree) if is_route(function)}
+    assert {handler: count for handler, count in long.items() if count > MOST_STATEMENTS_OF_A_HANDLER} == {}
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_sql_stands_in_modules_of_queries(name: str) -> None:
+    if name.endswith("queries.py") or name.startswith("api_server/state/"):
+        return
+    found = [
+        node.lineno
+        for node in ast.walk(SERVER[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SQL.match(node.value)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_time_comes_from_the_application(name: str) -> None:
+    """`state.database.system_clock`, which the application is given, is the one place that asks the machine."""
+    asked = [
+        node.lineno
+        for function in functions(SERVER[name])
+        if function.name != "system_clock"
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (ast.unparse(node.func.value).rpartition(".")[2], node.func.attr) in _CLOCKS
+    ]
+    assert asked == []
