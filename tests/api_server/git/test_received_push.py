@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.received_push import MalformedPushError, Push, PushParser, RefUpdate, Verdict, refusal_of
+from api_server.git.received_push import (
+    MalformedPushError,
+    Push,
+    PushParser,
+    RefUpdate,
+    Verdict,
+    refusal_of,
+)
 
 SHAS = st.text("0123456789abcdef", min_size=40, max_size=40)
 REFS = st.from_regex(r"refs/(heads|tags)/[^\x00-\x20\x7f\ud800-\udfff]{1,40}", fullmatch=True)

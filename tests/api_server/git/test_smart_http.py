@@ -9,7 +9,13 @@ import pytest
 from yarl import URL
 
 from api_server.git import references, smart_http
-from api_server.git.received_push import MalformedPushError, Push, RefUpdate, Verdict, applied_updates
+from api_server.git.received_push import (
+    MalformedPushError,
+    Push,
+    RefUpdate,
+    Verdict,
+    applied_updates,
+)
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 
