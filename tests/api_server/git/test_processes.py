@@ -36,6 +36,10 @@ async def test_a_failure_says_what_git_said_without_secrets() -> None:
         await run(["ls-remote", url])
     assert "ls-remote" in str(raised.value)
     assert "hunter2" not in str(raised.value)
+    careless = [("alias.careless", f"!echo fatal: no {url} >&2; exit 1")]
+    with pytest.raises(GitError, match="fatal: no https://") as raised:
+        await run(["careless"], configuration=careless)
+    assert "hunter2" not in str(raised.value)
 
 
 async def test_an_accepted_status_is_no_failure(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.received_push import MalformedPushError, Push, PushParser, RefUpdate, Verdict, refusal_of
+from api_server.git.received_push import (
+    MalformedPushError,
+    Push,
+    PushParser,
+    RefUpdate,
+    Verdict,
+    refusal_of,
+)
 
 SHAS = st.text("0123456789abcdef", min_size=40, max_size=40)
 REFS = st.from_regex(r"refs/(heads|tags)/[^\x00-\x20\x7f\ud800-\udfff]{1,40}", fullmatch=True)
@@ -76,10 +83,16 @@ def test_a_line_that_is_no_ref_update_is_refused(line: bytes) -> None:
         PushParser().feed(packet(line))
 
 
+@pytest.mark.parametrize(
+    "commands", [b"", request([RefUpdate("0" * 40, "1" * 40, "refs/heads/x")], [], [])[:-4]]
+)
 @pytest.mark.parametrize("length", [b"0001", b"0002", b"0003", b"0004", b"xyz0", b" 012", b"+123"])
-def test_an_impossible_packet_length_is_refused(length: bytes) -> None:
+def test_an_impossible_packet_length_is_refused(commands: bytes, length: bytes) -> None:
+    """Among the commands and among the options, which follow them."""
+    parser = PushParser()
+    assert not parser.feed(commands)
     with pytest.raises(MalformedPushError):
-        PushParser().feed(length)
+        parser.feed(length)
 
 
 def test_the_number_of_updates_is_bounded() -> None:

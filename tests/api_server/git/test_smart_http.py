@@ -9,7 +9,13 @@ import pytest
 from yarl import URL
 
 from api_server.git import references, smart_http
-from api_server.git.received_push import MalformedPushError, Push, RefUpdate, Verdict, applied_updates
+from api_server.git.received_push import (
+    MalformedPushError,
+    Push,
+    RefUpdate,
+    Verdict,
+    applied_updates,
+)
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 
@@ -268,3 +274,14 @@ async def _eventually(condition) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+def test_more_protected_refs_than_the_hook_can_be_told_are_refused_as_a_whole() -> None:
+    updates = tuple(RefUpdate("1" * 40, "2" * 40, f"refs/heads/{n}") for n in range(2000))
+    everything = Verdict(fast_forward_only=frozenset(update.ref for update in updates))
+    told = smart_http._hook_environment(Push(updates), everything)
+    assert told["FORGELET_REFUSAL"] == "The push moves too many protected refs at once; push fewer."
+    assert told["FORGELET_FAST_FORWARD_ONLY"] == ""
+    told = smart_http._hook_environment(Push(updates[:2]), everything)
+    assert told["FORGELET_REFUSAL"] == ""
+    assert told["FORGELET_FAST_FORWARD_ONLY"].count("\n") == 1
