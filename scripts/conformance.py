@@ -1,7 +1,7 @@
 """Runs the public HTTP cache conformance suite against the edge and counts what it passes.
 
 The suite is not part of this project. Get a checkout of github.com/http-tests/cache-tests, run `npm install`
-in it (Node 20 or newer), and give its directory: `python scripts/conformance.py ../cache-tests`. A run takes
+in it (Node 20 or newer), and give its directory: `scripts/conformance ../cache-tests`. A run takes
 about a minute.
 """
 
