@@ -209,8 +209,11 @@ async def test_everybody_reads_the_merge_requests_of_a_public_project_unless_its
     await open_merge_request(alice, project)
     url = f"/projects/{project['id']}/merge_requests"
     assert [found["iid"] for found in (await stranger.api.get(url)).body] == [1]
+    reads = [f"/1{path}" for path in ("", "/approvals", "/commits", "/diffs", "/pipelines")]
+    assert {(await stranger.api.get(url + path)).status for path in reads} == {200}
     await alice.api.put(f"/projects/{project['id']}", {"repository_access_level": "private"})
     assert (await stranger.api.get(url)).status == 403
+    assert {path: (await stranger.api.get(url + path)).status for path in reads} == dict.fromkeys(reads, 403)
 
 
 @pytest.mark.parametrize("iid", ["2", "0", "-1", "2147483648", "9223372036854775807"])
