@@ -9,22 +9,48 @@ import pytest
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
+#: What is the same for every new merge request.
+NOTHING_YET = {
+    "merged_by": None,
+    "merge_user": None,
+    "merged_at": None,
+    "closed_by": None,
+    "closed_at": None,
+    "user_notes_count": 0,
+    "upvotes": 0,
+    "downvotes": 0,
+    "assignees": [],
+    "assignee": None,
+    "reviewers": [],
+    "milestone": None,
+    "merge_when_pipeline_succeeds": False,
+    "merge_error": None,
+    "merge_commit_sha": None,
+    "squash_commit_sha": None,
+    "discussion_locked": None,
+    "should_remove_source_branch": None,
+    "squash": False,
+    "task_completion_status": {"count": 0, "completed_count": 0},
+    "has_conflicts": False,
+    "blocking_discussions_resolved": True,
+    "head_pipeline": None,
+    "time_stats": {
+        "time_estimate": 0,
+        "total_time_spent": 0,
+        "human_time_estimate": None,
+        "human_total_time_spent": None,
+    },
+}
+
 
 async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
     start = await head_of(alice.api, project, "main")
     head = await commit(alice.api, project, "feature", start_branch="main")
-    made = await alice.api.post(
-        f"/projects/{project['id']}/merge_requests",
-        {
-            "source_branch": "feature",
-            "target_branch": "main",
-            "title": "Draft: Add a feature",
-            "description": "Why",
-            "labels": "b,a, ,b",
-        },
-    )
+    branches = {"source_branch": "feature", "target_branch": "main"}
+    wanted = branches | {"title": "Draft: Add a feature", "description": "Why", "labels": "b,a, ,b"}
+    made = await alice.api.post(f"/projects/{project['id']}/merge_requests", wanted)
     assert made.status == 201
     path = project["path_with_namespace"]
     author = {
@@ -37,7 +63,7 @@ async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
         "avatar_url": None,
         "web_url": f"{forge.base}/{alice.username}",
     }
-    expected = {
+    expected = NOTHING_YET | {
         "id": made.body["id"],
         "iid": 1,
         "project_id": project["id"],
@@ -46,51 +72,21 @@ async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
         "state": "opened",
         "created_at": made.body["created_at"],
         "updated_at": made.body["updated_at"],
-        "merged_by": None,
-        "merge_user": None,
-        "merged_at": None,
-        "closed_by": None,
-        "closed_at": None,
-        "target_branch": "main",
-        "source_branch": "feature",
-        "user_notes_count": 0,
-        "upvotes": 0,
-        "downvotes": 0,
+        **branches,
         "author": author,
-        "assignees": [],
-        "assignee": None,
-        "reviewers": [],
         "source_project_id": project["id"],
         "target_project_id": project["id"],
         "labels": ["a", "b"],
         "draft": True,
         "work_in_progress": True,
-        "milestone": None,
-        "merge_when_pipeline_succeeds": False,
         "merge_status": "can_be_merged",
         "detailed_merge_status": "draft_status",
-        "merge_error": None,
         "sha": head,
-        "merge_commit_sha": None,
-        "squash_commit_sha": None,
-        "discussion_locked": None,
-        "should_remove_source_branch": None,
         "force_remove_source_branch": False,
         "reference": "!1",
         "references": {"short": "!1", "relative": "!1", "full": f"{path}!1"},
         "web_url": f"{forge.base}/{path}/-/merge_requests/1",
-        "time_stats": {
-            "time_estimate": 0,
-            "total_time_spent": 0,
-            "human_time_estimate": None,
-            "human_total_time_spent": None,
-        },
-        "squash": False,
-        "task_completion_status": {"count": 0, "completed_count": 0},
-        "has_conflicts": False,
-        "blocking_discussions_resolved": True,
         "diff_refs": {"base_sha": start, "head_sha": head, "start_sha": start},
-        "head_pipeline": None,
     }
     assert made.body == expected
     shown = await alice.api.get(f"/projects/{project['id']}/merge_requests/1")
@@ -209,8 +205,11 @@ async def test_everybody_reads_the_merge_requests_of_a_public_project_unless_its
     await open_merge_request(alice, project)
     url = f"/projects/{project['id']}/merge_requests"
     assert [found["iid"] for found in (await stranger.api.get(url)).body] == [1]
+    reads = [f"/1{path}" for path in ("", "/approvals", "/commits", "/diffs", "/pipelines")]
+    assert {(await stranger.api.get(url + path)).status for path in reads} == {200}
     await alice.api.put(f"/projects/{project['id']}", {"repository_access_level": "private"})
     assert (await stranger.api.get(url)).status == 403
+    assert {path: (await stranger.api.get(url + path)).status for path in reads} == dict.fromkeys(reads, 403)
 
 
 @pytest.mark.parametrize("iid", ["2", "0", "-1", "2147483648", "9223372036854775807"])

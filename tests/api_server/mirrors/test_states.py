@@ -88,6 +88,19 @@ async def test_the_database_refuses_every_move_that_is_no_event(mirrored: Mirror
                 await move(before, after)
 
 
+@pytest.mark.parametrize("why", ["the mirror", "the repository"])
+async def test_what_is_disabled_does_not_begin(working: Forge, why: str) -> None:
+    mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
+    if why == "the mirror":
+        answer = await mirrored.owner.api.put(mirrored.path, {"enabled": False})
+    else:
+        values = {"repository_access_level": "disabled"}
+        answer = await mirrored.owner.api.put(f"/projects/{mirrored.project['id']}", values)
+    assert answer.status == 200
+    async with database(working).transaction() as transaction:
+        assert await run_queries.begin(transaction, mirrored.mirror["id"]) is None
+
+
 async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
     async with database(mirrored.forge).transaction() as transaction:

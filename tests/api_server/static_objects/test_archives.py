@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from api_server.static_objects.archives import ArchiveStore
+from api_server.web.access import Role
 from tests.api_server.static_objects.places import Place
+from tests.support.forge import Forge
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,17 @@ async def test_formats_of_archives_and_their_bytes(public: Place, ending: str) -
         hashlib.sha256(first).digest()
         == hashlib.sha256(await public.bytes(f"/-/archive/main/z.{ending}")).digest()
     )
+
+
+@pytest.mark.parametrize("path", ["archive", "archive.zip"])
+async def test_the_api_gives_archives_to_those_who_may_read_the_repository(
+    forge: Forge, public: Place, private: Place, path: str
+) -> None:
+    stranger, guest = await forge.user(), await forge.user()
+    await forge.member("projects", private.project["id"], guest, Role.GUEST)
+    for place, person, status in [(public, stranger, 200), (private, stranger, 404), (private, guest, 403)]:
+        answer = await person.api.get(f"/projects/{place.project['id']}/repository/{path}")
+        assert answer.status == status
 
 
 def write(file: Path, size: int, age: float) -> Path:

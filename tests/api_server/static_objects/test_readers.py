@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg2
+import pytest
 
 from tests.api_server.static_objects.places import Place, new_place
 
@@ -20,6 +21,17 @@ async def test_private_files_need_a_token_that_reaches(private: Place) -> None:
     assert (mine.status, mine.body) == (200, "# Hello\n")
     assert mine.headers["Cache-Control"] == "private, max-age=0, must-revalidate"
     assert mine.headers["CDN-Cache-Control"] == "private, max-age=0, must-revalidate"
+
+
+@pytest.mark.parametrize(
+    ("scope", "status"), [("read_repository", 200), ("read_api", 200), ("read_user", 403)]
+)
+async def test_a_personal_token_needs_a_scope_that_reads_repositories(
+    private: Place, scope: str, status: int
+) -> None:
+    token = await private.forge.token(private.alice.id, (scope,))
+    answer = await private.get("/-/raw/main/README.md", headers={"PRIVATE-TOKEN": token})
+    assert answer.status == status
 
 
 async def test_the_static_object_token_opens_files_and_nothing_else(private: Place) -> None:

@@ -122,7 +122,7 @@ async def test_the_payload_has_every_field_of_the_document_with_its_type(
     lab: Lab, receiver: Receiver
 ) -> None:
     check = await lab.check(f"{receiver.url}?token=1")
-    made = await lab.merge_request(labels="b,a", description="Why")
+    await lab.merge_request(labels="b,a", description="Why")
     await lab.deliver()
     (received,) = receiver.received
     payload = received.payload
@@ -144,7 +144,16 @@ async def test_the_payload_has_every_field_of_the_document_with_its_type(
     }
     assert payload["labels"] == payload["object_attributes"]["labels"] == [{"title": "a"}, {"title": "b"}]
     assert payload["changes"] == {}
-    attributes = payload["object_attributes"]
+    assert payload["project"]["git_http_url"] == lab.project["http_url_to_repo"]
+    assert payload["project"]["visibility_level"] == 0
+
+
+async def test_the_payload_shows_the_merge_request_and_its_last_commit(lab: Lab, receiver: Receiver) -> None:
+    await lab.check(receiver.url)
+    made = await lab.merge_request(description="Why")
+    await lab.deliver()
+    (received,) = receiver.received
+    attributes = received.payload["object_attributes"]
     expected = {
         "id": made["id"],
         "iid": 1,
@@ -169,8 +178,6 @@ async def test_the_payload_has_every_field_of_the_document_with_its_type(
     assert commit_sent["url"] == f"{lab.project['web_url']}/-/commit/{made['sha']}"
     assert commit_sent["author"] == {"name": lab.alice.username.title(), "email": lab.alice.email}
     assert datetime.datetime.fromisoformat(commit_sent["timestamp"]).tzinfo is not None
-    assert payload["project"]["git_http_url"] == lab.project["http_url_to_repo"]
-    assert payload["project"]["visibility_level"] == 0
 
 
 async def test_both_signatures_of_a_delivery_are_right_and_its_id_stays_over_retries(

@@ -10,20 +10,15 @@ from tests.api_server.status_checks.conftest import ELSEWHERE, protect
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project
 
+HEALTHY = {"paused": False, "paused_at": None, "pause_reason": None, "failing_since": None}
+
 
 async def test_a_check_is_made_shown_changed_and_removed(
     alice: Person, project: dict[str, Any], checks: str
 ) -> None:
     branch = await protect(alice, project, "release/*")
-    made = await alice.api.post(
-        checks,
-        {
-            "name": "QA",
-            "external_url": f"  {ELSEWHERE}/qa?token=1 ",
-            "shared_secret": "secret",
-            "protected_branch_ids": [branch["id"]],
-        },
-    )
+    wanted = {"name": "QA", "external_url": f"  {ELSEWHERE}/qa?token=1 ", "shared_secret": "secret"}
+    made = await alice.api.post(checks, wanted | {"protected_branch_ids": [branch["id"]]})
     expected = {
         "id": made.body["id"],
         "name": "QA",
@@ -41,10 +36,7 @@ async def test_a_check_is_made_shown_changed_and_removed(
             }
         ],
         "applies_to_all_branches": False,
-        "paused": False,
-        "paused_at": None,
-        "pause_reason": None,
-        "failing_since": None,
+        **HEALTHY,
     }
     assert (made.status, made.body) == (201, expected)
     one = f"{checks}/{made.body['id']}"

@@ -103,6 +103,21 @@ async def test_host_keys_are_pinned_shown_by_fingerprint_and_cleared(answering: 
     assert moved.body["host_keys"] == []
 
 
+async def test_host_keys_that_are_sent_again_are_no_change(answering: Forge) -> None:
+    project = await answering.project()
+    key = make_key_pair("host").public
+    values = {"url": "ssh://git@target.example.org/app.git", "host_keys": [key]}
+    path = f"/projects/{project['id']}/remote_mirrors"
+    path += f"/{(await answering.root.post(path, values)).body['id']}"
+    assert (await answering.root.put(path, {"host_keys": [key], "keep_divergent_refs": True})).status == 200
+    told = await database(answering).rows(
+        "SELECT details ->> 'change' AS change FROM audit_events "
+        "WHERE event_type = 'remote_mirror_updated' AND entity_id = %(id)s",
+        id=project["id"],
+    )
+    assert [event.change for event in told] == ["keep_divergent_refs"]
+
+
 @pytest.mark.parametrize(
     ("entered", "shown"),
     [
