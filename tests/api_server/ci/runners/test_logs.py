@@ -183,9 +183,7 @@ async def test_a_job_without_a_log_is_404(project: CiProject, job: RunningJob) -
 async def test_who_may_read_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.log(b"one\n")
     people = await forge.people(project.id)
-    statuses = {
-        name: (await person.api.get(log_of(project, job))).status for name, person in people.items()
-    }
+    statuses = {name: (await person.api.get(log_of(project, job))).status for name, person in people.items()}
     assert statuses == {
         "stranger": 404, "guest": 200, "reporter": 200, "developer": 200, "maintainer": 200, "owner": 200,
     }  # fmt: skip
@@ -239,6 +237,8 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     await eventually(one_object)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
     assert (await project.api.get(log_of(project, job))).status == 404
+    refused = await job.append(b"one\n", 0)
+    assert (refused.status, refused.body) == (403, {"message": "403 Forbidden - Job has been erased!"})
 
     async def gone() -> bool:
         return not files_below(folder)
