@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from api_server.ci.jobs.artifacts.queries import HAS_NOT_EXPIRED
 from api_server.ci.variables.queries import APPLICABLE
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
@@ -104,10 +105,10 @@ class EarlierJob:
 
 
 DEPENDENCIES = Statement(
-    """
+    f"""
     SELECT jobs.id, jobs.name, archive.filename, archive.size FROM jobs
     LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
-        AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s OR archive.locked)
+        AND {HAS_NOT_EXPIRED}
     WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried AND jobs.kind = 'build'
         AND CASE WHEN %(names)s::text[] IS NULL THEN jobs.stage_index < %(stage_index)s::integer
             ELSE jobs.name = ANY (%(names)s::text[]) END

@@ -45,12 +45,13 @@ class Artifact:
 
 
 _COLUMNS = "archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256"
-_IS_KEPT = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s OR archive.locked)"
+#: Of a row called archive.
+HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
 
 FIND_ARTIFACT = Query(
     f"""
     SELECT {_COLUMNS} FROM job_artifacts archive
-    WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {_IS_KEPT}
+    WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
     """,
     Artifact,
 )
@@ -64,7 +65,7 @@ async def find_artifact(database: Executor, job_id: int, file_type: str = "archi
 ARCHIVE_OF_REF = Query(
     f"""
     SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
-    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {_IS_KEPT}
+    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {HAS_NOT_EXPIRED}
     WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.status = 'success'
         AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
     ORDER BY pipelines.id DESC LIMIT 1
@@ -122,7 +123,7 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
 KEEP = """
     WITH kept AS (
         UPDATE job_artifacts SET expire_at = NULL
-        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > %(now)s OR locked)
+        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > %(now)s)
         RETURNING job_id
     )
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
@@ -138,7 +139,7 @@ DELETE_EXPIRED = Query(
     """
     DELETE FROM job_artifacts WHERE id IN (
         SELECT job_artifacts.id FROM job_artifacts
-        WHERE job_artifacts.expire_at < %(now)s AND NOT job_artifacts.locked
+        WHERE job_artifacts.expire_at < %(now)s
         ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
     RETURNING object_key
     """,

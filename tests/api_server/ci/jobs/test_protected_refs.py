@@ -1,4 +1,4 @@
-"""Who may cancel, retry, play and erase jobs of protected branches (decision D1)."""
+"""Who may cancel, retry, play and erase jobs of protected branches, and keep what they left (decision D1)."""
 
 from typing import Any
 
@@ -9,14 +9,21 @@ from tests.support.ci import CiProject, bring, ci_project, database, give_log
 from tests.support.forge import Forge, Person
 
 FORBIDDEN = {"message": "403 Forbidden"}
-#: Action -> the status that the job is brought into before, and what success is answered with.
+#: Action -> the status that the job is brought into before, the request, and what success is answered with.
 ACTIONS = {
-    "cancel": ("running", 201),
-    "retry": ("failed", 201),
-    "play": ("manual", 200),
-    "erase": ("success", 201),
+    "cancel": ("running", "POST", "cancel", 201),
+    "retry": ("failed", "POST", "retry", 201),
+    "play": ("manual", "POST", "play", 200),
+    "keep": ("success", "POST", "artifacts/keep", 200),
+    "erase": ("success", "POST", "erase", 201),
+    "delete": ("success", "DELETE", "artifacts", 204),
 }
 CONFIG = "".join(f"{name}: {{script: echo, when: manual}}\n" for name in ACTIONS)
+ARCHIVE = """
+    INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256,
+        created_at)
+    VALUES (%(project_id)s, %(job_id)s, 'archive', 'zip', 'artifacts.zip', 1, 'key', '', %(now)s)
+"""
 #: Branch -> who may push to it.
 LEVELS = {
     "open": None,
@@ -25,15 +32,16 @@ LEVELS = {
     "nobody": Role.NO_ACCESS,
 }
 
-ALL, BUT_ERASE, NONE = set(ACTIONS), set(ACTIONS) - {"erase"}, set[str]()
+RUN = {"cancel", "retry", "play", "keep"}
+ALL, NONE = set(ACTIONS), set[str]()
 #: Branch and role -> what she may do with jobs of others, and with jobs of her own.
 MAY = {
     ("open", "reporter"): (NONE, NONE),
-    ("open", "developer"): (BUT_ERASE, ALL),
+    ("open", "developer"): (RUN, RUN | {"erase"}),
     ("open", "maintainer"): (ALL, ALL),
     ("open", "owner"): (ALL, ALL),
     ("developers", "reporter"): (NONE, NONE),
-    ("developers", "developer"): (BUT_ERASE, BUT_ERASE),
+    ("developers", "developer"): (RUN, RUN),
     ("developers", "maintainer"): (ALL, ALL),
     ("developers", "owner"): (ALL, ALL),
     ("maintainers", "reporter"): (NONE, NONE),
@@ -68,8 +76,8 @@ async def test_actions(
     made, people = project
     jobs = await _jobs(made, branch, people[role].id if own else None)
     accepted = set()
-    for action, (_, success) in ACTIONS.items():
-        answer = await people[role].api.post(f"{made.url}/jobs/{jobs[action]}/{action}")
+    for action, (_, method, path, success) in ACTIONS.items():
+        answer = await people[role].api.request(method, f"{made.url}/jobs/{jobs[action]}/{path}")
         if answer.status == success:
             accepted.add(action)
         else:
@@ -80,11 +88,12 @@ async def test_actions(
 async def _jobs(project: CiProject, branch: str, user_id: int | None) -> dict[str, Any]:
     """Ids of jobs of a new pipeline, by the action that they are ready for; the jobs of that user, or of root."""
     jobs = await project.jobs(await _pipeline(project, branch))
-    for action, (status, _) in ACTIONS.items():
+    for action, (status, *_) in ACTIONS.items():
         await bring(project.forge, jobs[action]["id"], status)
         await give_log(project.forge, jobs[action]["id"])
-    if user_id is not None:
-        async with database(project.forge).transaction() as transaction:
+    async with database(project.forge).transaction() as transaction:
+        await transaction.run(ARCHIVE, project_id=project.id, job_id=jobs["keep"]["id"])
+        if user_id is not None:
             await transaction.run(
                 "UPDATE jobs SET user_id = %(user_id)s WHERE id = ANY (%(ids)s)",
                 user_id=user_id,

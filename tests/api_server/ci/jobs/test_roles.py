@@ -2,10 +2,21 @@
 
 import pytest
 
+from api_server.ci.jobs import handlers as jobs
+from api_server.ci.jobs.artifacts import handlers as artifacts
+from api_server.ci.jobs.logs import handlers as logs
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
+from tests.support.route_table import name_of, path_of
 
 FORBIDDEN = {"message": "403 Forbidden"}
 HIDDEN = {"message": "404 Project Not Found"}
+#: Routes about jobs in a project.
+OF_PROJECTS = [
+    route
+    for routes in (jobs.routes, artifacts.routes, logs.routes)
+    for route in routes.routes
+    if route.access.who == "project"
+]
 ROLES = ("stranger", "guest", "reporter", "developer", "maintainer", "owner")
 
 #: Method and path -> the least role in a private project that does not show its jobs to everybody.
@@ -91,14 +102,21 @@ async def test_guests_and_signed_in_readers_see_jobs_of_projects_that_show_them(
     assert (await stranger.api.post(f"{public.url}/jobs/1/cancel")).body == FORBIDDEN
 
 
-async def test_where_ci_is_disabled_nobody_sees_or_does_anything(forge):
+@pytest.mark.parametrize("route", OF_PROJECTS, ids=name_of)
+async def test_where_ci_is_disabled_nobody_sees_or_does_anything(disabled, route):
     """4.6."""
+    project, job = disabled
+    path = path_of(route, {"id": project.id, "job_id": job["id"], "pipeline_id": job["pipeline"]["id"]})
+    answer = await project.forge.root.request(route.method, path, json={"job": "build"})
+    assert (answer.status, answer.body) == (403, FORBIDDEN)
+
+
+@pytest.fixture(scope="session")
+async def disabled(forge):
     project = await ci_project(forge)
     job = await project.job()
     await forge.root.put(project.url, {"builds_access_level": "disabled"})
-    for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/retry")):
-        answer = await forge.root.request(method, f"{project.url}/jobs/{job['id']}{path}")
-        assert (answer.status, answer.body) == (403, FORBIDDEN)
+    return project, job
 
 
 async def test_in_an_archived_project_jobs_are_read_only(forge):

@@ -237,6 +237,8 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     await eventually(one_object)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
     assert (await project.api.get(log_of(project, job))).status == 404
+    refused = await job.append(b"one\n", 0)
+    assert (refused.status, refused.body) == (403, {"message": "403 Forbidden - Job has been erased!"})
 
     async def gone() -> bool:
         return not files_below(folder)

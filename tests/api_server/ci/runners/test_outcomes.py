@@ -7,7 +7,7 @@ import pytest
 from api_server.ci.jobs import upkeep
 from tests.support.ci import CiProject, database
 from tests.support.forge import Forge
-from tests.support.runner import Runner, RunningJob, checksum
+from tests.support.runner import Runner, RunningJob, a_runner, checksum
 
 
 async def shown(project: CiProject, job: RunningJob) -> dict:
@@ -119,25 +119,31 @@ async def test_a_runner_that_cancels_gracefully_hears_of_it(project: CiProject, 
 
 
 MAKE_OLD = """
-    UPDATE jobs SET contacted_at = now() - %(silent)s, started_at = now() - %(running)s WHERE id = %(id)s
+    UPDATE jobs SET contacted_at = %(now)s - %(silent)s, started_at = %(now)s - %(running)s WHERE id = %(id)s
 """
 
 
 @pytest.mark.parametrize(
-    ("silent", "running", "outcome"),
+    ("silent", "running", "maximum_timeout", "outcome"),
     [
-        (0, 0, ("running", None)),
-        (3500, 3500, ("running", None)),
-        (3700, 3700, ("failed", "stuck_or_timeout_failure")),
-        (0, 3600 + 30, ("running", None)),
-        (0, 3600 + 90, ("failed", "job_execution_timeout")),
+        (0, 0, None, ("running", None)),
+        (3500, 3500, None, ("running", None)),
+        (3700, 3700, None, ("failed", "stuck_or_timeout_failure")),
+        (0, 3600 + 30, None, ("running", None)),
+        (0, 3600 + 90, None, ("failed", "job_execution_timeout")),
+        (0, 600 + 30, 600, ("running", None)),
+        (0, 600 + 90, 600, ("failed", "job_execution_timeout")),
     ],
 )
 async def test_jobs_without_a_runner_or_out_of_time_fail(
-    forge: Forge, project: CiProject, job: RunningJob, silent: int, running: int, outcome: tuple
+    forge: Forge, project: CiProject, silent: int, running: int, maximum_timeout: int | None, outcome: tuple
 ) -> None:
+    """Seconds without a word of the runner, and since the start; a runner's own limit counts where it is less."""
+    runner = await a_runner(forge, project_id=project.id, maximum_timeout=maximum_timeout)
+    await project.pipeline()
+    job = await runner.job()
     async with database(forge).transaction() as transaction:
-        await transaction.row(
+        await transaction.run(
             MAKE_OLD,
             id=job.id,
             silent=datetime.timedelta(seconds=silent),
