@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 import attrs
 
 from api_server.ci.pipelines.data import delete_job_data
-from api_server.state.database import Database, Row
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, SYSTEM
+from api_server.state.database import Database, Row, Transaction
 from api_server.state.statements import Statement
 
 #: Jobs whose data is removed in one transaction.
@@ -52,8 +54,23 @@ async def remove_before(
         if not dry_run:
             async with database.transaction() as transaction:
                 await delete_job_data(transaction, *ids)
+                await _record(transaction, len(ids), moment)
         yield Removed(len(ids), size)
 
 
 async def _old_jobs(database: Database, after: int, moment: datetime.datetime) -> list[Row]:
     return await database.rows(OLD_JOBS, after=after, before=moment, most=BATCH)
+
+
+async def _record(transaction: Transaction, jobs: int, before: datetime.datetime) -> None:
+    await audit_trail.record(
+        transaction,
+        "job_data_removed",
+        author=SYSTEM,
+        entity=INSTANCE,
+        target_id=None,
+        target_details="logs and artifacts",
+        message=f"Removed the logs and artifacts of {jobs} jobs",
+        before=before.isoformat(),
+        jobs=jobs,
+    )
