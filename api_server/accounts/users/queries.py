@@ -21,7 +21,8 @@ _MATCHING = """
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
         AND (%(search)s::text IS NULL OR strpos(lower(users.name), lower(%(search)s)) > 0
-            OR lower(users.username) = lower(%(search)s) OR lower(users.email) = lower(%(search)s))
+            OR lower(users.username) = lower(%(search)s) OR lower(users.public_email) = lower(%(search)s)
+            OR (%(finds_private)s AND lower(users.email) = lower(%(search)s)))
 """
 _LISTS = {
     False: Listing(_ENTITIES["user"], _MATCHING, _ORDERS),
@@ -40,8 +41,15 @@ async def list_users(
     active: bool,
     blocked: bool,
 ) -> Listed:
+    """Who sees private fields also finds users by their private addresses."""
     return await _LISTS[with_private_fields].read(
-        database, page, username=username, search=search, active=active, blocked=blocked
+        database,
+        page,
+        username=username,
+        search=search,
+        active=active,
+        blocked=blocked,
+        finds_private=with_private_fields,
     )
 
 

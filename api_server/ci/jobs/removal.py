@@ -7,7 +7,9 @@ import attrs
 
 from api_server.ci.jobs import upkeep_queries as queries
 from api_server.ci.pipelines.job_data import delete_job_data
-from api_server.state.database import Database
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, SYSTEM
+from api_server.state.database import Database, Transaction
 
 #: Jobs whose data is removed in one transaction.
 BATCH = 100
@@ -35,4 +37,19 @@ async def remove_before(
         if not dry_run:
             async with database.transaction() as transaction:
                 await delete_job_data(transaction, *ids)
+                await _record(transaction, len(ids), moment)
         yield Removed(len(ids), size)
+
+
+async def _record(transaction: Transaction, jobs: int, before: datetime.datetime) -> None:
+    await audit_trail.record(
+        transaction,
+        "job_data_removed",
+        author=SYSTEM,
+        entity=INSTANCE,
+        target_id=None,
+        target_details="logs and artifacts",
+        message=f"Removed the logs and artifacts of {jobs} jobs",
+        before=before.isoformat(),
+        jobs=jobs,
+    )

@@ -1,7 +1,11 @@
 """Custom roles: made by administrators, carried by members and invitations, gone when nobody carries them."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from api_server.accounts.member_roles import queries
 from tests.support.browser import PASSWORD, browsing
 from tests.support.forge import Forge, new_name
 from tests.support.invitations import KINDS, invite, new_address, page_of, source_of
@@ -9,7 +13,7 @@ from tests.support.invitations import KINDS, invite, new_address, page_of, sourc
 CARRIED = "400 Bad request - Role is assigned to one or more members. Remove role from all members, then delete role."
 
 
-async def _role(forge: Forge, level: int = 30) -> dict[str, object]:
+async def _role(forge: Forge, level: int = 30) -> dict[str, Any]:
     name = new_name("Auditor")
     values = {"name": name, "base_access_level": level, "description": "Looks at things"}
     answer = await forge.root.post("/member_roles", values)
@@ -67,3 +71,20 @@ async def test_somebody_who_is_invited_carries_it_when_she_accepts(forge: Forge)
         await browser.sign_in(person, return_to=page)
         await browser.send(f"{page}/accept")
     assert (await forge.root.get(f"{source}/members/{person.id}")).body["member_role"] == role
+
+
+async def test_a_role_that_is_being_given_while_it_is_removed_stays(forge: Forge) -> None:
+    role, person = await _role(forge), await forge.user()
+    source = await source_of(forge, "projects")
+    assert (await invite(forge.root, source, user_id=person.id)).body == {"status": "success"}
+    async with forge.database.transaction() as giving:
+        await queries.hold(giving, role["id"])
+        removing = asyncio.create_task(forge.root.delete(f"/member_roles/{role['id']}"))
+        await asyncio.sleep(0.2)
+        await giving.run(
+            "UPDATE members SET member_role_id = %(role)s WHERE user_id = %(user)s",
+            role=role["id"],
+            user=person.id,
+        )
+    refused = await removing
+    assert (refused.status, refused.body) == (400, {"message": CARRIED})

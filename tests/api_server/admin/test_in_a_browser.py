@@ -84,7 +84,7 @@ async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Fo
     person = await page_forge.user(password=PASSWORD, skip_confirmation=False)
     source, link = await _invitation(page_forge, person.email)
     async with page_forge.database.transaction() as transaction:
-        await transaction.row("UPDATE users SET confirmed_at = now() WHERE id = %(id)s", id=person.id)
+        await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=person.id)
     await page.goto(link)
     assert await _fits(page)
     await page.get_by_role("link", name="Sign in").click()

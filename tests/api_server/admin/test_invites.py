@@ -18,11 +18,11 @@ async def _invitation(forge: Forge, email: str, kind: str = "projects", **values
     made = await (forge.group() if kind == "groups" else forge.project())
     source = f"/{kind}/{made['id']}"
     async with forge.database.transaction() as transaction:  # so that the address is that of nobody yet
-        await transaction.row("UPDATE users SET confirmed_at = NULL WHERE email = %(email)s", email=email)
+        await transaction.run("UPDATE users SET confirmed_at = NULL WHERE email = %(email)s", email=email)
     answer = await forge.root.post(f"{source}/invitations", {"email": email, "access_level": 30} | values)
     assert answer.body == {"status": "success"}
     async with forge.database.transaction() as transaction:
-        await transaction.row("UPDATE users SET confirmed_at = now() WHERE email = %(email)s", email=email)
+        await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE email = %(email)s", email=email)
     return source, await page_of(forge, email)
 
 
@@ -93,8 +93,9 @@ async def test_a_confirmed_secondary_address_may_accept(page_forge: Forge, brows
     person, address = await page_forge.user(password=PASSWORD), f"{new_name('second')}@example.org"
     source, page = await _invitation(page_forge, address)
     async with page_forge.database.transaction() as transaction:
-        await transaction.row(
-            "INSERT INTO user_emails (user_id, email, confirmed_at) VALUES (%(id)s, %(email)s, now())",
+        await transaction.run(
+            "INSERT INTO user_emails (user_id, email, confirmed_at, created_at)"
+            " VALUES (%(id)s, %(email)s, %(now)s, %(now)s)",
             id=person.id,
             email=address.upper(),
         )
@@ -146,7 +147,7 @@ async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) ->
     await page_forge.root.delete(f"{source}/invitations/{quote(taken_back)}")
     _, expired = await _invitation(page_forge, f"{new_name('somebody')}@example.org", expires_at="2999-01-01")
     async with page_forge.database.transaction() as transaction:
-        await transaction.row("UPDATE invitations SET expires_at = current_date")
+        await transaction.run("UPDATE invitations SET expires_at = current_date")
     await browser.get("/-/sign_in")
     for page in (first, expired, "/-/invites/flinv-unknown", "/-/invites/%00%ff"):
         form = browser.text if "csrf_token" in browser.text else ""

@@ -1,6 +1,8 @@
 """Signing in and out on the pages (decision D8)."""
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -8,6 +10,7 @@ import pytest
 
 from tests.api_server.admin.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.clock import forge_with_clock
 from tests.support.forge import Forge
 
 
@@ -154,3 +157,12 @@ async def test_pages_load_nothing_foreign_and_leak_no_address(browser: Browser) 
     expected = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
     assert {name: browser.headers[name] for name in expected} == expected
     assert (await browser.get("/-/pages.css")).headers["Content-Type"].startswith("text/css")
+
+
+async def test_a_session_ends_after_14_days(new_database: Callable[[], str], tmp_path: Path) -> None:
+    async with forge_with_clock(new_database(), tmp_path) as (forge, clock), browsing(forge) as browser:
+        await browser.sign_in(await forge.user(password=PASSWORD))
+        clock.move(days=14, seconds=-1)
+        assert (await browser.get("/-/sign_in")).title == "You are signed in"
+        clock.move(seconds=1)
+        assert (await browser.get("/-/sign_in")).title == "Sign in"

@@ -1,16 +1,18 @@
-"""Every route that changes something writes its audit event, or is on a short list with the reason (decision D7)."""
+"""Every change writes exactly the audit events that the table says, and there is no change beside it (decision D7)."""
 
+import contextlib
 import fnmatch
-import re
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
-from urllib.parse import quote
 
-import attrs
 import orjson
+import pytest
 
 from api_server.state.audit_event_types import EVENT_TYPES
-from tests.support.forge import Client, Forge, new_name
+from tests.api_server.audit.deeds import DEEDS, Deed
+from tests.api_server.audit.table import CHANGES, Change, shape
+from tests.api_server.audit.things import Things
+from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
 
 #: Routes after which the trail has nothing to tell, and why.
@@ -29,14 +31,17 @@ SILENT = {
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/merge": "as above; the merge commit names who merged",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/approve": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/unapprove": "as above",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_checks/{external_status_check_id}/retry": (
+        "the answer stays as it is; the check's own history tells that it was asked again"
+    ),
     "POST /projects/{id}/pipeline": "daily work, told by the pipeline itself",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",
     "POST /projects/{id}/jobs/{job_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/play": "as above",
-    "POST /projects/{id}/remote_mirrors/{mirror_id}/sync": "the mirror tells when it was updated; failures are audited",
     "POST /projects/{id}/jobs/{job_id}/artifacts/keep": "as above",
+    "POST /projects/{id}/remote_mirrors/{mirror_id}/sync": "the mirror tells when it was updated; failures are audited",
     "POST /runners/verify": "changes nothing that lasts",
     "DELETE /runners/managers": "a machine of a runner signs off; the runner stays",
     "POST /jobs/request": "runners at work; the job tells",
@@ -44,251 +49,98 @@ SILENT = {
     "PATCH /jobs/{id}/trace": "as above",
     "POST /jobs/{id}/artifacts": "as above",
     "POST /jobs/{id}/artifacts/authorize": "changes nothing",
+    "POST /-/sign_out": "ends what signing in has told of",
+    "POST /{path}.git/git-upload-pack": "reads only",
+    "POST /{path}.git/git-receive-pack": "git's own history tells",
+    "POST /{path}.git/info/lfs/objects/batch": "changes nothing",
+    "PUT /{path}.git/info/lfs/objects/{oid}/{size}": "an object without a name; the commit that names it tells",
+    "POST /{path}.git/info/lfs/verify": "changes nothing",
+    "* /{path}.git/info/lfs/locks{rest}": "refused, whatever it is",
 }
-#: Routes whose events are shown by the tests of their own folder, because they need much of their own to stand on.
-SHOWN_ELSEWHERE = {
-    "POST /projects/{id}/external_status_checks/{check_id}/deliveries/{delivery_id}/redeliver": (
-        "status_check_delivery_redelivered"
-    ),
-    "POST /runners": "runner_registered",
-    "POST /user/runners": "runner_registered",
-    "DELETE /runners": "runner_unregistered",
-    "DELETE /runners/{id}": "runner_unregistered",
-    "PUT /runners/{id}": "runner_updated",
-    "POST /runners/reset_authentication_token": "runner_token_reset",
-    "POST /runners/{id}/reset_authentication_token": "runner_token_reset",
-    "POST /projects/{id}/runners": "runner_assigned_to_project",
-    "DELETE /projects/{id}/runners/{runner_id}": "runner_unassigned_from_project",
-    "DELETE /projects/{id}/jobs/{job_id}/artifacts": "job_artifacts_deleted",
-    "POST /projects/{id}/jobs/{job_id}/erase": "job_erased",
-    "DELETE /projects/{id}/pipelines/{pipeline_id}": "destroy_pipeline",
-    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses": "status_check_response_update",
-    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_checks/{external_status_check_id}/retry": (
-        "status_check_response_update"
-    ),
-}
-CHANGING = {name_of(route) for route in ROUTES if route.method != "GET"}
+EVENTS = """
+    SELECT event_type, author_id, ip_address, details, audit_events::text AS text FROM audit_events
+    WHERE id > %(after)s ORDER BY id
+"""
+NEWEST = "SELECT coalesce(max(id), 0) FROM audit_events"
 
 
-@attrs.define
-class Walk:
-    """Calls routes as root, and notes which events each call has recorded."""
+@pytest.fixture(scope="module")
+async def quiet_forge(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """Without background work: what is recorded is recorded for who asks."""
+    async with running_forge(new_database(), tmp_path_factory.mktemp("quiet"), work=False) as forge:
+        yield forge
 
-    forge: Forge
-    walked: dict[str, set[str]] = attrs.Factory(dict)
 
-    async def step(
-        self, route: str, *expected: str, json: Any = None, client: Client | None = None, **path: Any
-    ) -> Any:
-        """The answer's body, after checking that exactly the events of the types `expected` were recorded."""
-        before = await self._last()
-        method, _, template = route.partition(" ")
-        url = re.sub(r"\{(\w+)\}", lambda name: quote(str(path[name[1]]), safe=""), template)
-        answer = await (client or self.forge.root).request(method, url, json=json)
-        assert answer.status < 300, (route, answer)
-        rows = await self.forge.database.rows(
-            "SELECT event_type, details FROM audit_events WHERE id > %(before)s", before=before
-        )
-        recorded = {row.event_type for row in rows}
-        assert all(_has_declared_message(row) for row in rows), rows
+async def _events(forge: Forge, change: Change | Deed) -> list[Any]:
+    """What the change has written, after a look at what all events have in common."""
+    making = change.made(Things(forge))
+    await anext(making)
+    before = await forge.database.value(NEWEST)
+    async for _ in making:
+        pass
+    rows = await forge.database.rows(EVENTS, after=before)
+    assert tuple(sorted(row.event_type for row in rows)) == change.events
+    for row in rows:
+        details = orjson.loads(row.details)
+        assert any(
+            fnmatch.fnmatchcase(details["custom_message"], message)
+            for message in EVENT_TYPES[row.event_type].messages
+        ), row
         # Go clients decode details into structs of strings.
-        assert all(isinstance(value, str) for row in rows for value in orjson.loads(row.details).values())
-        assert recorded == set(expected), route
-        self.walked[route] = recorded
-        return answer.body
-
-    async def _last(self) -> int:
-        return int(await self.forge.database.value("SELECT coalesce(max(id), 0) FROM audit_events"))
+        assert all(isinstance(value, str) for value in details.values()), row
+        assert not any(secret in row.text for secret in SECRETS), row
+    return rows
 
 
-def _has_declared_message(row: Any) -> bool:
-    message = orjson.loads(row.details)["custom_message"]
-    return any(fnmatch.fnmatchcase(message, shape) for shape in EVENT_TYPES[row.event_type].messages)
+#: What begins a token, and what the table's changes set that nobody may read.
+SECRETS = (
+    "flpat-",
+    "flso-",
+    "glrt-",
+    "flinv-",
+    "flcon-",
+    "user:secret",
+    "even longer",
+    "hidden",
+    '"one"',
+    '"two"',
+)
 
 
-def test_every_route_that_changes_something_is_known() -> None:
-    """A new one belongs into the walk below, or, with a reason, on one of the lists above."""
-    walked = set(re.findall(r'step\(\s*"([A-Z]+ /[^"]*)"', Path(__file__).read_text()))
-    known = walked | set(SILENT) | set(SHOWN_ELSEWHERE)
-    assert CHANGING - known == set()
-    assert not walked & set(SILENT)
-    assert set(SHOWN_ELSEWHERE.values()) <= set(EVENT_TYPES)
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+async def test_a_request_writes_exactly_its_events(quiet_forge: Forge, change: Change) -> None:
+    """By its caller, from her address; what has run out meanwhile is told of by the system."""
+    rows = await _events(quiet_forge, change)
+    if change.by != "anonymous":
+        assert {row.ip_address for row in rows} <= {"127.0.0.1", None}
+        assert len({row.author_id for row in rows if row.ip_address}) == (1 if rows else 0)
 
 
-async def test_users_and_tokens(new_forge: Any) -> None:
-    async with new_forge() as forge:
-        walk = Walk(forge)
-        account = {
-            "username": "carol",
-            "name": "Carol",
-            "email": "carol@example.org",
-            "password": "long enough",
-        }
-        user = (await walk.step("POST /users", "user_created", json=account))["id"]
-        await walk.step("PUT /users/{id}", "user_updated", json={"name": "Caroline"}, id=user)
-        await walk.step(
-            "PUT /users/{id}",
-            "user_email_address_updated",
-            "user_password_updated",
-            "user_admin_status_updated",
-            json={"email": "new@example.org", "password": "even longer", "admin": True},
-            id=user,
-        )
-        await walk.step("PUT /users/{id}", json={"email": "new@example.org"}, id=user)
-        second = {"email": "second@example.org"}
-        email = await walk.step("POST /users/{id}/emails", "email_created", json=second, id=user)
-        await walk.step(
-            "DELETE /users/{id}/emails/{email_id}", "email_destroyed", id=user, email_id=email["id"]
-        )
-        role = {"name": "Auditor", "base_access_level": 20}
-        made = await walk.step("POST /member_roles", "member_role_created", json=role)
-        await walk.step("DELETE /member_roles/{id}", "member_role_deleted", id=made["id"])
-        await walk.step("POST /users/{id}/block", "user_blocked", id=user)
-        await walk.step("POST /users/{id}/unblock", "user_unblocked", id=user)
-        created, revoked = "personal_access_token_created", "personal_access_token_revoked"
-        new = {"name": "t", "scopes": ["api"]}
-        token = await walk.step(
-            "POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user
-        )
-        carol = attrs.evolve(forge.root, token=token["token"])
-        email = await walk.step("POST /user/emails", "email_created", json=second, client=carol)
-        await walk.step(
-            "DELETE /user/emails/{email_id}", "email_destroyed", email_id=email["id"], client=carol
-        )
-        await walk.step("POST /user/static_object_token/rotate", "static_object_token_rotated", client=carol)
-        token = await walk.step("POST /personal_access_tokens/{id}/rotate", created, revoked, id=token["id"])
-        carol = attrs.evolve(forge.root, token=token["token"])
-        token = await walk.step("POST /personal_access_tokens/self/rotate", created, revoked, client=carol)
-        carol = attrs.evolve(forge.root, token=token["token"])
-        await walk.step("DELETE /personal_access_tokens/self", revoked, client=carol)
-        other = await walk.step(
-            "POST /users/{user_id}/personal_access_tokens", created, json=new, user_id=user
-        )
-        await walk.step("DELETE /personal_access_tokens/{id}", revoked, id=other["id"])
-        await walk.step("DELETE /users/{id}", "user_destroyed", id=user)
+@pytest.mark.parametrize("deed", DEEDS, ids=str)
+async def test_a_deed_writes_exactly_its_events(quiet_forge: Forge, new_forge: Any, deed: Deed) -> None:
+    server = contextlib.nullcontext(quiet_forge) if deed.settings is None else new_forge(**deed.settings)
+    async with server as forge:
+        await _events(forge, deed)
 
 
-async def test_groups_and_projects(new_forge: Any) -> None:
-    async with new_forge() as forge:
-        walk = Walk(forge)
-        group = (await walk.step("POST /groups", "group_created", json={"name": "Tools", "path": "tools"}))[
-            "id"
-        ]
-        await walk.step("PUT /groups/{id}", "group_name_updated", json={"name": "Toolbox"}, id=group)
-        project = (await walk.step("POST /projects", "project_created", json={"name": "app"}))["id"]
-        await walk.step(
-            "PUT /projects/{id}", "project_name_updated", json={"name": "application"}, id=project
-        )
-        await walk.step("POST /projects/{id}/archive", "project_archived", id=project)
-        await walk.step("POST /projects/{id}/unarchive", "project_unarchived", id=project)
-        await walk.step(
-            "PUT /projects/{id}/transfer", "project_namespace_updated", json={"namespace": group}, id=project
-        )
-        created, updated, destroyed = "member_created", "member_updated", "member_destroyed"
-        person = (await forge.user()).id
-        for kind, source in (("groups", group), ("projects", project)):
-            by, level = {"id": source, "user_id": person}, {"access_level": 40}
-            asked = {"id": source, "email": f"{new_name('x')}@example.org"}
-            new, invited = (
-                {"user_id": person, "access_level": 30},
-                {"email": asked["email"], "access_level": 30},
-            )
-            if kind == "groups":
-                await walk.step("POST /groups/{id}/members", created, json=new, id=source)
-                await walk.step("PUT /groups/{id}/members/{user_id}", updated, json=level, **by)
-                await walk.step("DELETE /groups/{id}/members/{user_id}", destroyed, **by)
-                await walk.step("POST /groups/{id}/invitations", created, json=invited, id=source)
-                await walk.step("PUT /groups/{id}/invitations/{email}", updated, json=level, **asked)
-                await walk.step("DELETE /groups/{id}/invitations/{email}", destroyed, **asked)
-            else:
-                await walk.step("POST /projects/{id}/members", created, json=new, id=source)
-                await walk.step("PUT /projects/{id}/members/{user_id}", updated, json=level, **by)
-                await walk.step("DELETE /projects/{id}/members/{user_id}", destroyed, **by)
-                await walk.step("POST /projects/{id}/invitations", created, json=invited, id=source)
-                await walk.step("PUT /projects/{id}/invitations/{email}", updated, json=level, **asked)
-                await walk.step("DELETE /projects/{id}/invitations/{email}", destroyed, **asked)
-        new, changed = {"key": "KEY", "value": "x"}, {"protected": True}
-        by = {"id": group, "key": "KEY"}
-        await walk.step("POST /groups/{id}/variables", "ci_group_variable_created", json=new, id=group)
-        await walk.step("PUT /groups/{id}/variables/{key}", "ci_group_variable_updated", json=changed, **by)
-        await walk.step("DELETE /groups/{id}/variables/{key}", "ci_group_variable_deleted", **by)
-        by = {"id": project, "key": "KEY"}
-        await walk.step("POST /projects/{id}/variables", "ci_variable_created", json=new, id=project)
-        await walk.step("PUT /projects/{id}/variables/{key}", "ci_variable_updated", json=changed, **by)
-        await walk.step("DELETE /projects/{id}/variables/{key}", "ci_variable_deleted", **by)
-        reset = "runner_registration_token_reset"
-        await walk.step("POST /runners/reset_registration_token", reset)
-        await walk.step("POST /groups/{id}/runners/reset_registration_token", reset, id=group)
-        await walk.step("POST /projects/{id}/runners/reset_registration_token", reset, id=project)
-        await walk.step("DELETE /projects/{id}", "project_destroyed", id=project)
-        await walk.step("DELETE /groups/{id}", "group_destroyed", id=group)
+def test_every_declared_type_is_written_by_a_change() -> None:
+    assert {event for change in [*CHANGES, *DEEDS] for event in change.events} == set(EVENT_TYPES)
 
 
-async def test_what_projects_have(new_forge: Any) -> None:
-    async with new_forge(allow_local_requests=True) as forge:
-        walk = Walk(forge)
-        project = (await forge.project())["id"]
-        branch = {"id": project, "name": "release/*"}
-        await walk.step(
-            "POST /projects/{id}/protected_branches",
-            "protected_branch_created",
-            json={"name": "release/*"},
-            id=project,
-        )
-        await walk.step(
-            "PATCH /projects/{id}/protected_branches/{name}",
-            "protected_branch_updated",
-            json={"allow_force_push": True},
-            **branch,
-        )
-        await walk.step(
-            "DELETE /projects/{id}/protected_branches/{name}", "protected_branch_removed", **branch
-        )
-
-        service = {"name": "QA", "external_url": "https://qa.example.org", "shared_secret": "one"}
-        check = await walk.step(
-            "POST /projects/{id}/external_status_checks", "create_status_check", json=service, id=project
-        )
-        check = {"id": project, "check_id": check["id"]}
-        changes = {"name": "Quality", "external_url": "https://q.example.org", "shared_secret": "two"}
-        await walk.step(
-            "PUT /projects/{id}/external_status_checks/{check_id}",
-            "external_status_check_name_updated",
-            "external_status_check_url_updated",
-            "external_status_check_secret_updated",
-            json=changes,
-            **check,
-        )
-        await walk.step(
-            "DELETE /projects/{id}/external_status_checks/{check_id}", "delete_status_check", **check
-        )
-
-        target = {"url": "https://user:secret@127.0.0.1/app.git", "enabled": False}
-        mirror = await walk.step(
-            "POST /projects/{id}/remote_mirrors", "remote_mirror_created", json=target, id=project
-        )
-        mirror = {"id": project, "mirror_id": mirror["id"]}
-        await walk.step(
-            "PUT /projects/{id}/remote_mirrors/{mirror_id}",
-            "remote_mirror_updated",
-            json={"keep_divergent_refs": True},
-            **mirror,
-        )
-        await walk.step("DELETE /projects/{id}/remote_mirrors/{mirror_id}", "remote_mirror_deleted", **mirror)
-
-        agent = await walk.step(
-            "POST /projects/{id}/cluster_agents", "cluster_agent_created", json={"name": "agent"}, id=project
-        )
-        await walk.step(
-            "DELETE /projects/{id}/cluster_agents/{agent_id}",
-            "cluster_agent_deleted",
-            id=project,
-            agent_id=agent["id"],
-        )
-        await walk.step(
-            "PUT /application/settings", "application_setting_updated", json={"default_projects_limit": 7}
-        )
-        secrets = await forge.database.rows(
-            "SELECT 1 FROM audit_events e WHERE e::text ~ 'user:secret|\"(one|two)\"'"
-        )
-        assert secrets == [], "secrets never reach the trail"
+async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_forge: Forge) -> None:
+    pages = {
+        f"{route.method} {route.resource.canonical}"
+        for route in quiet_forge.server.app.router.routes()
+        if route.method not in ("GET", "HEAD") and route.resource is not None
+    }
+    routes = {name_of(route) for route in ROUTES if route.method != "GET"} | {
+        page for page in pages if "/api/v4" not in page
+    }
+    assert set(SILENT) <= routes
+    loud = {shape(change.request) for change in CHANGES if change.events} | {
+        shape(deed.what) for deed in DEEDS
+    }
+    assert not {shape(route) for route in SILENT} & loud
+    assert {route for route in routes if shape(route) not in loud} == set(SILENT)

@@ -87,7 +87,7 @@ async def test_the_database_refuses_to_change_events(database: Database, table: 
     await record_events(database, "event")
     with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="audit events are only ever added"):
         async with database.transaction() as transaction:
-            await transaction.row(statement.format(table))
+            await transaction.run(statement.format(table))
 
 
 async def test_a_partition_cannot_be_emptied_by_its_own_name(database: Database) -> None:
@@ -96,7 +96,7 @@ async def test_a_partition_cannot_be_emptied_by_its_own_name(database: Database)
     for statement in (f"TRUNCATE {name}", f"DELETE FROM {name}"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             async with database.transaction() as transaction:
-                await transaction.row(statement)
+                await transaction.run(statement)
 
 
 # --- moments --------------------------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ async def test_somebody_who_is_known_is_a_member_at_once(forge: Forge, kind: str
 async def _add_address(forge: Forge, person: Person, *, confirmed: bool) -> str:
     address = new_address()
     async with forge.database.transaction() as transaction:
-        await transaction.row(
-            "INSERT INTO user_emails (user_id, email, confirmed_at)"
-            " VALUES (%(id)s, %(email)s, CASE WHEN %(confirmed)s THEN now() END)",
+        await transaction.run(
+            "INSERT INTO user_emails (user_id, email, created_at, confirmed_at)"
+            " VALUES (%(id)s, %(email)s, %(now)s, CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END)",
             id=person.id,
             email=address,
             confirmed=confirmed,

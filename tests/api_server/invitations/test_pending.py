@@ -130,7 +130,7 @@ async def test_an_invitation_that_somebody_else_holds_is_a_conflict(
     lock = queries.lock_by_email
 
     async def lock_at_once(transaction: Transaction, email: str, **place: int | None) -> Any:
-        await transaction.row("SET LOCAL lock_timeout = 20")
+        await transaction.run("SET LOCAL lock_timeout = 20")
         return await lock(transaction, email, **place)
 
     monkeypatch.setattr(queries, "lock_by_email", lock_at_once)

@@ -44,8 +44,8 @@ def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | Non
 
 async def _grow_older(forge: Forge, address: str, days: int) -> None:
     async with forge.database.transaction() as transaction:
-        await transaction.row(
-            "UPDATE invitations SET created_at = now() - make_interval(days => %(days)s) WHERE email = %(email)s",
+        await transaction.run(
+            "UPDATE invitations SET created_at = %(now)s - make_interval(days => %(days)s) WHERE email = %(email)s",
             days=days,
             email=address,
         )
@@ -56,7 +56,7 @@ async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox)
     await invite_by_mail(postal_forge, address)
     await invite_by_mail(postal_forge, known.email)
     async with postal_forge.database.transaction() as transaction:
-        await transaction.row("UPDATE users SET confirmed_at = now() WHERE id = %(id)s", id=known.id)
+        await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=known.id)
     await mailbox.arrival(address)
     for age, subject in (
         (1, None),

@@ -1,0 +1,206 @@
+"""What writes audit events beside requests to the API: pages, background work, and operators' commands."""
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+from click.testing import CliRunner
+
+from api_server.accounts.emails import confirmation
+from api_server.commands import commands
+from api_server.invitations.changes import clear_away
+from api_server.invitations.tasks import KEPT
+from api_server.status_checks.tasks import DISPATCHER
+from api_server.web.context import VAULT
+from tests.api_server.audit.things import Things
+from tests.api_server.status_checks.receiver import answer, running_receiver
+from tests.support.browser import PASSWORD, Browser, browsing
+
+Making = Callable[[Things], AsyncIterator[None]]
+
+
+@attrs.frozen
+class Deed:
+    """What is done, which yields once, when all is there; `what` is a route, or says it in words."""
+
+    what: str
+    events: tuple[str, ...]
+    made: Making
+    #: Of a server of its own.
+    settings: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.made.__name__}"
+
+
+DEEDS: list[Deed] = []
+
+
+def deed(what: str, events: str, **settings: Any) -> Callable[[Making], Making]:
+    def add(made: Making) -> Making:
+        DEEDS.append(Deed(what, tuple(sorted(events.split())), made, settings or None))
+        return made
+
+    return add
+
+
+# --- pages
+
+
+async def _send(browser: Browser, path: str, status: int = 200, **fields: str) -> None:
+    await browser.send(path, **fields)
+    assert browser.status == status, browser.text
+
+
+@deed("POST /-/sign_in", "authenticated_with_password")
+async def the_right_password(things: Things) -> AsyncIterator[None]:
+    person = await things.get("person")
+    async with browsing(things.forge) as browser:
+        await browser.get("/-/sign_in")
+        yield
+        await _send(browser, "/-/sign_in", login=person.username, password=PASSWORD)
+
+
+@deed("POST /-/sign_in", "login_failed_with_standard_authentication")
+async def a_wrong_password(things: Things) -> AsyncIterator[None]:
+    person = await things.get("person")
+    async with browsing(things.forge) as browser:
+        await browser.get("/-/sign_in")
+        yield
+        await _send(browser, "/-/sign_in", 401, login=person.username, password="wrong")
+
+
+@deed("POST /-/sign_in", "login_failed_with_standard_authentication")
+async def an_unknown_login(things: Things) -> AsyncIterator[None]:
+    async with browsing(things.forge) as browser:
+        await browser.get("/-/sign_in")
+        yield
+        await _send(browser, "/-/sign_in", 401, login="nobody", password=PASSWORD)
+
+
+@deed("POST /-/invites/{token}/accept", "member_created")
+async def an_invitation(things: Things) -> AsyncIterator[None]:
+    page, person = await things.get("invitation_page"), await things.get("invited_person")
+    async with browsing(things.forge) as browser:
+        await browser.sign_in(person, return_to=page)
+        yield
+        await _send(browser, f"{page}/accept")
+
+
+@deed("POST /-/invites/{token}/accept", "member_destroyed")
+async def an_invitation_of_a_member(things: Things) -> AsyncIterator[None]:
+    page, person = await things.get("invitation_page"), await things.get("invited_person")
+    await things.add_member(person.id)
+    async with browsing(things.forge) as browser:
+        await browser.sign_in(person, return_to=page)
+        yield
+        await _send(browser, f"{page}/accept")
+
+
+@deed("POST /-/invites/{token}/decline", "member_destroyed")
+async def an_invitation_declined(things: Things) -> AsyncIterator[None]:
+    page = await things.get("invitation_page")
+    async with browsing(things.forge) as browser:
+        await browser.get(page)
+        yield
+        await _send(browser, f"{page}/decline")
+
+
+@deed("POST /-/emails/{id}/{token}", "email_confirmed")
+async def an_address(things: Things) -> AsyncIterator[None]:
+    person, email = await things.get("person"), await things.get("email")
+    row = await things.forge.database.row("SELECT id, email FROM user_emails WHERE id = %(id)s", id=email)
+    token = confirmation.token(things.forge.server.app[VAULT], row)
+    async with browsing(things.forge) as browser:
+        await browser.sign_in(person, return_to=f"/-/emails/{email}/{token}")
+        yield
+        await _send(browser, f"/-/emails/{email}/{token}")
+
+
+@deed(
+    "POST /admin/application_settings/repository", "application_setting_updated application_setting_updated"
+)
+async def the_external_storage(things: Things) -> AsyncIterator[None]:
+    path = "/admin/application_settings/repository"
+    boss = await things.forge.user(admin=True, password=PASSWORD)
+    async with browsing(things.forge) as browser:
+        await browser.sign_in(boss, return_to=path)
+        yield
+        await _send(
+            browser,
+            path,
+            static_objects_external_storage_url="https://cdn.example.org",
+            static_objects_external_storage_auth_token="hidden",
+        )
+
+
+# --- background work
+
+
+@deed("invitations are cleared away", "member_destroyed")
+async def an_expired_invitation(things: Things) -> AsyncIterator[None]:
+    today = str(things.forge.database.now.date())
+    await things.post(
+        "/projects/{project}/invitations", email="{new}@example.org", access_level=30, expires_at=today
+    )
+    yield
+    async with things.forge.database.transaction() as transaction:
+        assert await clear_away(transaction, KEPT) == 1
+
+
+@deed("a push mirror is updated", "remote_mirror_update_failed", work=True, allow_local_requests=True)
+async def a_target_that_is_not_there(things: Things) -> AsyncIterator[None]:
+    values = {"url": "http://127.0.0.1:1/app.git", "enabled": True}
+    mirror = await things.post("/projects/{repository}/remote_mirrors", **values)
+    yield
+    await things.post(f"/projects/{{repository}}/remote_mirrors/{mirror['id']}/sync")
+    await things.until_recorded("remote_mirror_update_failed")
+
+
+@deed("status checks are sent", "external_status_check_paused", work=False, allow_local_requests=True)
+async def a_receiver_that_is_gone(things: Things) -> AsyncIterator[None]:
+    async with running_receiver() as receiver:
+        receiver.answers = [answer(410)]
+        await things.post(
+            "/projects/{repository}/external_status_checks", name="QA", external_url=receiver.url
+        )
+        await things.get("merge_request")
+        yield
+        await things.forge.server.app[DISPATCHER].deliver_due()
+
+
+# --- operators' commands
+
+
+async def _run(things: Things, *arguments: str) -> None:
+    settings = things.forge.settings
+    environment = {
+        "FORGELET_API_DATABASE_URL": settings.database_url,
+        "FORGELET_API_DATA_DIR": str(settings.data_dir),
+    }
+    done = await asyncio.to_thread(CliRunner().invoke, commands, arguments, env=environment)
+    assert done.exit_code == 0, done
+
+
+@deed("jobs remove-data", "job_data_removed", work=False)
+async def what_old_jobs_left(things: Things) -> AsyncIterator[None]:
+    await things.get("finished_job")
+    tomorrow = things.forge.database.now + datetime.timedelta(days=1)
+    yield
+    await _run(things, "jobs", "remove-data", "--yes", "--before", f"{tomorrow:%Y-%m-%d}")
+
+
+@deed("audit remove", "audit_events_removed", work=False)
+async def an_old_month(things: Things) -> AsyncIterator[None]:
+    async with things.forge.database.transaction() as transaction:
+        await transaction.run("ALTER TABLE audit_events DETACH PARTITION audit_events_past")
+        await transaction.run("DROP TABLE audit_events_past")
+        await transaction.run("SELECT make_audit_partition('audit_events_past', NULL, '2021-10-01')")
+        await transaction.run(
+            "SELECT make_audit_partition('audit_events_2021_10', '2021-10-01', '2021-11-01')"
+        )
+    yield
+    folder = str(things.forge.settings.data_dir)
+    await _run(things, "audit", "remove", "--yes", "--before", "2021-11-01", "--export-to", folder)

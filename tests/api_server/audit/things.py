@@ -1,0 +1,264 @@
+"""What a change in the table needs, made when it is asked for by its name: `{project}` of a path is `make_project`."""
+
+import re
+from typing import Any
+
+from tests.support.browser import PASSWORD
+from tests.support.ci import CiProject, ci_project, eventually, give_log
+from tests.support.forge import Client, Forge, Person, new_name
+from tests.support.invitations import page_of
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.runner import Runner, RunningJob, a_runner
+
+_NAME = re.compile(r"{(\w+)}")
+ARTIFACTS = "build:\n  script: echo\n  artifacts: {paths: [out.txt]}\n"
+#: Nobody answers there, and it may be called (RFC 5737).
+ELSEWHERE = "http://203.0.113.7"
+
+
+HURRY = """
+    WITH hurried AS (
+        UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE status = 'todo' AND scheduled_at IS NOT NULL)
+    SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserted"}')
+"""
+IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(event_type)s)"
+
+
+class Things:
+    """Everything is made once, by `root`, and belongs to what is made under the name before it."""
+
+    def __init__(self, forge: Forge) -> None:
+        self.forge = forge
+        self._made: dict[str, Any] = {}
+
+    async def get(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = await getattr(self, f"make_{name}")()
+        return self._made[name]
+
+    async def fill(self, wanted: Any) -> Any:
+        """`wanted` with things in the place of their names; a text that is one name is the thing itself."""
+        if isinstance(wanted, dict):
+            return {key: await self.fill(value) for key, value in wanted.items()}
+        if isinstance(wanted, list):
+            return [await self.fill(value) for value in wanted]
+        if not isinstance(wanted, str):
+            return wanted
+        if (only := _NAME.fullmatch(wanted)) is not None:
+            return await self.get(only[1])
+        for name in _NAME.findall(wanted):
+            wanted = wanted.replace(f"{{{name}}}", str(await self.get(name)))
+        return wanted
+
+    async def post(self, path: str, **values: Any) -> Any:
+        """The answer to a request of root's that succeeds."""
+        answer = await self.forge.root.post(await self.fill(path), await self.fill(values))
+        assert answer.status in (200, 201, 204), (path, answer)
+        return answer.body
+
+    async def until_recorded(self, event_type: str) -> None:
+        """Queued work that waits before it is tried again waits no longer."""
+
+        async def is_recorded() -> bool:
+            async with self.forge.database.transaction() as transaction:
+                await transaction.run(HURRY)
+            return bool(await self.forge.database.value(IS_RECORDED, event_type=event_type))
+
+        await eventually(is_recorded, seconds=20)
+
+    async def make_new(self) -> str:
+        return new_name("new")
+
+    # --- people
+
+    async def make_person(self) -> Person:
+        return await self.forge.user(password=PASSWORD)
+
+    async def make_user(self) -> int:
+        return int((await self.get("person")).id)
+
+    async def make_address(self) -> str:
+        return str((await self.get("person")).email)
+
+    async def make_caller(self) -> Client:
+        client: Client = (await self.get("person")).api
+        return client
+
+    async def make_anonymous(self) -> Client:
+        return self.forge.anonymous
+
+    async def make_blocked(self) -> int:
+        await self.post("/users/{user}/block")
+        return int(await self.get("user"))
+
+    async def make_email(self) -> int:
+        return int((await self.post("/users/{user}/emails", email="{new}@example.org"))["id"])
+
+    async def make_token(self) -> int:
+        path = "/users/{user}/personal_access_tokens"
+        return int((await self.post(path, name="token", scopes=["api"]))["id"])
+
+    async def make_revoked(self) -> int:
+        token: int = await self.get("token")
+        await self.forge.root.delete(f"/personal_access_tokens/{token}")
+        return token
+
+    async def make_role(self) -> int:
+        return int((await self.post("/member_roles", name="{new}", base_access_level=30))["id"])
+
+    # --- groups, projects and who is in them
+
+    async def make_group(self) -> int:
+        return int((await self.forge.group())["id"])
+
+    async def make_project(self) -> int:
+        return int((await self.forge.project())["id"])
+
+    async def make_archived(self) -> int:
+        await self.post("/projects/{project}/archive")
+        return int(await self.get("project"))
+
+    async def make_group_member(self) -> int:
+        await self.post("/groups/{group}/members", user_id="{user}", access_level=30)
+        return int(await self.get("user"))
+
+    async def make_project_member(self) -> int:
+        await self.post("/projects/{project}/members", user_id="{user}", access_level=30)
+        return int(await self.get("user"))
+
+    async def make_group_member_of_yesterday(self) -> int:
+        return await self._ended_member("/groups/{group}/members")
+
+    async def make_project_member_of_yesterday(self) -> int:
+        return await self._ended_member("/projects/{project}/members")
+
+    async def _ended_member(self, path: str) -> int:
+        today = str(self.forge.database.now.date())  # the day on which it counts no more
+        await self.post(path, user_id="{user}", access_level=30, expires_at=today)
+        return int(await self.get("user"))
+
+    async def make_invited_to_group(self) -> str:
+        await self.post("/groups/{group}/invitations", email="{new}@example.org", access_level=30)
+        return f"{await self.get('new')}@example.org"
+
+    async def make_invited_to_project(self) -> str:
+        await self.post("/projects/{project}/invitations", email="{new}@example.org", access_level=30)
+        return f"{await self.get('new')}@example.org"
+
+    async def add_member(self, user_id: int) -> None:
+        await self.post("/projects/{project}/members", user_id=user_id, access_level=40)
+
+    async def make_invitation_page(self) -> str:
+        """Of somebody who has an account, and confirms the address only now."""
+        address: str = await self.get("invited_to_project")
+        self._made["invited_person"] = await self.forge.user(password=PASSWORD, email=address)
+        return await page_of(self.forge, address)
+
+    # --- what projects and groups have
+
+    async def make_branch(self) -> str:
+        return str((await self.post("/projects/{project}/protected_branches", name="{new}"))["name"])
+
+    async def make_branch_id(self) -> int:
+        return int((await self.post("/projects/{project}/protected_branches", name="{new}-too"))["id"])
+
+    async def make_check(self) -> int:
+        values = {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"}
+        return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
+
+    async def make_scoped_check(self) -> int:
+        values = {"name": "QA", "external_url": ELSEWHERE, "protected_branch_ids": ["{branch_id}"]}
+        return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
+
+    async def make_mirror(self) -> int:
+        url = "https://user:secret@203.0.113.7/app.git"
+        return int((await self.post("/projects/{project}/remote_mirrors", url=url))["id"])
+
+    async def make_agent(self) -> int:
+        return int((await self.post("/projects/{project}/cluster_agents", name="agent"))["id"])
+
+    async def make_variable(self) -> str:
+        return str((await self.post("/projects/{project}/variables", key="KEY", value="x"))["key"])
+
+    async def make_group_variable(self) -> str:
+        return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
+
+    # --- merge requests
+
+    async def make_owned(self) -> dict[str, Any]:
+        return await new_project(self.forge, await self.get("person"))
+
+    async def make_repository(self) -> int:
+        """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
+        return int((await self.get("owned"))["id"])
+
+    async def make_merge_request(self) -> int:
+        self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))
+        return int(self._made["request"]["iid"])
+
+    async def make_head(self) -> str:
+        await self.get("merge_request")
+        return str(self._made["request"]["sha"])
+
+    async def make_asked(self) -> int:
+        """A check that a merge request waits for."""
+        path = "/projects/{repository}/external_status_checks"
+        made = await self.post(path, name="QA", external_url=ELSEWHERE)
+        await self.get("merge_request")
+        return int(made["id"])
+
+    async def make_failed(self) -> int:
+        """A check that has said no."""
+        path = "/projects/{repository}/merge_requests/{merge_request}/status_check_responses"
+        check: int = await self.get("asked")
+        await self.post(path, sha="{head}", external_status_check_id=check, status="failed")
+        return check
+
+    async def make_delivery(self) -> int:
+        path = await self.fill("/projects/{repository}/external_status_checks/{asked}/deliveries")
+        return int((await self.forge.root.get(path)).body[0]["id"])
+
+    # --- pipelines, jobs and runners
+
+    async def make_pipelines(self) -> CiProject:
+        return await ci_project(self.forge)
+
+    async def make_ci(self) -> int:
+        return int((await self.get("pipelines")).id)
+
+    async def make_pipeline(self) -> int:
+        return int((await (await self.get("pipelines")).pipeline())["id"])
+
+    async def make_finished_job(self) -> int:
+        """With a log."""
+        job = await (await self.get("pipelines")).job_in("success")
+        await give_log(self.forge, job["id"])
+        return int(job["id"])
+
+    async def make_job_with_artifacts(self) -> int:
+        project: CiProject = await self.get("pipelines")
+        runner = await a_runner(self.forge, project_id=project.id)
+        await project.pipeline(ARTIFACTS)
+        job: RunningJob = await runner.job()
+        assert (await job.upload(b"not unpacked here")).status == 201
+        await job.finish()
+        return job.id
+
+    async def make_a_runner(self) -> Runner:
+        return await a_runner(self.forge, project_id=await self.get("project"))
+
+    async def make_runner(self) -> int:
+        return int((await self.get("a_runner")).id)
+
+    async def make_runner_token(self) -> str:
+        return str((await self.get("a_runner")).token)
+
+    async def make_other_project(self) -> int:
+        return int((await self.forge.project())["id"])
+
+    async def make_assigned_runner(self) -> int:
+        await self.post("/projects/{other_project}/runners", runner_id="{runner}")
+        return int(await self.get("runner"))
+
+    async def make_registration(self) -> str:
+        return str((await self.post("/projects/{project}/runners/reset_registration_token"))["token"])
