@@ -1,31 +1,32 @@
 -- A service of some size: %(users)s users, a tenth as many groups (every fifth below another), %(projects)s projects.
-INSERT INTO users (username, name, email, static_object_seed, static_object_digest)
-SELECT 'many-' || n, 'Many ' || n, 'many-' || n || '@example.org', '', sha256(('many-' || n)::bytea)
+INSERT INTO users (username, name, email, static_object_seed, static_object_digest, created_at, updated_at)
+SELECT 'many-' || n, 'Many ' || n, 'many-' || n || '@example.org', '', sha256(('many-' || n)::bytea), now(), now()
 FROM generate_series(1, %(users)s) n;
 
-INSERT INTO namespaces (kind, owner_id, name, path, full_path, full_name, visibility)
-SELECT 'user', id, name, username, username, name, 'public' FROM users WHERE username LIKE 'many-%%';
+INSERT INTO namespaces (kind, owner_id, name, path, full_path, full_name, visibility, created_at, updated_at)
+SELECT 'user', id, name, username, username, name, 'public', now(), now() FROM users WHERE username LIKE 'many-%%';
 
-INSERT INTO namespaces (kind, name, path, full_path, full_name, visibility)
+INSERT INTO namespaces (kind, name, path, full_path, full_name, visibility, created_at, updated_at)
 SELECT 'group', 'Group ' || n, 'many-group-' || n, 'many-group-' || n, 'Group ' || n,
-    (ARRAY['private', 'private', 'internal', 'public'])[1 + n %% 4]
+    (ARRAY['private', 'private', 'internal', 'public'])[1 + n %% 4], now(), now()
 FROM generate_series(1, %(users)s / 10) n;
 
 UPDATE namespaces SET lineage = ARRAY[id] WHERE lineage = '{}';
 UPDATE namespaces SET parent_id = id - 1, lineage = ARRAY[id - 1, id]
 WHERE kind = 'group' AND path LIKE 'many-group-%%' AND id %% 5 = 0 AND path <> 'many-group-1';
 
-INSERT INTO projects (namespace_id, name, path, full_path, visibility, last_activity_at)
+INSERT INTO projects (namespace_id, name, path, full_path, visibility, last_activity_at, created_at, updated_at)
 SELECT ids.all[1 + n %% cardinality(ids.all)], 'Project ' || n, 'project-' || n, 'many/project-' || n,
-    (ARRAY['private', 'private', 'private', 'internal', 'public'])[1 + n %% 5], now() - n * interval '1 second'
+    (ARRAY['private', 'private', 'private', 'internal', 'public'])[1 + n %% 5], now() - n * interval '1 second',
+    now(), now()
 FROM generate_series(1, %(projects)s) n,
     (SELECT array_agg(id ORDER BY id) AS all FROM namespaces WHERE path LIKE 'many-%%') ids;
 
 ANALYZE;
 
 -- Each user is a member of a few groups and a few projects; the first one of very many.
-INSERT INTO members (user_id, namespace_id, access_level)
-SELECT users.id, groups.id, 30
+INSERT INTO members (user_id, namespace_id, access_level, created_at)
+SELECT users.id, groups.id, 30, now()
 FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM users WHERE username LIKE 'many-%%') users
 CROSS JOIN LATERAL (
     SELECT 1 + users.n %% (%(users)s / 10) AS n UNION SELECT 1 + users.n * 7 %% (%(users)s / 10)
@@ -33,13 +34,15 @@ CROSS JOIN LATERAL (
 JOIN (SELECT id, row_number() OVER (ORDER BY id) AS n FROM namespaces WHERE kind = 'group') groups
     ON groups.n = wanted.n;
 
-INSERT INTO members (user_id, project_id, access_level)
-SELECT users.id, projects.id, 20 FROM projects JOIN users ON users.username = 'many-' || (1 + projects.id %% %(users)s)
+INSERT INTO members (user_id, project_id, access_level, created_at)
+SELECT users.id, projects.id, 20, now()
+FROM projects JOIN users ON users.username = 'many-' || (1 + projects.id %% %(users)s)
 WHERE projects.path LIKE 'project-%%' AND projects.full_path LIKE 'many/%%';
 
 -- One group with very many members.
-INSERT INTO members (user_id, namespace_id, access_level)
-SELECT users.id, (SELECT id FROM namespaces WHERE path = 'many-group-1'), 20 FROM users WHERE username LIKE 'many-%%'
+INSERT INTO members (user_id, namespace_id, access_level, created_at)
+SELECT users.id, (SELECT id FROM namespaces WHERE path = 'many-group-1'), 20, now()
+FROM users WHERE username LIKE 'many-%%'
 ON CONFLICT DO NOTHING;
 
 -- A runner for each project.

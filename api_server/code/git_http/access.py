@@ -22,15 +22,19 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(who, Anonymous):
             raise challenge()
-        raise web.HTTPNotFound(
-            text="The project you were looking for could not be found or you don't have "
-            "permission to view it.\n"
-        )
+        raise gone()
     if not project.reads_repository:
         raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
     if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
     return project, who
+
+
+def gone() -> web.HTTPNotFound:
+    """What there is not, or not for this caller."""
+    return web.HTTPNotFound(
+        text="The project you were looking for could not be found or you don't have permission to view it.\n"
+    )
 
 
 async def writable_project(request: web.Request) -> tuple[Project, Caller]:

@@ -2,8 +2,9 @@
 
 from aiohttp import web
 
-from api_server.code.git_http.access import readable_project, writable_project
+from api_server.code.git_http.access import gone, readable_project, writable_project
 from api_server.code.git_http.streaming import receiving, streamed
+from api_server.code.repository.access import ensured
 from api_server.git import smart_http
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Service
@@ -50,4 +51,5 @@ async def receive_pack(request: web.Request) -> web.StreamResponse:
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:
     """Repositories are made when git first asks for them."""
-    await repositories(request).ensure(project.id, project.default_branch)
+    if not await ensured(request, project):
+        raise gone()

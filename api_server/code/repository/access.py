@@ -4,8 +4,9 @@ from aiohttp import web
 
 from api_server.git.repositories import Repository, repositories
 from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.queries import is_there
 from api_server.web import context
-from api_server.web.errors import forbidden
+from api_server.web.errors import forbidden, not_found
 
 
 def require_readable(project: Project) -> None:
@@ -14,11 +15,22 @@ def require_readable(project: Project) -> None:
         raise forbidden()
 
 
-async def opened(request: web.Request, project: Project) -> Repository:
-    """The project's repository, made where it does not exist yet."""
+async def ensured(request: web.Request, project: Project) -> bool:
+    """Makes the project's repository where it does not exist yet; False for a project that has just been removed, of
+    which nothing may be left."""
     found = repositories(request)
-    await found.ensure(project.id, project.default_branch)
-    return found.open(project.id)
+    if not found.exists(project.id):
+        if not await is_there(context.database(request), project.id):
+            return False
+        await found.ensure(project.id, project.default_branch)
+    return True
+
+
+async def opened(request: web.Request, project: Project) -> Repository:
+    """The project's repository, made where it does not exist yet. Raises 404 as `ensured` says."""
+    if not await ensured(request, project):
+        raise not_found("Project")
+    return repositories(request).open(project.id)
 
 
 def url_of(request: web.Request, project: Project) -> str:

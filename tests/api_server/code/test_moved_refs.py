@@ -226,3 +226,21 @@ async def _pipelines(client: Client, project: Json, number: int) -> list[str]:
             break
         await asyncio.sleep(0.1)
     return [pipeline["sha"] for pipeline in made.body]
+
+
+async def test_a_push_that_moves_nothing_for_seven_hours_is_given_up(
+    forge: Forge, moved: dict[int, list[RefUpdate]]
+) -> None:
+    """Until then it may still be going on."""
+    project = await forge.project(initialize_with_readme=True)
+    moved.clear()
+    app = forge.server.app
+    head = await head_of(forge.root, project, "main")
+    push = Push((RefUpdate(ZEROS, head, "refs/heads/never"),))
+    await refs.propose(app, project["id"], None, push)
+    now = datetime.datetime.now(datetime.UTC)
+    for hours, waiting in ((6.9, 1), (7.1, 0)):
+        await refs.settle_leftovers(app, now + datetime.timedelta(hours=hours))
+        count = "SELECT count(*) FROM pushes WHERE id = %(id)s"
+        assert await forge.database.value(count, id=push.id) == waiting
+    assert project["id"] not in moved

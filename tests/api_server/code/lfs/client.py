@@ -82,3 +82,13 @@ class LfsClient:
         assert (await self.act(answered["actions"]["upload"], "PUT", data=content)).status == 200
         verify = answered["actions"]["verify"]
         assert (await self.act(verify, "POST", data=orjson.dumps(named(content)))).status == 200
+
+
+CONTENT = b"a large file\n" * 100
+
+
+@attrs.frozen
+class Place:
+    owner: Person
+    project: dict[str, Any]
+    client: LfsClient
