@@ -201,4 +201,4 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _ping(app: web.Application) -> None:
-    await app[DATABASE].value("SELECT 1")
+    await app[DATABASE].ping()

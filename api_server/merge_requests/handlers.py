@@ -109,7 +109,7 @@ async def list_merge_requests(
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=project(Role.DEVELOPER))
+@routes.post(PATH, access=project(Role.DEVELOPER, opens="repository"))
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -138,7 +138,7 @@ async def show_merge_request(request: web.Request, wanted: MergeRequestId, found
     )
 
 
-@routes.put(ONE, access=project(Role.DEVELOPER))
+@routes.put(ONE, access=project(Role.DEVELOPER, opens="repository"))
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
@@ -155,7 +155,7 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER))
+@routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER, opens="repository"))
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:
@@ -180,7 +180,7 @@ async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Pr
     return await _approvals(request, merge_request.id, found.role)
 
 
-@routes.post(f"{ONE}/approve", access=project(Role.DEVELOPER))
+@routes.post(f"{ONE}/approve", access=project(Role.DEVELOPER, opens="repository"))
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:
@@ -191,7 +191,7 @@ async def approve_merge_request(
     return await _approvals(request, merge_request.id, found.role, status=201)
 
 
-@routes.post(f"{ONE}/unapprove", access=project(Role.DEVELOPER))
+@routes.post(f"{ONE}/unapprove", access=project(Role.DEVELOPER, opens="repository"))
 async def unapprove_merge_request(
     request: web.Request, wanted: MergeRequestId, found: Project
 ) -> web.Response:

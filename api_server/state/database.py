@@ -159,6 +159,10 @@ class Database(Executor):
         async with self._connection() as connection:
             return await connection.run(statement, parameters)
 
+    async def ping(self) -> None:
+        """Raises where the database does not answer."""
+        await self.value("SELECT 1")
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """All or nothing: commits at the end of the block, rolls back when it raises or is cancelled.

@@ -52,7 +52,7 @@ class ListResponses(ListChecks):
     external_status_check_id: int
 
 
-@routes.get(f"{PATH}/status_checks", access=project(), feature=STATUS_CHECKS)
+@routes.get(f"{PATH}/status_checks", access=project(opens="repository"), feature=STATUS_CHECKS)
 async def list_checks(request: web.Request, wanted: ListChecks, found: Project) -> web.Response:
     """16: GET /projects/:id/merge_requests/:merge_request_iid/status_checks. The URL is for Developers."""
     page = wanted_page(wanted, result_queries.CHECKS, default_sort="asc")
@@ -66,7 +66,11 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
     return response
 
 
-@routes.post(f"{PATH}/status_check_responses", access=project(Role.DEVELOPER), feature=STATUS_CHECKS)
+@routes.post(
+    f"{PATH}/status_check_responses",
+    access=project(Role.DEVELOPER, opens="repository"),
+    feature=STATUS_CHECKS,
+)
 async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
     """17: POST /projects/:id/merge_requests/:merge_request_iid/status_check_responses."""
     response = results.Response(
@@ -89,7 +93,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
 
 @routes.post(
     f"{PATH}/status_checks/{{external_status_check_id}}/retry",
-    access=project(Role.DEVELOPER),
+    access=project(Role.DEVELOPER, opens="repository"),
     feature=STATUS_CHECKS,
 )
 async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:
@@ -102,7 +106,9 @@ async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Projec
 
 
 @routes.get(
-    f"{PATH}/status_checks/{{external_status_check_id}}/responses", access=project(), feature=STATUS_CHECKS
+    f"{PATH}/status_checks/{{external_status_check_id}}/responses",
+    access=project(opens="repository"),
+    feature=STATUS_CHECKS,
 )
 async def list_responses(request: web.Request, wanted: ListResponses, found: Project) -> web.Response:
     """GET .../status_checks/:external_status_check_id/responses: every answer, for every head, newest first."""

@@ -55,13 +55,13 @@ class LostJob:
 
 LOST_JOBS = Query(
     """
-    SELECT jobs.id, CASE WHEN jobs.contacted_at < %(now)s - %(silence)s THEN 'stuck_or_timeout_failure'
+    SELECT jobs.id, CASE WHEN jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval THEN 'stuck_or_timeout_failure'
         ELSE 'job_execution_timeout' END AS reason
     FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
     WHERE jobs.status IN ('running', 'canceling') AND (
-        jobs.contacted_at < %(now)s - %(silence)s
-        OR jobs.started_at < %(now)s
-            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s)
+        jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval
+        OR jobs.started_at < %(now)s::timestamptz
+            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s::interval)
     ORDER BY jobs.id
     """,
     LostJob,

@@ -35,7 +35,8 @@ JOIN LATERAL (
     SELECT members.* FROM members
     WHERE members.user_id = page.id
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(namespace_ids)s::bigint[]))
-        AND counts(members, %(now)s)
+        -- the one that a request has changed is its answer, though it may end today
+        AND (members.id = %(changed)s::bigint OR counts(members, %(now)s))
     ORDER BY members.access_level DESC, members.project_id IS NULL,
         array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1

@@ -113,10 +113,10 @@ async def add_members(request: web.Request, wanted: AddMember, found: Group | Pr
             user = await users.find_user_by_username(transaction, wanted.username or "")
         if user is None:
             raise not_found("User")
-        await changes.add(
+        member_id = await changes.add(
             transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
         )
-        shown = await queries.show_member(transaction, user.id, **source.direct)
+        shown = await queries.show_member(transaction, user.id, **source.direct, changed=member_id)
     return json_text(shown, status=201)
 
 
@@ -137,10 +137,10 @@ async def update_member(request: web.Request, wanted: UpdateMember, found: Group
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
     source = source_of(found)
     async with context.database(request).transaction() as transaction:
-        await changes.update(
+        member_id = await changes.update(
             transaction, source, wanted.user_id, wanted.access_level, wanted.expires_at, author(request)
         )
-        shown = await queries.show_member(transaction, wanted.user_id, **source.direct)
+        shown = await queries.show_member(transaction, wanted.user_id, **source.direct, changed=member_id)
     return json_text(shown)
 
 

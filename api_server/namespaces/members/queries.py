@@ -73,6 +73,7 @@ async def list_members(
         namespace_ids=namespace_ids,
         query=query,
         user_ids=user_ids,
+        changed=None,
     )
 
 
@@ -80,11 +81,17 @@ SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id
 
 
 async def show_member(
-    database: Executor, user_id: int, *, project_id: int | None, namespace_ids: list[int]
+    database: Executor,
+    user_id: int,
+    *,
+    project_id: int | None,
+    namespace_ids: list[int],
+    changed: int | None = None,
 ) -> str:
-    """The user with her greatest role in these places. Raises NotFound where she is no member of any."""
+    """The user with her greatest role in these places; memberships that have ended do not count, but for the one with
+    the id `changed`. Raises NotFound where she is no member of any."""
     return await database.entity(
-        SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids
+        SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids, changed=changed
     )
 
 

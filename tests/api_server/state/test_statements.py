@@ -35,7 +35,8 @@ def _statements() -> dict[str, Query[typing.Any]]:
             elif isinstance(value, Listing):
                 for statement in value._statements.values():
                     found.setdefault(statement, f"{module.__name__}.{name}")
-    return {name: statement for statement, name in found.items() if statement.row is not None}
+    # What a cursor fetches is only known once there is the cursor.
+    return {name: sql for sql, name in found.items() if sql.row is not None and not sql.startswith("FETCH")}
 
 
 STATEMENTS = _statements()
