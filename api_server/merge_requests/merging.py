@@ -7,8 +7,8 @@ from api_server.code.branches.protection import protection_of
 from api_server.code.refs import move
 from api_server.git import new_commits as git
 from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
-from api_server.git.names import BRANCHES, NO_COMMIT
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import branch
 from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import queries

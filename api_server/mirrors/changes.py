@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 import attrs
 from aiohttp import web
 
-from api_server.git.redaction import MASK
-from api_server.git.ssh_keys import InvalidHostKeysError
+from api_server.git.remote.redaction import MASK
+from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries, run_queries
 from api_server.mirrors.configuration import Configuration, Wishes
 from api_server.mirrors.queries import Mirror

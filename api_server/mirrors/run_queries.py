@@ -9,7 +9,7 @@ from typing import Literal
 
 import attrs
 
-from api_server.git.ssh_keys import HostKey
+from api_server.git.remote.ssh_keys import HostKey
 from api_server.mirrors.configuration import host_keys_column
 from api_server.mirrors.queries import COLUMNS, Mirror
 from api_server.state.database import Executor, Transaction

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from aiohttp import web
 
 from api_server.code.refs import REF_LISTENERS
-from api_server.git.names import BRANCHES, TAGS
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.mirrors import runs, schedule
 from api_server.state.database import Row, Transaction
 from api_server.state.queue import QUEUE

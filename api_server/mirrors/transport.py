@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 import attrs
 from aiohttp.abc import AbstractResolver
 
-from api_server.git.mirror_source import descents_that_hold, read_source
-from api_server.git.ref_pushes import Change, Push, PushReport, Result
-from api_server.git.remote_access import Remote
-from api_server.git.remote_errors import (
+from api_server.git.remote.access import Remote
+from api_server.git.remote.connection import Connection, connect
+from api_server.git.remote.errors import (
     AuthenticationFailedError,
     HostKeyRefusedError,
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remotes import Connection, connect
+from api_server.git.remote.pushing import Change, Push, PushReport, Result
+from api_server.git.remote.source import descents_that_hold, read_source
 from api_server.mirrors.plan import (
     REPORTED_REFS,
     BranchSelector,

@@ -15,7 +15,7 @@ from aiohttp.helpers import ETag
 from api_server.git import archives, references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
-from api_server.git.names import FULL_SHA
+from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.access import Project

@@ -14,8 +14,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from api_server.git.lfs_pointers import Pointer
-from api_server.git.redaction import sanitize
-from api_server.git.remote_access import SILENCE_SECONDS, Remote
+from api_server.git.remote.access import SILENCE_SECONDS, Remote
+from api_server.git.remote.redaction import sanitize
 from api_server.mirrors.lfs.answers import (
     Action,
     BatchAnswer,

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from api_server.git.received_push import RefUpdate
 
 from api_server.code import refs
-from api_server.git.push import RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
 from api_server.mirrors.queries import Mirror

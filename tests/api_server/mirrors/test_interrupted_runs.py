@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+from api_server.git.remote.secret_files import secret_folder
 
-from api_server.git.secret_files import secret_folder
 from api_server.mirrors import run_queries, runs, schedule
 from api_server.state import queue
 from tests.api_server.mirrors.repositories import MAIN, BareRepository

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from api_server.git.remote.ssh_keys import make_key_pair
 
-from api_server.git.ssh_keys import make_key_pair
 from tests.api_server.mirrors.service import SHOWN, URL, database
 from tests.support.forge import Forge
 from tests.support.waiting import until_somebody_waits
