@@ -32,11 +32,13 @@ TAKE_DUE = Statement(
     UPDATE status_check_deliveries deliveries SET next_attempt_at = %(due_again_at)s
     FROM external_status_checks checks, (
         WITH RECURSIVE waiting (check_id) AS (
-            SELECT min(queued.check_id) FROM status_check_deliveries queued WHERE queued.next_attempt_at IS NOT NULL
+            (SELECT queued.check_id FROM status_check_deliveries queued WHERE queued.next_attempt_at IS NOT NULL
+            ORDER BY queued.check_id, queued.next_attempt_at LIMIT 1)
             UNION ALL
             SELECT (
-                SELECT min(queued.check_id) FROM status_check_deliveries queued
+                SELECT queued.check_id FROM status_check_deliveries queued
                 WHERE queued.next_attempt_at IS NOT NULL AND queued.check_id > waiting.check_id
+                ORDER BY queued.check_id, queued.next_attempt_at LIMIT 1
             ) FROM waiting WHERE waiting.check_id IS NOT NULL
         ),
         receivers AS (

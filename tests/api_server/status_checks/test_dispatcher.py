@@ -232,3 +232,5 @@ async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab
     text = "\n".join(row[0] for row in plan)
     assert "Seq Scan on status_check_deliveries" not in text, text
     assert "Index" in text
+    # It holds what has been delivered as well, for 90 days.
+    assert "status_check_deliveries_of_check" not in text, text
