@@ -113,7 +113,10 @@ NAMESPACES = [
         "visibility",
     ),
     Change(
-        "PUT /projects/{ci}", "project_default_branch_updated", {"default_branch": "topic"}, "default branch"
+        "PUT /projects/{ci}",
+        "project_default_branch_updated",
+        {"default_branch": "{topic}"},
+        "default branch",
     ),
     Change(
         "PUT /projects/{project}",

@@ -23,6 +23,8 @@ HURRY = """
 """
 IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(event_type)s)"
 
+EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
+
 
 class Things:
     """Everything is made once, by `root`, and belongs to what is made under the name before it."""
@@ -133,9 +135,11 @@ class Things:
         return await self._ended_member("/projects/{project}/members")
 
     async def _ended_member(self, path: str) -> int:
-        today = str(self.forge.database.now.date())  # the day on which it counts no more
-        await self.post(path, user_id="{user}", access_level=30, expires_at=today)
-        return int(await self.get("user"))
+        await self.post(path, user_id="{user}", access_level=30)
+        user: int = await self.get("user")
+        async with self.forge.database.transaction() as transaction:
+            await transaction.run(EXPIRE, user_id=user)
+        return user
 
     async def make_invited_to_group(self) -> str:
         await self.post("/groups/{group}/invitations", email="{new}@example.org", access_level=30)
@@ -225,6 +229,11 @@ class Things:
 
     async def make_ci(self) -> int:
         return int((await self.get("pipelines")).id)
+
+    async def make_topic(self) -> str:
+        """A second branch."""
+        await (await self.get("pipelines")).commit("", path="NEWS.md", branch="topic")
+        return "topic"
 
     async def make_pipeline(self) -> int:
         return int((await (await self.get("pipelines")).pipeline())["id"])
