@@ -8,28 +8,20 @@ import attrs
 from api_server.state.database import Executor
 from api_server.state.statements import Query, Statement
 
-
-@attrs.frozen
-class OldJob:
-    id: int
-
-
-OLD_JOBS = Statement(
-    """
-    SELECT jobs.id FROM jobs
-    WHERE jobs.id > %(after)s::bigint AND jobs.finished_at < %(before)s::timestamptz
-        AND jobs.status NOT IN ('running', 'canceling')
-        AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
-            OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id))
-    ORDER BY jobs.id LIMIT %(most)s::integer
-    """,
-    OldJob,
-)
+OLD_JOBS = Statement("""
+    SELECT ARRAY(
+        SELECT jobs.id FROM jobs
+        WHERE jobs.id > %(after)s::bigint AND jobs.finished_at < %(before)s::timestamptz
+            AND jobs.status NOT IN ('running', 'canceling')
+            AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
+                OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id))
+        ORDER BY jobs.id LIMIT %(most)s::integer)
+""")
 
 
 async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
     """Jobs with a log or artifacts that finished before a moment: the first `most` of them behind the id `after`."""
-    return [job.id for job in await database.rows(OLD_JOBS, after=after, before=before, most=most)]
+    return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
 
 
 SIZE_OF_DATA = Statement("""

@@ -67,7 +67,7 @@ class HandOut:
             if masked := sorted({one.value for one in response.given if one.masked}):
                 sealed = self.vault.encrypt(orjson.dumps(masked).decode())
                 await queries.set_masked_values(transaction, job_id, sealed)
-            # a running one would be so again, after a look at all its jobs
+
             if response.job.pipeline_status != "running":
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told

@@ -95,29 +95,19 @@ async def set_report_variables(transaction: Transaction, job_id: int, variables:
     )
 
 
-@attrs.frozen
-class Deleted:
-    """What has no row any more, and where its bytes are."""
-
-    object_key: str
-
-
-DELETE_ARTIFACTS = Query(
-    """
+DELETE_ARTIFACTS = """
     WITH deleted AS (
         DELETE FROM job_artifacts WHERE job_id = %(job_id)s RETURNING object_key
     ), job AS (
         UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
     )
-    SELECT deleted.object_key FROM deleted
-    """,
-    Deleted,
-)
+    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
+"""
 
 
 async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
     """Forgets the job's artifacts, not its log: the keys of their bytes."""
-    return [artifact.object_key for artifact in await transaction.rows(DELETE_ARTIFACTS, job_id=job_id)]
+    return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
 
 
 KEEP = """
@@ -135,15 +125,19 @@ async def keep(transaction: Transaction, job_id: int) -> bool:
     return await transaction.run(KEEP, job_id=job_id) > 0
 
 
+@attrs.frozen
+class Expired:
+    object_key: str
+
+
 DELETE_EXPIRED = Query(
     """
     DELETE FROM job_artifacts WHERE id IN (
-        SELECT job_artifacts.id FROM job_artifacts
-        WHERE job_artifacts.expire_at < %(now)s
+        SELECT job_artifacts.id FROM job_artifacts WHERE job_artifacts.expire_at < %(now)s
         ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
     RETURNING object_key
     """,
-    Deleted,
+    Expired,
 )
 
 

@@ -208,22 +208,15 @@ async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: flo
     return await transaction.run(SEAL, job_id=job_id, key=key, coverage=coverage) > 0
 
 
-@attrs.frozen
-class Unsealed:
-    job_id: int
-
-
-UNSEALED = Query(
-    """
-    SELECT job_logs.job_id FROM job_logs JOIN jobs ON jobs.id = job_logs.job_id
-    WHERE job_logs.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
-        AND jobs.finished_at < %(now)s::timestamptz - interval '5 minutes'
-    ORDER BY job_logs.job_id LIMIT 100
-    """,
-    Unsealed,
-)
+UNSEALED = """
+    SELECT ARRAY(
+        SELECT job_logs.job_id FROM job_logs JOIN jobs ON jobs.id = job_logs.job_id
+        WHERE job_logs.object_key IS NULL AND jobs.status NOT IN ('running', 'canceling')
+            AND jobs.finished_at < %(now)s::timestamptz - interval '5 minutes'
+        ORDER BY job_logs.job_id LIMIT 100)
+"""
 
 
 async def unsealed(database: Executor) -> list[int]:
     """Jobs that are over and whose logs still are rows."""
-    return [log.job_id for log in await database.rows(UNSEALED)]
+    return list(await database.value(UNSEALED))
