@@ -4,7 +4,7 @@ import structlog
 from aiohttp import web
 
 from api_server.audit import queries
-from api_server.state.database import LockNotAvailable
+from api_server.state.errors import LockNotAvailable
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
 

@@ -233,7 +233,8 @@ async def note_reminder(transaction: Transaction, invitation_id: int, sent: int)
 LOCK_OVER = Query(
     f"""
     {_INVITATION}
-    WHERE has_expired(invitations.expires_at, %(now)s) OR invitations.created_at < %(now)s::timestamptz - %(kept)s::interval
+    WHERE has_expired(invitations.expires_at, %(now)s)
+        OR invitations.created_at < %(now)s::timestamptz - %(kept)s::interval
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
     """,
     Invitation,

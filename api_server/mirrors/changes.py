@@ -17,7 +17,8 @@ from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state import audit_trail
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.web import context
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError, invalid

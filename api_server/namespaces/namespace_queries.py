@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.state.database import NotFound, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import NotFound
 from api_server.state.statements import Query
 
 CREATE = """

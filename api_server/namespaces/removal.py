@@ -8,7 +8,8 @@ from api_server.namespaces import removal_queries as queries
 from api_server.outbound import edges
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import NotFound, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 
 #: The task that removes a project's repository, archives and stored objects; `app.py` has it.

@@ -65,8 +65,8 @@ async def enqueue(
     has, nothing is queued: that one will do.
     """
     if queueing_lock is not None:
-        await transaction.row(HOLD_QUEUEING_LOCK, queueing_lock=queueing_lock)
-    await transaction.row(
+        await transaction.run(HOLD_QUEUEING_LOCK, queueing_lock=queueing_lock)
+    await transaction.run(
         ENQUEUE,
         task=task,
         lock=lock,

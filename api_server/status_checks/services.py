@@ -10,7 +10,8 @@ from api_server.namespaces.projects.access import Project
 from api_server.outbound.checks import UNRESOLVABLE, check_url
 from api_server.outbound.destinations import STATUS_CHECK_SCHEMES, BlockedError
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_queries import ProtectedBranch, Service

@@ -8,8 +8,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from api_server.state.database import LockNotAvailable, NotFound
-from api_server.state.errors import Unavailable
+from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
 
 log = structlog.get_logger(__name__)

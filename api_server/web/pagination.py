@@ -32,13 +32,17 @@ class Paginated:
     order_by: str | None = None
     sort: str | None = None
 
+    def __attrs_post_init__(self) -> None:
+        if wrong := [name for name in ("page", "per_page") if getattr(self, name) <= 0]:
+            raise ValueError(", ".join(f"{name} does not have a valid value" for name in wrong))
+
 
 def wanted_page(
     parameters: Paginated, listing: Listing, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
-    """What to read for `parameters`. Raises 400 for numbers out of range and broken cursors, 405 for what cannot be
-    ordered or skipped that way."""
-    problems = _out_of_range(parameters)
+    """What to read for `parameters`. Raises 400 for unknown orders and broken cursors, 405 for what cannot be ordered
+    or skipped that way."""
+    problems = []
     order = parameters.order_by or default_order
     sort = (parameters.sort or default_sort).lower()
     if sort not in ("asc", "desc"):
@@ -66,19 +70,9 @@ def wanted_page(
 
 
 def offset_page(parameters: Paginated) -> Page:
-    """What to read of a list that has no other order than its own. Raises 400 for numbers out of range."""
-    if problems := _out_of_range(parameters):
-        raise bad_parameters(*problems)
+    """What to read of a list that has no other order than its own."""
     size = min(parameters.per_page, MAX_PER_PAGE)
     return Page(size, (parameters.page - 1) * size)
-
-
-def _out_of_range(parameters: Paginated) -> list[str]:
-    return [
-        f"{name} does not have a valid value"
-        for name in ("page", "per_page")
-        if getattr(parameters, name) <= 0
-    ]
 
 
 async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:

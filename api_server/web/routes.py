@@ -57,9 +57,6 @@ class Route:
     takes_found: bool = False
 
 
-ROUTE = web.RequestKey("route", Route)
-
-
 @attrs.frozen(kw_only=True)
 class ById:
     """The parameters of a route that needs nothing but what its path names."""
@@ -132,7 +129,6 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     what the path names and the caller's role there."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        request[ROUTE] = route
         if route.access.who != "anyone":
             request[CALLER] = await _caller(request, route)
         _require_feature(request, route)
@@ -146,9 +142,11 @@ async def _given(request: web.Request, route: Route) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if route.parameters is not None:
         given["wanted"] = await _parsed(request, route, route.parameters)
-    if route.takes_found and isinstance(route.access, Place):
+    if isinstance(route.access, Place):
         named: Any = given.get("wanted") or await _parsed(request, route, ById)
-        given["found"] = await route.access.find(request, named.id)
+        found = await route.access.find(request, named.id)
+        if route.takes_found:
+            given["found"] = found
     return given
 
 

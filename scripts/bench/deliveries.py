@@ -75,7 +75,7 @@ async def _measured(database_url: str, folder: Path) -> tuple[float, float, floa
 async def _delivered(forge: Forge, check_id: int, hanging: int | None) -> float:
     async with forge.database.transaction() as transaction:
         for queued in filter(None, (hanging, check_id)):
-            await transaction.row(QUEUE, check_id=queued, count=DELIVERIES)
+            await transaction.run(QUEUE, check_id=queued, count=DELIVERIES)
     wanted = await forge.database.value(DELIVERED, check_id=check_id) + DELIVERIES
     started = time.perf_counter()
     async with forge.server.app[DISPATCHER].working():

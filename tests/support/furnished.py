@@ -67,6 +67,20 @@ class Furnished:
         return self.of_root.get(f"{kind}_id", self.of_root["users_id"])
 
 
+async def _jobs(
+    forge: Forge, url: str, runner: Runner
+) -> tuple[dict[str, Any], RunningJob, RunningJob, RunningJob]:
+    """A pipeline with its finished job, and of another one the finished and the running job."""
+    pipeline = await _made(forge.root, f"{url}/pipeline", ref="main")
+    over, last = await _artifacts(runner)
+    await last.finish()
+    await _made(forge.root, f"{url}/pipeline", ref="main")
+    finished, running = await _artifacts(runner)
+    async with forge.database.transaction() as transaction:
+        await transaction.row(WITHOUT_DURATION, id=running.id)
+    return pipeline, over, finished, running
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -74,13 +88,7 @@ async def furnish(forge: Forge) -> Furnished:
     url = f"/projects/{project['id']}"
     await _commit(root, url, "main", {".gitlab-ci.yml": CONFIG, "README.md": "Hello\n"})
     runner = await a_runner(forge, project_id=project["id"])
-    pipeline = await _made(root, f"{url}/pipeline", ref="main")
-    over, last = await _artifacts(runner)
-    await last.finish()
-    await _made(root, f"{url}/pipeline", ref="main")
-    finished, running = await _artifacts(runner)
-    async with forge.database.transaction() as transaction:
-        await transaction.row(WITHOUT_DURATION, id=running.id)
+    pipeline, over, finished, running = await _jobs(forge, url, runner)
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
     await _commit(root, url, "feature", {"new.txt": "new\n"}, start_branch="main")

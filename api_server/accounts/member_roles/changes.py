@@ -3,7 +3,8 @@
 from api_server.accounts.member_roles import queries
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.web.access import Role
 from api_server.web.errors import bad_request, invalid, not_found
 

@@ -12,9 +12,11 @@ from api_server.accounts import address_queries as addresses
 from api_server.accounts import path_rules
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
 from api_server.accounts.users import queries
+from api_server.accounts.users.queries import User
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Conflict, Row, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.context import VAULT, App
 from api_server.web.errors import ApiError, conflict, invalid, not_found
@@ -118,7 +120,7 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
 
 
 async def _record_changes(
-    transaction: Transaction, author: Author, before: Row, values: Mapping[str, Any]
+    transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
     """What opens or closes an account has an event of its own, everything else is told by one."""
     who = (author, before.id, before.username)
@@ -179,7 +181,7 @@ def _static_object_token(vault: Vault) -> tuple[bytes, str]:
     return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
 
 
-async def _found(transaction: Transaction, user_id: int) -> Row:
+async def _found(transaction: Transaction, user_id: int) -> User:
     user = await queries.find_user(transaction, user_id)
     if user is None:
         raise not_found("User")

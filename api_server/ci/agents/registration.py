@@ -6,7 +6,8 @@ from api_server.ci.agents import queries, tasks
 from api_server.namespaces.projects.access import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
-from api_server.state.database import Conflict, Shown, Transaction
+from api_server.state.database import Shown, Transaction
+from api_server.state.errors import Conflict
 from api_server.web.errors import bad_request
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -47,7 +47,8 @@ class LostJob:
 
 LOST_JOBS = Query(
     """
-    SELECT jobs.id, CASE WHEN jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval THEN 'stuck_or_timeout_failure'
+    SELECT jobs.id, CASE
+        WHEN jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval THEN 'stuck_or_timeout_failure'
         ELSE 'job_execution_timeout' END AS reason
     FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
     WHERE jobs.status IN ('running', 'canceling') AND (

@@ -9,7 +9,8 @@ from api_server.ci.pipelines import job_queries, queries, transitions
 from api_server.ci.pipelines.job_data import delete_job_data
 from api_server.ci.pipelines.job_queries import Job
 from api_server.ci.pipelines.states import ERASABLE, RETRYABLE
-from api_server.state.database import Database, NotFound, Transaction
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import NotFound
 
 
 async def cancel(transaction: Transaction, job_id: int, *, force: bool = False) -> None:

@@ -24,7 +24,8 @@ from api_server.git import references
 from api_server.git.errors import RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Conflict, Database, NotFound
+from api_server.state.database import Database
+from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError

@@ -13,7 +13,7 @@ from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.ci.runners.multipart import Received, receive
-from api_server.state.database import Conflict
+from api_server.state.errors import Conflict
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.errors import bad_request, forbidden

@@ -9,7 +9,8 @@ from api_server.ci.runners import queries, registration_queries
 from api_server.ci.runners.queries import Runner
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.state.secrets import RUNNER_TOKEN, digest, new_token
 from api_server.web.errors import forbidden, invalid, not_found
 

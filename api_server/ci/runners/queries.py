@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.state.database import Executor, NotFound, Transaction
+from api_server.state.database import Executor, Transaction
+from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role

@@ -10,7 +10,8 @@ from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.rules import Values
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, invalid
 

@@ -10,7 +10,8 @@ from api_server.code.branches.queries import Protected
 from api_server.namespaces.projects.access import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
-from api_server.state.database import Conflict, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.web.access import Role
 from api_server.web.errors import conflict, invalid
 

@@ -8,7 +8,6 @@ import structlog
 
 from api_server.git.errors import GitError
 from api_server.git.lfs_pointers import Pointer, pointers_in
-from api_server.git.processes import GitError
 from api_server.git.remote.access import Remote
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors.lfs import queries

@@ -10,7 +10,8 @@ from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.projects import queries
 from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
 from api_server.outbound import edges
-from api_server.state.database import NotFound, Transaction
+from api_server.state.database import Transaction
+from api_server.state.errors import NotFound
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE, App
 from api_server.web.errors import invalid

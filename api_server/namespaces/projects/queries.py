@@ -5,7 +5,8 @@ from typing import Any
 import attrs
 
 from api_server.namespaces.projects.project import Project
-from api_server.state.database import Executor, NotFound, Transaction
+from api_server.state.database import Executor, Transaction
+from api_server.state.errors import NotFound
 from api_server.state.listing import one, read_sql
 from api_server.state.statements import Query, Statement
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from api_server.git.received_push import Push, RefUpdate
 
 from api_server.code import refs
 from api_server.git import ref_transactions

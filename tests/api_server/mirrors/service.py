@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
-from api_server.git.received_push import RefUpdate
 
 from api_server.code import refs
 from api_server.git.received_push import RefUpdate

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import attrs
 import pytest
-from api_server.git.remote.secret_files import secret_folder
 
 from api_server.git.remote.secret_files import secret_folder
 from api_server.mirrors import run_queries, runs, schedule

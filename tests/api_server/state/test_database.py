@@ -10,7 +10,8 @@ import pytest
 
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, SYSTEM
-from api_server.state.database import Conflict, Database, Transaction, connect
+from api_server.state.database import Database, Transaction, connect
+from api_server.state.errors import Conflict
 from api_server.state.statements import Statement
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from api_server.state.database import LockNotAvailable
+from api_server.state.errors import LockNotAvailable
 from api_server.web.errors import api_errors
 from tests.support.forge import Forge
 

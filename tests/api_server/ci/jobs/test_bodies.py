@@ -7,6 +7,44 @@ from tests.support.ci import ci_project, database, give_log, happen, run
 FAILING = "unit tests:\n  script: make test\n  tags: [linux, arm]\n  artifacts: {paths: [out]}\n"
 
 
+def _shown(user):
+    """A user as jobs show her."""
+    return {
+        "id": user["id"],
+        "username": user["username"],
+        "name": user["name"],
+        "state": "active",
+        "locked": False,
+        "avatar_url": None,
+        "web_url": user["web_url"],
+        "created_at": user["created_at"],
+        "bio": "",
+        "location": "",
+        "public_email": user["public_email"],
+        "skype": "",
+        "linkedin": "",
+        "twitter": "",
+        "website_url": "",
+        "organization": "",
+    }
+
+
+def _reference(pipeline, project, status):
+    """A pipeline as jobs show it."""
+    return {
+        "id": pipeline["id"],
+        "iid": pipeline["iid"],
+        "project_id": project.id,
+        "sha": pipeline["sha"],
+        "ref": "topic",
+        "status": status,
+        "source": "api",
+        "created_at": pipeline["created_at"],
+        "updated_at": pipeline["updated_at"],
+        "web_url": f"{project.forge.base}/{project.path}/-/pipelines/{pipeline['id']}",
+    }
+
+
 async def test_a_pending_job_with_every_key_of_the_document(forge):
     project = await ci_project(forge)
     pipeline = await project.pipeline(FAILING)
@@ -34,37 +72,9 @@ async def test_a_pending_job_with_every_key_of_the_document(forge):
         "erased_at": None,
         "duration": None,
         "queued_duration": job["queued_duration"],
-        "user": {
-            "id": user["id"],
-            "username": user["username"],
-            "name": user["name"],
-            "state": "active",
-            "locked": False,
-            "avatar_url": None,
-            "web_url": user["web_url"],
-            "created_at": user["created_at"],
-            "bio": "",
-            "location": "",
-            "public_email": user["public_email"],
-            "skype": "",
-            "linkedin": "",
-            "twitter": "",
-            "website_url": "",
-            "organization": "",
-        },
+        "user": _shown(user),
         "commit": commit,
-        "pipeline": {
-            "id": pipeline["id"],
-            "iid": pipeline["iid"],
-            "project_id": project.id,
-            "sha": pipeline["sha"],
-            "ref": "topic",
-            "status": "pending",
-            "source": "api",
-            "created_at": pipeline["created_at"],
-            "updated_at": job["pipeline"]["updated_at"],
-            "web_url": f"{forge.base}/{project.path}/-/pipelines/{pipeline['id']}",
-        },
+        "pipeline": _reference(pipeline, project, "pending") | {"updated_at": job["pipeline"]["updated_at"]},
         "web_url": f"{forge.base}/{project.path}/-/jobs/{job['id']}",
         "project": {"ci_job_token_scope_enabled": False},
         "artifacts": [],

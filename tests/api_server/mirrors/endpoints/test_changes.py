@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from api_server.git.remote.ssh_keys import make_key_pair
 
 from api_server.git.remote.ssh_keys import make_key_pair
 from tests.api_server.mirrors.service import SHOWN, URL, database

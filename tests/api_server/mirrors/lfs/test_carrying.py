@@ -7,11 +7,9 @@ from typing import Any
 
 import attrs
 import pytest
-from api_server.git.remote.access import Remote
 
 from api_server.git.errors import GitError
 from api_server.git.remote.access import Remote
-from api_server.git.processes import GitError
 from api_server.mirrors.lfs import courier
 from api_server.mirrors.lfs.courier import LfsCourier
 from tests.api_server.code.lfs.client import LfsClient, oid_of

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from api_server.git.remote.errors import RemoteError
 
 from api_server.git.remote.errors import RemoteError
 from api_server.mirrors.lfs import target as target_module
