@@ -15,7 +15,7 @@ from api_server.ci.pipelines.creation import DIALECT
 from api_server.ci.runners.failure_reasons import FAILURE_REASONS
 from api_server.ci.runners.hand_out_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner
-from api_server.git.names import BRANCHES, TAGS
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TOKEN
 
 #: Commits of history a runner fetches when the job's GIT_DEPTH says nothing else.
