@@ -11,7 +11,7 @@ from api_server.namespaces.groups.group import Group
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
-from api_server.web.routes import ROUTE, caller
+from api_server.web.routes import caller
 
 __all__ = ["Group", "GroupAccess", "find_group", "group"]
 
@@ -31,11 +31,8 @@ def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
     return GroupAccess("group", role)
 
 
-async def find_group(request: web.Request, reference: str, role: Role | None = None) -> Group:
+async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    if role is None:
-        access = request[ROUTE].access
-        role = access.role if isinstance(access, Place) else Role.NO_ACCESS
     who = caller(request)
     number = redirects.id_in(reference)
     found = await queries.find_group(

@@ -12,7 +12,7 @@ from api_server.state.lookup_cache import LookupCache
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
-from api_server.web.routes import ROUTE, caller
+from api_server.web.routes import caller
 
 __all__ = ["PROJECTS", "Feature", "Project", "ProjectAccess", "find_project", "project", "visible_project"]
 
@@ -39,11 +39,8 @@ def project(role: Role = Role.NO_ACCESS, *, opens: Feature | None = None) -> Pro
     return ProjectAccess("project", role, opens)
 
 
-async def find_project(request: web.Request, reference: str, role: Role | None = None) -> Project:
+async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    if role is None:
-        access = request[ROUTE].access
-        role = access.role if isinstance(access, Place) else Role.NO_ACCESS
     who = caller(request)
     found = await visible_project(request, reference, user_id=who.user_id, admin=who.admin)
     if found is None:
