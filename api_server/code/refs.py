@@ -18,8 +18,8 @@ from api_server.code import ref_queries as queries
 from api_server.code.ref_queries import MovedProject
 from api_server.git import ref_transactions, references
 from api_server.git.errors import RepositoryError
-from api_server.git.names import BRANCHES
-from api_server.git.push import Push, RefUpdate, applied_updates
+from api_server.git.received_push import Push, RefUpdate, applied_updates
+from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
 from api_server.state.database import Transaction

@@ -12,8 +12,8 @@ from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import files, references
 from api_server.git.errors import RepositoryError
-from api_server.git.names import BRANCHES
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
 from api_server.state.database import Row, Transaction

@@ -10,7 +10,7 @@ from api_server.code import refs
 from api_server.code.git_http import push_rules
 from api_server.git import smart_http
 from api_server.git.processes import GitError
-from api_server.git.push import MalformedPushError, Push, Verdict
+from api_server.git.received_push import MalformedPushError, Push, Verdict
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.access import Project
 from api_server.outbound import edges

@@ -13,16 +13,16 @@ from api_server.code import refs
 from api_server.code.branches.protection import protection_of
 from api_server.code.repository.access import opened
 from api_server.git import new_commits as git_changes
-from api_server.git import references, tags
+from api_server.git import new_tags, references
 from api_server.git.errors import (
     BranchMovedError,
     InvalidActionError,
     InvalidNameError,
     NameTakenError,
 )
-from api_server.git.names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.new_commits import FileAction, NewCommit, Person
-from api_server.git.push import RefUpdate
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
 from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import Project
@@ -78,7 +78,7 @@ async def create_tag(
     who = caller(request)
     tagger = _person(who.name, who.email, context.now(request))
     try:
-        target_id = tags.new_target(repository, name, target.commit, message, tagger)
+        target_id = new_tags.new_target(repository, name, target.commit, message, tagger)
         await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None

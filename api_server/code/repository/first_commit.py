@@ -4,9 +4,9 @@ from aiohttp import web
 
 from api_server.code import refs
 from api_server.git import ref_transactions
-from api_server.git.names import BRANCHES, NO_COMMIT
 from api_server.git.new_commits import FileAction, NewCommit, Person, commit_files
-from api_server.git.push import Push, RefUpdate
+from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.projects.events import CREATION_LISTENERS, ProjectCreated
 from api_server.state.database import Transaction

@@ -5,7 +5,7 @@ import asyncio
 import attrs
 
 from api_server.git.errors import InvalidNameError
-from api_server.git.names import check_branch_name
+from api_server.git.ref_names import check_branch_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import namespace_queries, path_queries, paths, personal_queries
 from api_server.namespaces.projects import homes, queries

@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from api_server.git.received_push import Push, RefUpdate
 
 from api_server.code import refs
 from api_server.git import ref_transactions
-from api_server.git.push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import App
 from tests.support.forge import Answer, Client, Forge, Person
