@@ -42,26 +42,29 @@ async def create(
 
 
 @attrs.frozen
-class _Held:
+class Held:
+    """A namespace as it stays for as long as it is held."""
+
+    full_path: str
     visibility: str
 
 
 HOLD = Query(
     """
-    SELECT namespaces.visibility FROM namespaces WHERE namespaces.id = ANY (%(lineage)s::bigint[])
+    SELECT namespaces.full_path, namespaces.visibility FROM namespaces WHERE namespaces.id = ANY (%(lineage)s::bigint[])
     ORDER BY cardinality(namespaces.lineage) FOR SHARE
     """,
-    _Held,
+    Held,
 )
 
 
-async def hold(transaction: Transaction, lineage: list[int]) -> str:
-    """The visibility of the last of these namespaces. Until the transaction ends none of them is removed, moved or
-    shown to fewer people. Raises NotFound where one is gone."""
+async def hold(transaction: Transaction, lineage: list[int]) -> Held:
+    """The last of these namespaces. Until the transaction ends none of them is removed, moved or shown to fewer people.
+    Raises NotFound where one is gone."""
     held = await transaction.rows(HOLD, lineage=lineage)
     if len(held) < len(lineage):
         raise NotFound
-    return held[-1].visibility
+    return held[-1]
 
 
 LOCK = """

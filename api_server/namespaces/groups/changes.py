@@ -9,6 +9,7 @@ from api_server.namespaces import membership_queries, namespace_queries, path_qu
 from api_server.namespaces import visibility as levels
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
+from api_server.namespaces.namespace_queries import Held
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
@@ -37,13 +38,13 @@ class NewGroup:
 async def create(transaction: Transaction, group: NewGroup, owner_id: int, author: Author) -> int:
     """The id of the new group, owned by `owner_id`. Raises 400 as GitLab words it."""
     parent = group.parent
-    limit = await namespace_queries.hold(transaction, parent.lineage) if parent else None
-    visibility = group.visibility or limit or "private"
-    full_path = f"{parent.full_path}/{group.path}" if parent else group.path
+    above = await namespace_queries.hold(transaction, parent.lineage) if parent else None
+    visibility = group.visibility or (above.visibility if above else "private")
+    full_path = f"{above.full_path}/{group.path}" if above else group.path
     if problem := paths.problem_with(full_path):
         raise _not_saved("path", problem)
-    if limit and levels.exceeds(visibility, limit):
-        raise _not_saved("visibility_level", _beyond_parent(visibility, limit))
+    if above and levels.exceeds(visibility, above.visibility):
+        raise _not_saved("visibility_level", _beyond_parent(visibility, above))
     group_id = await namespace_queries.create(
         transaction,
         "group",
@@ -66,12 +67,11 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
     """Changes what is not None of name, path, description and visibility. Raises 400."""
-    above = group.lineage[:-1]
-    limit = await namespace_queries.hold(transaction, above) if above else None
+    above = await namespace_queries.hold(transaction, group.lineage[:-1]) if group.parent_id else None
     before = await queries.lock_group(transaction, group.id)
     after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
     if after.visibility != before.visibility:
-        await _check_visibility(transaction, group.id, after.visibility, limit)
+        await _check_visibility(transaction, group.id, after.visibility, above)
     if after.path != before.path:
         await _rename(transaction, group.id, before.full_path, after.path)
     await queries.update_group(transaction, group.id, after)
@@ -90,12 +90,12 @@ async def _rename(transaction: Transaction, group_id: int, full_path: str, path:
         raise invalid({"path": ["has already been taken"]})
 
 
-async def _check_visibility(transaction: Transaction, group_id: int, wanted: str, limit: str | None) -> None:
+async def _check_visibility(transaction: Transaction, group_id: int, wanted: str, above: Held | None) -> None:
     """Raises 400 where the group would be more visible than its parent, or less than what is in it."""
     within = await queries.within(transaction, group_id)
     problems = []
-    if limit and levels.exceeds(wanted, limit):
-        problems.append(_beyond_parent(wanted, limit))
+    if above and levels.exceeds(wanted, above.visibility):
+        problems.append(_beyond_parent(wanted, above))
     if any(levels.exceeds(shown, wanted) for shown in within.projects):
         problems.append(f"{wanted} is not allowed since this group contains projects with higher visibility.")
     if any(levels.exceeds(shown, wanted) for shown in within.subgroups):
@@ -104,8 +104,8 @@ async def _check_visibility(transaction: Transaction, group_id: int, wanted: str
         raise invalid({"visibility_level": problems})
 
 
-def _beyond_parent(wanted: str, limit: str) -> str:
-    return f"{wanted} is not allowed since the parent group has a {limit} visibility."
+def _beyond_parent(wanted: str, above: Held) -> str:
+    return f"{wanted} is not allowed since the parent group has a {above.visibility} visibility."
 
 
 def _not_saved(field: str, problem: str) -> ApiError:

@@ -85,24 +85,24 @@ async def _move_to(transaction: Transaction, project_id: int, full_path: str) ->
 
 async def transfer(transaction: Transaction, project: Project, namespace: Namespace, author: Author) -> None:
     """Moves the project into another namespace; it shows no more than that does. Raises 400 as GitLab words it."""
-    limit = await namespace_queries.hold(transaction, namespace.lineage)
+    held = await namespace_queries.hold(transaction, namespace.lineage)
     before = await queries.lock_project(transaction, project.id)
     if namespace.id == before.namespace_id:
         raise _not_transferred("Project is already in this namespace.")
     if namespace.role < Role.MAINTAINER:
         raise _not_transferred("You don't have permission to transfer projects into that namespace.")
     await homes.require_room(transaction, namespace)
-    full_path = f"{namespace.full_path}/{before.path}"
+    full_path = f"{held.full_path}/{before.path}"
     if not await _move_to(transaction, project.id, full_path):
         raise _not_transferred("Project with same name or path in target namespace already exists")
-    shown = limit if visibility.exceeds(before.visibility, limit) else before.visibility
+    shown = held.visibility if visibility.exceeds(before.visibility, held.visibility) else before.visibility
     after = attrs.evolve(before, namespace_id=namespace.id, full_path=full_path, visibility=shown)
     await queries.update_project(transaction, project.id, after)
     if namespace.owner_id is not None:
         await homes.add_first_member(transaction, namespace, project.id, author.id)
     moved = attrs.evolve(project, full_path=full_path)
     old = before.full_path.rpartition("/")[0]
-    await _record_change(transaction, moved, author, "namespace", old, namespace.full_path)
+    await _record_change(transaction, moved, author, "namespace", old, held.full_path)
     if shown != before.visibility:
         await _record_change(transaction, moved, author, "visibility", before.visibility, shown)
     await edges.changed(transaction, edges.project_key(project.id))

@@ -85,12 +85,12 @@ async def _namespace(transaction: Transaction, wanted: NewProject, who: Caller) 
 async def _create(
     transaction: Transaction, wanted: NewProject, namespace: Namespace, who: Caller, author: Author
 ) -> int:
-    limit = await namespace_queries.hold(transaction, namespace.lineage)
+    held = await namespace_queries.hold(transaction, namespace.lineage)
     await homes.require_room(transaction, namespace)
-    full_path = f"{namespace.full_path}/{wanted.path}"
+    full_path = f"{held.full_path}/{wanted.path}"
     if problem := paths.problem_with(full_path):
         raise invalid({"path": [problem]})
-    homes.check_visibility(wanted.visibility, limit)
+    homes.check_visibility(wanted.visibility, held.visibility)
     project_id = await queries.create_project(
         transaction,
         namespace_id=namespace.id,

@@ -164,19 +164,17 @@ async def has_personal_projects(database: Executor, user_id: int, *, at_least: i
 
 @attrs.frozen(kw_only=True)
 class Namespace:
-    """Where a project is or can be: a group, or a user's own namespace. `role` is the caller's."""
+    """Where a project is or can be: a group, or (with `owner_id`) a user's own. `role` is the caller's."""
 
     id: int
-    kind: str
     owner_id: int | None
     lineage: list[int]
-    full_path: str
     role: int
 
 
 FIND_NAMESPACE = Query(
     """
-    SELECT namespaces.id, namespaces.kind, namespaces.owner_id, namespaces.lineage, namespaces.full_path, hers.role
+    SELECT namespaces.id, namespaces.owner_id, namespaces.lineage, hers.role
     FROM namespaces
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role

@@ -1,5 +1,6 @@
 """Making a project: all of it, or nothing."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from api_server.namespaces.projects.events import CREATION_LISTENERS
 from tests.support.folders import files_below
-from tests.support.forge import Client, Forge
+from tests.support.forge import Client, Forge, new_name
 from tests.support.purges import Told
 
 WITH_README = {"path": "app", "initialize_with_readme": True}
@@ -98,3 +99,23 @@ async def test_a_project_in_no_namespace_is_404(forge: Forge) -> None:
 async def _refused(client: Client, namespace_id: int) -> None:
     answer = await client.post("/projects", {"path": "x", "namespace_id": namespace_id})
     assert (answer.status, answer.body) == (404, {"message": "404 Namespace Not Found"})
+
+
+async def test_what_is_made_in_a_group_that_moves_is_where_the_group_is(forge: Forge) -> None:
+    for number in range(8):
+        group, outside = await forge.group(), await forge.project()
+        url, new = f"/groups/{group['id']}", new_name("moved")
+        answers = await asyncio.gather(
+            forge.root.post("/projects", {"path": f"p{number}", "namespace_id": group["id"]}),
+            forge.root.post("/groups", {"name": "g", "path": f"g{number}", "parent_id": group["id"]}),
+            forge.root.put(f"/projects/{outside['id']}/transfer", {"namespace": group["id"]}),
+            forge.root.put(url, {"path": new}),
+        )
+        assert [answer.status for answer in answers] == [201, 201, 200, 200]
+        projects = (await forge.root.get(f"{url}/projects")).body
+        subgroups = (await forge.root.get(f"{url}/subgroups")).body
+        assert len(projects) == 2
+        paths = [one["path_with_namespace"] for one in projects] + [one["full_path"] for one in subgroups]
+        assert {path.partition("/")[0] for path in paths} == {new}
+        for path in paths[:2]:
+            assert (await forge.root.get(f"/projects/{path.replace('/', '%2F')}")).status == 200
