@@ -8,7 +8,7 @@ import attrs
 
 from api_server.ci.pipelines import job_queries, transitions
 from api_server.ci.pipelines.states import Event
-from api_server.state.database import Database, Row
+from api_server.state.database import Database
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
@@ -127,7 +127,7 @@ async def ci_project(forge: Forge, **values: Any) -> CiProject:
     return project
 
 
-async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Row | None:
+async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Any:
     """The event happens to the job, with all that follows."""
     async with database(forge).transaction() as transaction:
         return await transitions.advance(transaction, job_id, event, **values)

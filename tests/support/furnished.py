@@ -99,8 +99,8 @@ async def furnish(forge: Forge) -> Furnished:
     mirror = await _made(
         root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
     )
-    await _made(root, f"{url}/variables", key="KEY", value="value")
-    await _made(root, f"/groups/{group['id']}/variables", key="KEY", value="value")
+    for place in (url, f"/groups/{group['id']}"):
+        await _made(root, f"{place}/variables", key="KEY", value="value")
     email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
     user_id = (await root.get("/user")).body["id"]
     ids = {
