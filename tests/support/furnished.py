@@ -81,6 +81,13 @@ async def _jobs(
     return pipeline, over, finished, running
 
 
+async def _merge_request(root: Client, url: str) -> dict[str, Any]:
+    await _commit(root, url, "feature", {"new.txt": "new\n"}, start_branch="main")
+    return await _made(
+        root, f"{url}/merge_requests", source_branch="feature", target_branch="main", title="Add a file"
+    )
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -91,11 +98,7 @@ async def furnish(forge: Forge) -> Furnished:
     pipeline, over, finished, running = await _jobs(forge, url, runner)
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
-    await _commit(root, url, "feature", {"new.txt": "new\n"}, start_branch="main")
-    merge_request = await _made(
-        root, f"{url}/merge_requests", source_branch="feature", target_branch="main", title="Add a file"
-    )
-    deliveries = (await root.get(f"{url}/external_status_checks/{check['id']}/deliveries")).body
+    merge_request = await _merge_request(root, url)
     mirror = await _made(
         root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
     )
@@ -117,7 +120,9 @@ async def furnish(forge: Forge) -> Furnished:
         "job_id": over.id,
         "merge_request_iid": merge_request["iid"],
         "check_id": check["id"],
-        "delivery_id": deliveries[0]["id"],
+        "delivery_id": (await root.get(f"{url}/external_status_checks/{check['id']}/deliveries")).body[0][
+            "id"
+        ],
         "mirror_id": mirror["id"],
         "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
         "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
