@@ -19,6 +19,9 @@ running: {script: 'true', needs: []}
 #: A running job's answer would be another one each time.
 WITHOUT_DURATION = "UPDATE jobs SET queued_at = NULL, started_at = NULL WHERE id = %(id)s"
 
+#: An attempt between two readings would make them differ.
+NO_MORE_ATTEMPTS = "UPDATE status_check_deliveries SET next_attempt_at = '2999-01-01' WHERE check_id = %(id)s"
+
 #: Parameters of a request that name what exists, where an example would not.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
@@ -81,11 +84,14 @@ async def _jobs(
     return pipeline, over, finished, running
 
 
-async def _merge_request(root: Client, url: str) -> dict[str, Any]:
-    await _commit(root, url, "feature", {"new.txt": "new\n"}, start_branch="main")
-    return await _made(
-        root, f"{url}/merge_requests", source_branch="feature", target_branch="main", title="Add a file"
+async def _merge_request(forge: Forge, url: str, check_id: int) -> dict[str, Any]:
+    await _commit(forge.root, url, "feature", {"new.txt": "new\n"}, start_branch="main")
+    made = await _made(
+        forge.root, f"{url}/merge_requests", source_branch="feature", target_branch="main", title="Add a file"
     )
+    async with forge.database.transaction() as transaction:
+        await transaction.run(NO_MORE_ATTEMPTS, id=check_id)
+    return made
 
 
 async def furnish(forge: Forge) -> Furnished:
@@ -98,7 +104,7 @@ async def furnish(forge: Forge) -> Furnished:
     pipeline, over, finished, running = await _jobs(forge, url, runner)
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
-    merge_request = await _merge_request(root, url)
+    merge_request = await _merge_request(forge, url, check["id"])
     mirror = await _made(
         root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
     )
