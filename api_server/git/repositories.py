@@ -14,7 +14,6 @@ from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 
 from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
-from api_server.git.processes import run
 from api_server.git.ref_names import check_branch_name
 
 # libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
@@ -25,8 +24,6 @@ pygit2.settings.enable_fsync_gitdir(True)
 
 #: An open repository. Cheap to open (0.1 ms); use each from one thread at a time and keep none for long.
 Repository = pygit2.Repository
-
-HOUSEKEEPING_SECONDS = 3600.0
 
 
 @attrs.frozen
@@ -72,10 +69,6 @@ class Repositories:
     async def size(self, project_id: int) -> int:
         """Bytes on disk, all files of the repository together."""
         return await asyncio.to_thread(_bytes_below, self.path(project_id))
-
-    async def housekeep(self, project_id: int) -> None:
-        """Packs objects and refs, drops what was unreachable for two weeks (`git gc`); for now and then."""
-        await run(["gc", "--quiet"], repository=self.path(project_id), time_limit=HOUSEKEEPING_SECONDS)
 
     def _create(self, project_id: int, default_branch: str) -> None:
         unfinished = self._unfinished()

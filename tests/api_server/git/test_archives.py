@@ -11,6 +11,7 @@ from api_server.git import archives
 from api_server.git.archives import Archive
 from api_server.git.errors import GitError, NotFoundError
 from api_server.git.new_commits import FileAction
+from api_server.git.processes import run
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, commit_files, new_commit
 
@@ -61,7 +62,7 @@ async def test_an_archive_has_the_same_bytes_in_each_time_zone_and_repository(
     await repositories.delete(PROJECT)
     await repositories.create(PROJECT)
     assert await commit(repositories, "main", None, **FILES) == sha
-    await repositories.housekeep(PROJECT)
+    await run(["gc", "--quiet"], repository=repositories.path(PROJECT))
     assert await packed(repositories, archive) == first
 
 

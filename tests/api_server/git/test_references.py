@@ -18,6 +18,7 @@ from api_server.git.errors import (
     NotFoundError,
     RepositoryMissingError,
 )
+from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import NO_COMMIT, check_branch_name, is_valid_ref_name
 from api_server.git.repositories import Repositories, Repository
@@ -148,7 +149,7 @@ async def test_branches_are_created_moved_and_deleted(
 ) -> None:
     await move_branch(repository, "topic/a", head)
     if packed:
-        await repositories.housekeep(PROJECT)
+        await run(["gc", "--quiet"], repository=repositories.path(PROJECT))
     for taken in ("topic/a", "topic", "topic/a/b"):
         with pytest.raises(NameTakenError):
             await move_branch(repository, taken, head)
