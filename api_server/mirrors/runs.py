@@ -20,7 +20,7 @@ from api_server.mirrors.run_queries import Ending
 from api_server.mirrors.transport import Outcome, Selection, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.secrets import Vault
-from api_server.web.context import CLOCK, DATABASE, VAULT, App
+from api_server.web.context import DATABASE, VAULT, App
 from common.ending import end
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ async def attend(app: App) -> None:
 
     What they have left of secrets goes when no run that may still need them can be under way.
     """
-    remove_leftovers(None, before=app[CLOCK]().timestamp() - schedule.FIRST_RUN_SECONDS)
+    remove_leftovers(None, older_than=schedule.FIRST_RUN_SECONDS)
     for mirror in await run_queries.unattended(app[DATABASE], schedule.LOCK_PREFIX):
         if schedule.is_stuck(mirror, app[DATABASE].now):
             await record(app, mirror, Attempt("fail", STUCK))

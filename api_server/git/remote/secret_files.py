@@ -27,8 +27,13 @@ def write_secret(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def remove_leftovers(parent: Path | None, *, before: float) -> None:
-    """Remove what killed processes have left below `parent`: folders from before a moment, in seconds since 1970."""
+def remove_leftovers(parent: Path | None, *, older_than: float) -> None:
+    """Removes what killed processes have left below `parent`: folders older than so many seconds.
+
+    The file system dates them, whose clock need not be the application's: so a new folder tells what time it is.
+    """
+    with secret_folder(parent) as new:
+        before = new.stat().st_mtime - older_than
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         status = folder.lstat()
         if status.st_uid == os.getuid() and status.st_mtime < before:

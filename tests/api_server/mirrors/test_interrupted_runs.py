@@ -7,13 +7,16 @@ from pathlib import Path
 
 import attrs
 import pytest
+from aiohttp import web
 
 from api_server.git.remote.secret_files import secret_folder
 from api_server.mirrors import run_queries, runs, schedule
 from api_server.state import queue
+from api_server.web.context import CLOCK
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, mails, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
+from tests.support.clock import MovedClock
 from tests.support.forge import Forge, running_forge
 from tests.support.server_process import server_process
 
@@ -95,3 +98,15 @@ async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_star
         os.utime(old, (0, 0))
         await runs.attend(working.server.app)
         assert (old.exists(), new.exists()) == (False, True)
+
+
+async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_way(new_forge) -> None:
+    """Folders are dated by the file system, and not by the application's clock."""
+
+    def years_ahead(app: web.Application) -> None:
+        app[CLOCK] = MovedClock()
+
+    with secret_folder() as used:
+        async with new_forge(change_app=years_ahead) as forge:
+            await runs.attend(forge.server.app)
+        assert used.exists()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -265,5 +264,5 @@ def test_what_a_killed_process_has_left_is_removed_once_it_is_old(tmp_path: Path
             folder.rename(tmp_path / (name if name == "other" else f"forgelet-secrets-{name}"))
     os.utime(tmp_path / "forgelet-secrets-old", (0, 0))
     os.utime(tmp_path / "other", (0, 0))
-    remove_leftovers(tmp_path, before=time.time() - 3600)
+    remove_leftovers(tmp_path, older_than=3600)
     assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other"}
