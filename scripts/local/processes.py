@@ -75,6 +75,9 @@ def current_account() -> Account:
     return Account.of(os.geteuid())
 
 
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Child:
     """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
 
@@ -113,7 +116,12 @@ class Child:
                 raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}.") from None
 
     def has_ended(self) -> bool:
-        return self.process.poll() is not None
+        # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+        try:
+            return self.process.poll() is not None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def account_of_end(self) -> str:
         """How the process ended, with the last line that it wrote."""

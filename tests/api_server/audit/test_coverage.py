@@ -126,7 +126,8 @@ async def test_a_deed_writes_exactly_its_events(quiet_forge: Forge, new_forge: A
 
 
 def test_every_declared_type_is_written_by_a_change() -> None:
-    assert {event for change in [*CHANGES, *DEEDS] for event in change.events} == set(EVENT_TYPES)
+    written = {event for change in [*CHANGES, *DEEDS] for event in change.events}
+    assert written == set(EVENT_TYPES), "enter the change in CHANGES of table.py, or in DEEDS of deeds.py"
 
 
 async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_forge: Forge) -> None:

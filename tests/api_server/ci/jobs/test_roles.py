@@ -6,7 +6,7 @@ from api_server.ci.jobs import handlers as jobs
 from api_server.ci.jobs.artifacts import handlers as artifacts
 from api_server.ci.jobs.logs import handlers as logs
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
-from tests.support.route_table import name_of, path_of
+from tests.support.route_table import name_of, path_of, required
 
 FORBIDDEN = {"message": "403 Forbidden"}
 HIDDEN = {"message": "404 Project Not Found"}
@@ -107,7 +107,7 @@ async def test_where_ci_is_disabled_nobody_sees_or_does_anything(disabled, route
     """4.6."""
     project, job = disabled
     path = path_of(route, {"id": project.id, "job_id": job["id"], "pipeline_id": job["pipeline"]["id"]})
-    answer = await project.forge.root.request(route.method, path, json={"job": "build"})
+    answer = await project.forge.root.request(route.method, path, json=required(route))
     assert (answer.status, answer.body) == (403, FORBIDDEN)
 
 
