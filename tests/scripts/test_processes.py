@@ -1,7 +1,7 @@
 """The processes that `scripts/up` starts and ends."""
 
-import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ def test_a_signal_waits_until_the_look_at_a_child_is_over(
     poll, looked = child.process.poll, []
 
     def interrupted() -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         looked.append(poll())
         return looked[-1]
 

@@ -19,7 +19,8 @@ _ORDERED = """
 """
 _COLUMNS = f"""
     {_ORDERED}, jobs.pipeline_id, jobs.stage, jobs.failure_reason, jobs.protected, jobs.environment, jobs.timeout,
-    jobs.plan, jobs.retried, jobs.attempt, jobs.user_id, jobs.scheduled_at, jobs.started_at
+    jobs.plan, jobs.retried, jobs.attempt, jobs.user_id, jobs.scheduled_at, jobs.queued_at, jobs.started_at,
+    jobs.finished_at
 """
 
 
@@ -41,7 +42,9 @@ class Job(OrderedJob):
     attempt: int
     user_id: int | None
     scheduled_at: datetime.datetime | None
+    queued_at: datetime.datetime | None
     started_at: datetime.datetime | None
+    finished_at: datetime.datetime | None
 
 
 class HasPlan(Protocol):

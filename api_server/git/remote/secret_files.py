@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = "forgelet-secrets-"
@@ -35,6 +35,7 @@ def remove_leftovers(parent: Path | None, *, older_than: float) -> None:
     with secret_folder(parent) as new:
         before = new.stat().st_mtime - older_than
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        status = folder.lstat()
-        if status.st_uid == os.getuid() and status.st_mtime < before:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process was done with it
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and status.st_mtime < before:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -11,6 +11,8 @@ from api_server.state.statements import Statement
 
 SIZE = 2
 BACKEND = Statement("SELECT pg_backend_pid()")
+#: The same, keeping its connection for a while.
+HELD = "SELECT pg_backend_pid() FROM pg_sleep(0.05)"
 
 
 @pytest.fixture
@@ -22,15 +24,13 @@ async def database(new_database: Callable[[], str]) -> AsyncIterator[Database]:
 
 
 async def test_the_connection_used_last_is_used_next(database: Database) -> None:
-    both = await asyncio.gather(database.value(BACKEND), database.value(BACKEND))
+    both = await asyncio.gather(database.value(HELD), database.value(HELD))
     assert len(set(both)) == SIZE
     assert len({await database.value(BACKEND) for _ in range(5)}) == 1
 
 
 async def test_more_work_than_connections_waits_its_turn(database: Database) -> None:
-    backends = await asyncio.gather(
-        *(database.value("SELECT pg_backend_pid() FROM pg_sleep(0.01)") for _ in range(20))
-    )
+    backends = await asyncio.gather(*(database.value(HELD) for _ in range(20)))
     assert len(backends) == 20
     assert len(set(backends)) == SIZE
 
