@@ -12,7 +12,7 @@ from api_server.merge_requests import approval_queries, queries
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
 from api_server.state.database import Transaction
 from api_server.web.errors import conflict, invalid, record_not_found

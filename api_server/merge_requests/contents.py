@@ -11,7 +11,8 @@ from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import queries
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes

@@ -7,7 +7,8 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import approval_queries, changes, merging, queries
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
 from api_server.web import context
 from api_server.web.access import Role

@@ -15,7 +15,7 @@ from api_server.merge_requests import queries
 from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.heads import mergeability
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
 from api_server.web.routes import caller

@@ -5,7 +5,8 @@ from aiohttp import web
 
 from api_server.mirrors import changes, queries, schedule
 from api_server.mirrors.configuration import AuthMethod, Wishes
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.namespaces.redirects import id_in
 from api_server.web import context, tiers
 from api_server.web.access import Role

@@ -5,7 +5,8 @@ import hmac
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import Project, visible_project
+from api_server.namespaces.projects.access import visible_project
+from api_server.namespaces.projects.project import Project
 from api_server.state import secrets
 from api_server.static_objects import queries
 from api_server.web import auth, context

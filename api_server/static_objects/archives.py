@@ -18,7 +18,7 @@ from api_server.git.errors import NotFoundError
 from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.static_objects.freshness import Kept
 from api_server.static_objects.raw import SAFETY, send
 from api_server.web.conditional import matches

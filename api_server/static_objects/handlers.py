@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from api_server.accounts.settings.values import InstanceSettings, current
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import access, archives, raw
 from api_server.static_objects.access import Reader

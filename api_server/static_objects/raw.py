@@ -12,7 +12,7 @@ from api_server.git import files, references
 from api_server.git.files import Entry
 from api_server.git.ref_names import FULL_SHA
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.static_objects.content_types import SNIFFED_BYTES, Label, label
 from api_server.static_objects.freshness import Kept
 from api_server.web.conditional import matches

@@ -6,7 +6,7 @@ import attrs
 from aiohttp import web
 from yarl import URL
 
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.status_checks.service_queries import ProtectedBranch, Service

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.outbound.checks import UNRESOLVABLE, check_url
 from api_server.outbound.destinations import STATUS_CHECK_SCHEMES, BlockedError
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER

@@ -19,7 +19,8 @@ from api_server.ci.pipelines.access import (
     check_not_archived,
     find_pipeline,
 )
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import JOB, Role

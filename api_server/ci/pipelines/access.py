@@ -7,7 +7,7 @@ from aiohttp import web
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.code.branches.protection import protection_of
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.errors import forbidden
 

@@ -13,7 +13,8 @@ from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.states import Status
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import Role

@@ -10,8 +10,10 @@ from aiohttp import web
 from api_server.ci.variables import changes, queries
 from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.rules import Values
-from api_server.namespaces.groups.access import Group, group
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.groups.access import group
+from api_server.namespaces.groups.group import Group
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.state.secrets import Vault
 from api_server.web import context

@@ -8,7 +8,7 @@ from api_server.code.repository.access import ensured
 from api_server.git import smart_http
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Service
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from api_server.code.branches.protection import UNPROTECTED, protections_of
 from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web.access import Role
 

@@ -12,7 +12,7 @@ from api_server.git import smart_http
 from api_server.git.errors import GitError
 from api_server.git.received_push import MalformedPushError, Push, Verdict
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.outbound import edges
 from api_server.web import context
 from api_server.web.auth import Caller

@@ -13,7 +13,7 @@ from api_server.code.lfs.answers import Links, lfs_errors, lfs_json, with_action
 from api_server.code.lfs.batch import read_batch, read_pointer
 from api_server.code.lfs.storing import MISSING
 from api_server.git.lfs_pointers import Pointer
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 
 

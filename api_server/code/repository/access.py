@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from api_server.git.repositories import Repository, repositories
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import is_there
 from api_server.web import context
 from api_server.web.errors import forbidden, not_found

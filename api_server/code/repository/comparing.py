@@ -15,7 +15,8 @@ from api_server.git import commits
 from api_server.git.commits import commits_between, merge_base
 from api_server.git.diffs import FileDiff, differences
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Routes

@@ -7,7 +7,7 @@ import pygit2
 from api_server.code.branches.protection import Protection
 from api_server.git import commits
 from api_server.git.references import Branch, Tag
-from api_server.namespaces.projects.access import Project
+from api_server.namespaces.projects.project import Project
 from api_server.web.access import Role
 
 

@@ -15,7 +15,8 @@ from api_server.code.repository.committing import Encoding, FileChange, OneActio
 from api_server.code.repository.finding import branch_named, file_at, tag_named
 from api_server.code.repository.pages import listed, on_page
 from api_server.git import files, references
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content

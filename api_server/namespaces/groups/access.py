@@ -13,8 +13,6 @@ from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.routes import caller
 
-__all__ = ["Group", "GroupAccess", "find_group", "group"]
-
 
 @attrs.frozen
 class GroupAccess(Place):

@@ -6,10 +6,12 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.users import queries as users
-from api_server.namespaces.groups.access import Group, group
+from api_server.namespaces.groups.access import group
+from api_server.namespaces.groups.group import Group
 from api_server.namespaces.members import changes, queries
 from api_server.namespaces.members.sources import Places, Source, source_of
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content

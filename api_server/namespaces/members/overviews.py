@@ -8,7 +8,8 @@ from aiohttp import web
 from api_server.accounts.users.queries import find_user
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members.sources import source_of
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import not_found

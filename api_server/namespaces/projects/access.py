@@ -14,8 +14,6 @@ from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.routes import caller
 
-__all__ = ["PROJECTS", "Feature", "Project", "ProjectAccess", "find_project", "project", "visible_project"]
-
 PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
 
 

@@ -7,10 +7,12 @@ from aiohttp import web
 
 from api_server.git.repositories import repositories
 from api_server.namespaces import paths, personal_queries, redirects, removal
-from api_server.namespaces.groups.access import Group, group
+from api_server.namespaces.groups.access import group
+from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects import changes, creation, default_branch, homes, list_queries, queries
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.creation import NewProject
+from api_server.namespaces.projects.project import Project
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role

@@ -7,7 +7,8 @@ from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.jobs.parameters import OneJob
-from api_server.namespaces.projects.access import Project, project
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.conditional import matches
