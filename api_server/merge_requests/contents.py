@@ -4,7 +4,6 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
-from api_server.code.repository.access import require_readable
 from api_server.code.repository.comparing import listed_commits, listed_differences
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
@@ -14,6 +13,7 @@ from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
+from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes
 
@@ -53,7 +53,8 @@ async def list_diffs(request: web.Request, wanted: ListContents, found: Project)
 @routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
 async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Those of the source branch for any of the merge request's commits, newest first; for readers of both."""
-    require_readable(found)
+    if not found.reads_repository:
+        raise forbidden()
     page = wanted_page(wanted, pipelines.OF_COMMITS)
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     shas = await _shas(repositories(request).open(found.id), merge_request)

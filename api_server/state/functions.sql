@@ -203,19 +203,8 @@ RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
 -- A pipeline as lists of pipelines and commits show it: with its name.
 CREATE OR REPLACE FUNCTION pipeline_in_list(p pipelines, project_path text) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
-    'id', (p).id,
-    'iid', (p).iid,
-    'project_id', (p).project_id,
-    'sha', (p).sha,
-    'ref', (p).ref,
-    'status', (p).status,
-    'source', (p).source,
-    'created_at', iso8601((p).created_at),
-    'updated_at', iso8601((p).updated_at),
-    'web_url', web_url(project_path || '/-/pipelines/' || (p).id),
-    'name', (p).name
-) END;
+RETURN (left(pipeline_basic(p, project_path)::text, -1) || ', "name" : ' || coalesce(to_json((p).name)::text, 'null')
+    || '}')::json;
 
 -- Whether a runner, or one of its managers, is there: heard of within two hours, within a week, or longer ago.
 CREATE OR REPLACE FUNCTION contact_status(contacted_at timestamptz, created_at timestamptz, moment timestamptz)

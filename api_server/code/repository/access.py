@@ -6,13 +6,7 @@ from api_server.git.repositories import Repository, repositories
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import is_there
 from api_server.web import context
-from api_server.web.errors import forbidden, not_found
-
-
-def require_readable(project: Project) -> None:
-    """Raises 403 for guests of a private project and where the repository is closed to the caller."""
-    if not project.reads_repository:
-        raise forbidden()
+from api_server.web.errors import not_found
 
 
 async def ensured(request: web.Request, project: Project) -> bool:
