@@ -1,6 +1,6 @@
 """Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -69,13 +69,19 @@ async def test_nothing_of_a_block_that_raises_is_run(database: Database) -> None
 
 
 @pytest.fixture
-def messages() -> Iterator[list[str]]:
-    """What was sent to the server, one for each round trip."""
+async def messages(database: Database) -> AsyncIterator[list[str]]:
+    """What was sent over the one connection of `database`, one for each round trip.
+
+    Servers of other tests send theirs in this process too.
+    """
     sent: list[str] = []
     execute = aiopg.Cursor.execute
+    async with database._connection() as connection:
+        ours = connection._driver
 
     async def noted(cursor: Any, operation: Any, *arguments: Any, **options: Any) -> Any:
-        sent.append(str(operation))
+        if cursor.connection is ours:
+            sent.append(str(operation))
         return await execute(cursor, operation, *arguments, **options)
 
     with patch.object(aiopg.Cursor, "execute", noted):
