@@ -52,6 +52,16 @@ async def forge(
         yield running
 
 
+@pytest.fixture(scope="module")
+async def two_forges(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Forge, Forge]]:
+    """Two servers on one database and one data directory, as two processes would be."""
+    url, data_dir = new_database(), tmp_path_factory.mktemp("two_forges")
+    async with running_forge(url, data_dir) as one, running_forge(url, data_dir) as other:
+        yield one, other
+
+
 @pytest.fixture
 def new_forge(
     new_database: Callable[[], str], tmp_path: Path, aiohttp_server: AiohttpServer

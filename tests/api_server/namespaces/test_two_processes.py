@@ -1,23 +1,12 @@
 """Projects that go away while others look: in this process and in another one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
-from tests.support.forge import Answer, Client, Forge, running_forge
-
-
-@pytest.fixture(scope="module")
-async def two(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Forge, Forge]]:
-    """Two servers on one database and one data directory."""
-    url, data_dir = new_database(), tmp_path_factory.mktemp("two")
-    async with running_forge(url, data_dir) as one, running_forge(url, data_dir) as other:
-        yield one, other
-
+from tests.support.forge import Answer, Client, Forge
 
 WAYS: dict[str, Callable[[Client, str], Awaitable[Answer]]] = {
     "show": lambda client, url: client.get(url),
@@ -42,9 +31,9 @@ WAYS: dict[str, Callable[[Client, str], Awaitable[Answer]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_another_process_has_deleted_is_404_while_it_is_remembered(
-    two: tuple[Forge, Forge], way: str
+    two_forges: tuple[Forge, Forge], way: str
 ) -> None:
-    one, other = two
+    one, other = two_forges
     project = await one.project(initialize_with_readme=True)
     url = f"/projects/{project['id']}"
     assert (await other.root.get(url)).status == 200
@@ -57,8 +46,8 @@ async def test_what_another_process_has_deleted_is_404_while_it_is_remembered(
     assert not repositories.exists(project["id"]), "nothing of it comes back"
 
 
-async def test_a_change_by_another_process_is_seen_within_a_second(two: tuple[Forge, Forge]) -> None:
-    one, other = two
+async def test_a_change_by_another_process_is_seen_within_a_second(two_forges: tuple[Forge, Forge]) -> None:
+    one, other = two_forges
     stranger = await one.user("stranger")
     project = await one.project(visibility="public")
     url = f"{other.base}/api/v4/projects/{project['id']}"
@@ -70,13 +59,13 @@ async def test_a_change_by_another_process_is_seen_within_a_second(two: tuple[Fo
 
 @pytest.mark.parametrize("kind", ["projects", "groups"])
 async def test_gets_that_race_a_delete_show_it_whole_or_not_at_all(
-    two: tuple[Forge, Forge], kind: str
+    two_forges: tuple[Forge, Forge], kind: str
 ) -> None:
     for _ in range(3):
-        made = await (two[0].project() if kind == "projects" else two[0].group())
+        made = await (two_forges[0].project() if kind == "projects" else two_forges[0].group())
         url = f"/{kind}/{made['id']}"
-        reads = [forge.root.get(url) for forge in two for _ in range(20)]
-        deletes = [two[0].root.delete(url)]
+        reads = [forge.root.get(url) for forge in two_forges for _ in range(20)]
+        deletes = [two_forges[0].root.delete(url)]
         answers = await asyncio.gather(*reads[:20], *deletes, *reads[20:])
         gone = {"message": f"404 {'Project' if kind == 'projects' else 'Group'} Not Found"}
         for answer in answers[:20] + answers[21:]:

@@ -5,29 +5,18 @@ import contextlib
 import io
 import time
 import zipfile
-from collections.abc import AsyncIterator, Callable
 
 import aiohttp
-import pytest
 
 from api_server.state.lookup_cache import REMEMBERED_FOR
 from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Answer, Client, Forge, running_forge
+from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import a_runner
 
 #: What there is to read of a job, and what there is to do with it.
 READS = ("", "/trace", "/artifacts", "/artifacts/out.txt")
 ACTIONS = ("cancel", "retry", "play", "erase", "artifacts/keep")
 ROUNDS = 10
-
-
-@pytest.fixture(scope="module")
-async def forges(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Forge, Forge]]:
-    url, folder = new_database(), tmp_path_factory.mktemp("two")
-    async with running_forge(url, folder) as one, running_forge(url, folder) as other:
-        yield one, other
 
 
 async def finished_job(forge: Forge) -> tuple[CiProject, int, int]:
@@ -53,8 +42,8 @@ async def reads(client: Client, url: str) -> list[int]:
     return [(await client.get(url + path)).status for path in READS]
 
 
-async def test_an_erased_job_has_no_log_and_no_artifacts_anywhere(forges: tuple[Forge, Forge]) -> None:
-    one, other = forges
+async def test_an_erased_job_has_no_log_and_no_artifacts_anywhere(two_forges: tuple[Forge, Forge]) -> None:
+    one, other = two_forges
     project, _, job_id = await finished_job(one)
     url = f"{project.url}/jobs/{job_id}"
     assert await reads(other.root, url) == [200] * 4
@@ -63,8 +52,8 @@ async def test_an_erased_job_has_no_log_and_no_artifacts_anywhere(forges: tuple[
     assert (await other.root.get(url)).body["erased_at"] is not None
 
 
-async def test_a_job_goes_with_its_pipeline_everywhere_at_once(forges: tuple[Forge, Forge]) -> None:
-    one, other = forges
+async def test_a_job_goes_with_its_pipeline_everywhere_at_once(two_forges: tuple[Forge, Forge]) -> None:
+    one, other = two_forges
     project, pipeline_id, job_id = await finished_job(one)
     url = f"{project.url}/jobs/{job_id}"
     assert await reads(other.root, url) == [200] * 4
@@ -79,9 +68,9 @@ async def test_a_job_goes_with_its_pipeline_everywhere_at_once(forges: tuple[For
     assert (await other.root.get(f"{project.url}/jobs")).body == []
 
 
-async def test_a_job_goes_with_its_project_everywhere_at_once(forges: tuple[Forge, Forge]) -> None:
+async def test_a_job_goes_with_its_project_everywhere_at_once(two_forges: tuple[Forge, Forge]) -> None:
     """The other process may remember the project for less than a second, but nothing that is in it."""
-    one, other = forges
+    one, other = two_forges
     project, pipeline_id, job_id = await finished_job(one)
     url = f"{project.url}/jobs/{job_id}"
     assert await reads(other.root, url) == [200] * 4
@@ -97,8 +86,10 @@ async def test_a_job_goes_with_its_project_everywhere_at_once(forges: tuple[Forg
     assert listed.body == {"message": "404 Project Not Found"}
 
 
-async def test_reading_a_job_while_it_is_deleted_gives_all_of_it_or_404(forges: tuple[Forge, Forge]) -> None:
-    one, other = forges
+async def test_reading_a_job_while_it_is_deleted_gives_all_of_it_or_404(
+    two_forges: tuple[Forge, Forge],
+) -> None:
+    one, other = two_forges
     project = await ci_project(one)
     seen = set()
     for _ in range(ROUNDS):
@@ -143,8 +134,10 @@ def _ids(answer: Answer) -> int | list[int]:
     return [one["id"] for one in answer.body] if isinstance(answer.body, list) else answer.body["id"]
 
 
-async def test_a_log_that_is_erased_while_it_is_read_is_whole_or_cut_off(forges: tuple[Forge, Forge]) -> None:
-    one, other = forges
+async def test_a_log_that_is_erased_while_it_is_read_is_whole_or_cut_off(
+    two_forges: tuple[Forge, Forge],
+) -> None:
+    one, other = two_forges
     log = b"a line of the log\n" * 50_000
     for _ in range(ROUNDS):
         project = await ci_project(one)
