@@ -5,20 +5,18 @@ answer no edge that can be reached serves what it should not.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 import aiohttp
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
 log = structlog.get_logger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TASK = "purge_edges"
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
