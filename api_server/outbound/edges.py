@@ -39,7 +39,7 @@ async def changed(transaction: Transaction, *keys: str) -> None:
 
 
 class Edges:
-    """The purge APIs of the configured edges."""
+    """The purge APIs of the configured edges; calls to addresses that users name go through `outgoing`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._urls = [f"{url.rstrip('/')}/-/purge" for url in settings.edge_urls]
@@ -57,8 +57,6 @@ class Edges:
 
 
 EDGES = web.AppKey("edges", Edges)
-#: The session for calls to the edges; calls to addresses that users name go through `outgoing`.
-INTERNAL_SESSION = web.AppKey("internal_session", aiohttp.ClientSession)
 
 
 @web.middleware
