@@ -1,4 +1,4 @@
-"""The only module that knows aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
+"""The one way from statements to aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
