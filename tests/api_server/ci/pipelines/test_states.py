@@ -71,7 +71,7 @@ async def test_postgresql_moves_a_job_exactly_where_the_table_says(project, even
         before = await database(project.forge).value(WHOLE_ROW, id=job["id"])
         async with database(project.forge).transaction() as transaction:
             moved = await job_queries.transit(transaction, [job["id"]], event)
-        after = await job_queries.find_job(database(project.forge), job["id"])
+        after = await database(project.forge).row("SELECT * FROM jobs WHERE id = %(id)s", id=job["id"])
         expected = TRANSITIONS[event].get(status)
         if expected is None:
             assert (moved, await database(project.forge).value(WHOLE_ROW, id=job["id"])) == ([], before)
