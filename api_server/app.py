@@ -36,7 +36,6 @@ from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.outbound import edges
-from api_server.outbound.edges import INTERNAL_SESSION
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
@@ -90,7 +89,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app.cleanup_ctx.extend(
         [
             _database,
-            _internal_session,
+            _edges,
             outgoing,
             _administrator,
             _leftovers,
@@ -175,9 +174,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-async def _internal_session(app: web.Application) -> AsyncIterator[None]:
+async def _edges(app: web.Application) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
-        app[INTERNAL_SESSION] = session
         app[edges.EDGES] = edges.Edges(app[SETTINGS], session)
         yield
 

@@ -5,20 +5,18 @@ answer no edge that can be reached serves what it should not.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 import aiohttp
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
 log = structlog.get_logger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TASK = "purge_edges"
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
@@ -41,7 +39,7 @@ async def changed(transaction: Transaction, *keys: str) -> None:
 
 
 class Edges:
-    """The purge APIs of the configured edges."""
+    """The purge APIs of the configured edges; calls to addresses that users name go through `outgoing`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._urls = [f"{url.rstrip('/')}/-/purge" for url in settings.edge_urls]
@@ -59,8 +57,6 @@ class Edges:
 
 
 EDGES = web.AppKey("edges", Edges)
-#: The session for calls to the edges; calls to addresses that users name go through `outgoing`.
-INTERNAL_SESSION = web.AppKey("internal_session", aiohttp.ClientSession)
 
 
 @web.middleware

@@ -3,9 +3,10 @@
 import abc
 import asyncio
 import datetime
+from collections import namedtuple
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -53,7 +54,8 @@ class Executor(abc.ABC):
         result = await self._execute(statement, parameters)
         row: Any = getattr(statement, "row", None)
         if row is None:  # tests ask in plain SQL too, and read named tuples
-            return result.rows  # type: ignore[return-value]
+            row = cast("Any", namedtuple)("Row", result.columns, rename=True)
+            return [row(*values) for values in result.rows]
         return [row(**dict(zip(result.columns, values, strict=True))) for values in result.rows]
 
     async def row(self, statement: Query[RowT], **parameters: Any) -> RowT | None:

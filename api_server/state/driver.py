@@ -1,4 +1,4 @@
-"""The only module that knows aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
+"""The one way from statements to aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,7 +9,6 @@ import aiopg
 import attrs
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, new_array_type, new_type, register_type
-from psycopg2.extras import NamedTupleCursor
 
 from api_server.state.errors import Conflict, LockNotAvailable, NotFound
 from api_server.state.statements import Statement
@@ -20,7 +19,7 @@ CONNECTION_ERRORS = (psycopg2.OperationalError, psycopg2.InterfaceError)
 
 @attrs.frozen
 class Result:
-    """What a statement gave: its rows (named tuples), their columns, and how many rows it has touched or yielded."""
+    """What a statement gave: its rows, their columns, and how many rows it has touched or yielded."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -36,7 +35,7 @@ class Connection:
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
         """Raises the errors of `state/errors.py`, TimeoutError after `statement_timeout`, and psycopg2's."""
-        async with self._cursor(cursor_factory=NamedTupleCursor) as cursor:
+        async with self._cursor() as cursor:
             with _as_our_errors():
                 await cursor.execute(await self._sql(cursor, statement), parameters)
             if cursor.description is None:
@@ -63,10 +62,10 @@ class Connection:
             self.close()
 
     @asynccontextmanager
-    async def _cursor(self, **options: Any) -> AsyncIterator[aiopg.Cursor]:
+    async def _cursor(self) -> AsyncIterator[aiopg.Cursor]:
         """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the
         text of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
-        async with self._driver.cursor(**options) as cursor:
+        async with self._driver.cursor() as cursor:
             try:
                 yield cursor
             finally:

@@ -58,18 +58,9 @@ class Page:
 
 @attrs.frozen
 class Listed:
-    """A page as read: the JSON array as text, whether more follows, the last id on it, and the rows in all
-    (None when not counted, MOST_COUNTED + 1 when there are more than are counted)."""
-
-    body: str
-    more: bool
-    last_id: int | None
-    total: int | None
-
-
-@attrs.frozen
-class _Read:
-    """The one row of a list's statement."""
+    """A page as read, which is the one row of a list's statement: the JSON array as text, whether more follows, the
+    last id on it, and the rows in all (None when not counted, MOST_COUNTED + 1 when there are more than are counted).
+    """
 
     body: str
     more: bool
@@ -102,7 +93,7 @@ class Listing:
         self._statements = {
             (name, descending, continued): Statement(
                 _listing(entity, rows, column, counted, moment, descending=descending, continued=continued),
-                _Read,
+                Listed,
                 planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
@@ -110,12 +101,12 @@ class Listing:
             for continued in (True, False)
         }
 
-    def statement(self, page: Page) -> Statement[_Read]:
+    def statement(self, page: Page) -> Statement[Listed]:
         """What reads a page like this one."""
         return self._statements[page.order, page.descending, page.after is not None]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
-        row = await database.one(
+        return await database.one(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
@@ -123,7 +114,6 @@ class Listing:
             page_counted=page.counted,
             **parameters,
         )
-        return Listed(row.body, row.more, row.last_id, row.total)
 
 
 def _listing(

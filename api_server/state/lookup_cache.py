@@ -16,9 +16,9 @@ REMEMBERED_FOR = 0.9
 class LookupCache(Generic[ValueT]):
     """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything."""
 
-    def __init__(self, database: Database, size: int = 10_000) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._values: TTLCache[Hashable, tuple[int, ValueT]] = TTLCache(maxsize=size, ttl=REMEMBERED_FOR)
+        self._values: TTLCache[Hashable, tuple[int, ValueT]] = TTLCache(maxsize=10_000, ttl=REMEMBERED_FOR)
 
     async def get(self, key: Hashable, load: Callable[[], Awaitable[ValueT | None]]) -> ValueT | None:
         """The value under `key`, loaded where it is not remembered. Absence is not remembered."""

@@ -39,7 +39,6 @@ class Anonymous:
 
     user_id: None = None
     admin: bool = False
-    job_id: None = None
 
 
 ANONYMOUS = Anonymous()

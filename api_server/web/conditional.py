@@ -1,14 +1,12 @@
 """Entity tags of API answers, and 304 where the client has the answer already (RFC 9110, 13.1.2)."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 from aiohttp.helpers import ETag
+from aiohttp.typedefs import Handler
 
 from common.conditions import CONTENT_FIELDS, has_tag
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware

@@ -1,19 +1,18 @@
 """Every error body of the API, and the middleware that turns what was raised into one (decision D2)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
 
 log = structlog.get_logger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiError(Exception):
@@ -141,8 +140,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
         case web.HTTPException():
             return _answer_http_exception(problem)
         case NotFound():
-            gone = record_not_found()
-            return _answer(gone.status, gone.body, {})
+            return _answer_to(record_not_found(), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)

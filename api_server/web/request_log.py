@@ -3,14 +3,11 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, Counter, Histogram
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 log = structlog.get_logger("access")

@@ -20,7 +20,7 @@ from api_server.web import auth, context, tiers
 from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
-from api_server.web.params import parse, parse_query
+from api_server.web.params import parse, parse_query, public_name
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -99,9 +99,10 @@ class Routes:
 
     def register(self, app: web.Application) -> None:
         for route in self.routes:
-            app.router.add_route(route.method, route.path, endpoint(route))
+            answer = endpoint(route)
+            app.router.add_route(route.method, route.path, answer)
             if route.method == "GET":
-                app.router.add_route("HEAD", route.path, endpoint(route))
+                app.router.add_route("HEAD", route.path, answer)
 
 
 def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
     types_of = typing.get_type_hints(handler)
     parameters = types_of.get("wanted")
     if parameters is not None:
-        known = {field.metadata.get("name", field.name) for field in attrs.fields(parameters)}
+        known = {public_name(field) for field in attrs.fields(parameters)}
         if missing := set(_IN_PATH.findall(path)) - known:
             raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
     if "found" in names and not (isinstance(access, Place) and access.finds in _arms(types_of["found"])):

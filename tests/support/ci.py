@@ -72,7 +72,7 @@ class CiProject:
         answer = await self.forge.root.request("PUT" if known.status == 200 else "POST", where, json=body)
         assert answer.status in (200, 201), answer
         async with asyncio.timeout(20):
-            while self.forge.settings.work and await database(self.forge).value(PUSHES_UNDER_WAY, id=self.id):
+            while self.forge.settings.work and await self.forge.database.value(PUSHES_UNDER_WAY, id=self.id):
                 await asyncio.sleep(0.005)
 
     async def pipeline(
@@ -99,7 +99,7 @@ class CiProject:
 
     async def statuses(self, pipeline: dict[str, Any]) -> dict[str, str]:
         """Status by name, of the latest builds and bridges."""
-        rows = await job_queries.latest_jobs(database(self.forge), pipeline["id"])
+        rows = await job_queries.latest_jobs(self.forge.database, pipeline["id"])
         return {row.name: row.status for row in rows}
 
     async def status(self, pipeline: dict[str, Any]) -> str:
@@ -129,7 +129,7 @@ async def ci_project(forge: Forge, **values: Any) -> CiProject:
 
 async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Any:
     """The event happens to the job, with all that follows."""
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         return await transitions.advance(transaction, job_id, event, **values)
 
 
@@ -138,7 +138,7 @@ async def run(
 ) -> str:
     """Hands a pending build out, as to a runner, and gives the job's token."""
     token = new_token(JOB_TOKEN)
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         row = await transitions.start(
             transaction,
             job_id,
@@ -148,7 +148,7 @@ async def run(
             cancels_gracefully=cancels_gracefully,
         )
     assert row is not None
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transitions.refresh(transaction, row.pipeline_id)
     return token
 
@@ -160,7 +160,7 @@ CREATE_RUNNER = """
 
 
 async def a_runner(forge: Forge) -> int:
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         return int(await transaction.value(CREATE_RUNNER, digest=secrets.token_bytes(32)))
 
 
@@ -174,13 +174,13 @@ PUT_INTO = """
 
 async def bring(forge: Forge, job_id: int, status: str) -> None:
     """Puts the job's row into a status, whatever it takes to get there."""
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.run(PUT_INTO, id=job_id, status=status)
 
 
 async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
     """The job has a log of that many bytes, as far as its rows tell."""
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.run(
             "INSERT INTO job_logs (job_id, size, updated_at) VALUES (%(id)s, %(size)s, %(now)s)",
             id=job_id,

@@ -15,6 +15,7 @@ import attrs
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 from pytest_aiohttp import AiohttpServer
+from yarl import URL
 
 from api_server.app import create_app
 from api_server.settings import Settings
@@ -53,8 +54,6 @@ class Client:
         headers = ({"PRIVATE-TOKEN": self.token} if self.token else {}) | options.pop("headers", {})
         url = path if path.startswith("http") else f"{self.base}/api/v4{path}"
         options.setdefault("allow_redirects", False)
-        from yarl import URL
-
         async with self.session.request(method, URL(url, encoded=True), headers=headers, **options) as answer:
             if answer.content_type == "application/json" and method != "HEAD":
                 return Answer(answer.status, await answer.json(), answer.headers)

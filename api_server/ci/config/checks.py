@@ -118,26 +118,24 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
     return check
 
 
-def regex(at: str, value: Any) -> Iterator[str]:
-    try:
-        patterns.parse_delimited(value if isinstance(value, str) else "")
-    except ValueError:
-        yield f"{at} config must be a regular expression"
+def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
+    """Text for which `parse` raises no ValueError."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        try:
+            parsed = parse(value) if isinstance(value, str) else None
+        except ValueError:
+            parsed = None
+        if parsed is None:
+            yield f"{at} {complaint}"
+
+    return check
 
 
-def condition(at: str, value: Any) -> Iterator[str]:
-    """An expression as `rules:if` has them."""
-    try:
-        expressions.parse(value if isinstance(value, str) else "")
-    except ValueError:
-        yield f"{at} invalid expression syntax"
-
-
-def glob(at: str, value: Any) -> Iterator[str]:
-    try:
-        patterns.compile_glob(value if isinstance(value, str) else "{")
-    except ValueError:
-        yield f"{at} config should be an array of path patterns"
+regex = _parsed_by(patterns.parse_delimited, "config must be a regular expression")
+#: An expression as `rules:if` has them.
+condition = _parsed_by(expressions.parse, "invalid expression syntax")
+glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
 
 
 def script(at: str, value: Any) -> Iterator[str]:

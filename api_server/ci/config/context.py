@@ -1,6 +1,7 @@
 """What a configuration is planned against: the pipeline's variables and the repository it belongs to."""
 
 from collections.abc import Callable, Collection
+from functools import cached_property
 
 from attrs import evolve, field, frozen
 
@@ -40,7 +41,6 @@ class Context:
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)
-    _path_sets: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
 
     @property
     def public(self) -> "Context":
@@ -56,13 +56,11 @@ class Context:
     def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
         return {**self.known(variables), "CI_JOB_NAME": name, "CI_JOB_STAGE": stage}
 
+    @cached_property
     def paths(self) -> PathSet:
-        if "all" not in self._path_sets:
-            self._path_sets["all"] = PathSet(frozenset(self.repository.paths()))
-        return self._path_sets["all"] or PathSet(frozenset())
+        return PathSet(frozenset(self.repository.paths()))
 
+    @cached_property
     def changed(self) -> PathSet | None:
-        if "changed" not in self._path_sets:
-            changed = self.repository.changed
-            self._path_sets["changed"] = None if changed is None else PathSet(frozenset(changed))
-        return self._path_sets["changed"]
+        changed = self.repository.changed
+        return None if changed is None else PathSet(frozenset(changed))

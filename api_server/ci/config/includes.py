@@ -66,7 +66,7 @@ class Reader:
         if "*" not in path:
             return [path]
         try:
-            found = self.context.paths().matching(path)
+            found = self.context.paths.matching(path)
         except ValueError as error:
             raise ConfigError(f"Local file `{path}`: {error}") from None
         if not found:

@@ -1,5 +1,6 @@
 """How a job gets keywords that are written elsewhere: `!reference`, then `extends`, then `default`."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -106,7 +107,7 @@ def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
     return {**{key: value for key, value in defaults.items() if key in taken}, **job}
 
 
-def inherits(job: dict[str, Any], what: str, names: Any) -> set[str]:
+def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str]:
     """Those of `names` that the job's `inherit:<what>` lets in: all of them unless it says otherwise."""
     choice = (job.get("inherit") or {}).get(what)
     if choice is None or choice is True:

@@ -128,7 +128,7 @@ _need = by_type(
 )
 _needs = by_type({str: text, list: each(_need, at_most=50)})
 
-_local = by_type({str: text, dict: mapping({"local": text}, required=["local"])})
+_local: dict[type, Check] = {str: text, dict: mapping({"local": text}, required=["local"])}
 _trigger = by_type(
     {
         str: text,
@@ -136,13 +136,7 @@ _trigger = by_type(
             {
                 "project": text,
                 "branch": text,
-                "include": by_type(
-                    {
-                        str: text,
-                        dict: mapping({"local": text}, required=["local"]),
-                        list: each(_local, at_most=3),
-                    }
-                ),
+                "include": by_type({**_local, list: each(by_type(_local), at_most=3)}),
                 "strategy": one_of("depend"),
                 "forward": mapping({"yaml_variables": boolean, "pipeline_variables": boolean}),
             }

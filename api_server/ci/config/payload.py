@@ -100,9 +100,10 @@ def artifacts(planned: Artifacts) -> list[Shape]:
 
 
 def caches(job: PlannedJob, *, protected: bool) -> list[Shape]:
+    suffix = "-protected" if protected else "-non_protected"
     return [
         {
-            "key": cache.key if cache.unprotect else cache.key + _cache_suffix(protected=protected),
+            "key": cache.key if cache.unprotect else cache.key + suffix,
             "untracked": cache.untracked,
             "unprotect": cache.unprotect,
             "paths": list(cache.paths),
@@ -112,7 +113,3 @@ def caches(job: PlannedJob, *, protected: bool) -> list[Shape]:
         }
         for cache in job.cache
     ]
-
-
-def _cache_suffix(*, protected: bool) -> str:
-    return "-protected" if protected else "-non_protected"

@@ -98,7 +98,7 @@ class _Planner:
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """The job when its rules want it in this pipeline."""
-        inherited = inherits(dict(job), "variables", [variable.key for variable in self._variables])
+        inherited = inherits(job, "variables", [variable.key for variable in self._variables])
         variables = tuple(
             overlay(
                 (variable for variable in self._variables if variable.key in inherited),

@@ -118,7 +118,7 @@ class PlannedJob:
     #: Exit codes that count as allowed failures although `allow_failure` is false.
     allow_failure_exit_codes: tuple[int, ...] = ()
     retry: Retry = Retry()
-    #: Seconds; None: the project's.
+    #: Seconds; None: the service's default.
     timeout: int | None = None
     #: RE2 expression without its slashes (flags, if any, as a leading `(?i)`).
     coverage: str | None = None

@@ -35,7 +35,7 @@ def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
         return False
     if rule.get("changes") is not None and not _changed(_globs(rule["changes"]), known, context):
         return False
-    return rule.get("exists") is None or _match(_globs(rule["exists"]), known, context.paths())
+    return rule.get("exists") is None or _match(_globs(rule["exists"]), known, context.paths)
 
 
 def _globs(value: Any) -> list[str]:
@@ -43,8 +43,7 @@ def _globs(value: Any) -> list[str]:
 
 
 def _changed(globs: list[str], known: Mapping[str, str], context: Context) -> bool:
-    changed = context.changed()
-    return changed is None or _match(globs, known, changed)
+    return context.changed is None or _match(globs, known, context.changed)
 
 
 def _match(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from api_server.ci.pipelines import job_queries, queries, transitions
 from api_server.ci.pipelines.job_data import delete_job_data
 from api_server.ci.pipelines.job_queries import Job
-from api_server.ci.pipelines.states import ERASABLE, RETRYABLE
+from api_server.ci.pipelines.states import COMPLETE, RETRYABLE
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 
@@ -65,7 +65,7 @@ async def play(
 async def erase(transaction: Transaction, job_id: int, user_id: int) -> bool:
     """Removes the job's log and artifacts; False where it has none or has not finished."""
     job = await job_queries.lock_job(transaction, job_id)
-    if job is None or job.status not in ERASABLE or not await job_queries.has_data(transaction, job_id):
+    if job is None or job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
         return False
     await delete_job_data(transaction, job_id)
     await job_queries.mark_erased(transaction, job_id, user_id)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from api_server.ci.pipelines.states import Status
+from api_server.ci.pipelines.states import COMPLETE, Status
 
 
 class Part(Protocol):
@@ -50,7 +50,7 @@ def composite(parts: Iterable[Part]) -> Status | None:
 def composite_of_needs(parts: Iterable[Part]) -> Status | None:
     """As `composite`, of the jobs that another one needs: it waits for all of them, and is skipped with any."""
     kinds = _kinds(parts)
-    if not kinds <= {"success", "failed", "canceled", "skipped"} | _NEUTRAL:
+    if not kinds <= COMPLETE | _NEUTRAL:
         return "pending"
     if kinds & {"skipped", _IGNORED}:
         return "skipped"

@@ -12,6 +12,7 @@ from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.states import COMPLETE
 from api_server.code.branches.protection import protection_of
 from api_server.git.ref_names import NO_COMMIT
+from api_server.state.database import Database
 from api_server.web.access import Role
 
 #: Pipelines above one another; a chain that would get longer is taken for a loop.
@@ -52,12 +53,12 @@ async def start(maker: Maker, job_id: int) -> None:
             await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
         elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
             await transitions.advance(transaction, job_id, "success")
-    await follow(maker, job_id)
+    await follow(maker.database, job_id)
 
 
-async def follow(maker: Maker, job_id: int) -> None:
+async def follow(database: Database, job_id: int) -> None:
     """Brings a bridge that waits for its downstream pipeline in line with it."""
-    async with maker.database.transaction() as transaction:
+    async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await downstream_queries.find_bridge(transaction, job_id)
         downstream = await downstream_queries.find_downstream(transaction, job_id)
@@ -69,11 +70,11 @@ async def follow(maker: Maker, job_id: int) -> None:
             await transitions.advance(transaction, job_id, "reopen")
 
 
-async def cancel(maker: Maker, job_id: int) -> None:
+async def cancel(database: Database, job_id: int) -> None:
     """Cancels the child pipeline of a canceled bridge; pipelines of other projects go on."""
-    downstream = await downstream_queries.find_downstream(maker.database, job_id)
+    downstream = await downstream_queries.find_downstream(database, job_id)
     if downstream is not None and downstream.source == "parent_pipeline":
-        async with maker.database.transaction() as transaction:
+        async with database.transaction() as transaction:
             await actions.cancel_pipeline(transaction, downstream.id)
 
 

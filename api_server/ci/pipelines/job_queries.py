@@ -18,9 +18,8 @@ _ORDERED = """
     jobs.allow_failure, jobs.resource_group, jobs.cancels_gracefully
 """
 _COLUMNS = f"""
-    {_ORDERED}, jobs.pipeline_id, jobs.stage, jobs.failure_reason, jobs.protected, jobs.environment, jobs.timeout,
-    jobs.plan, jobs.retried, jobs.attempt, jobs.user_id, jobs.scheduled_at, jobs.queued_at, jobs.started_at,
-    jobs.finished_at
+    {_ORDERED}, jobs.pipeline_id, jobs.failure_reason, jobs.plan, jobs.retried, jobs.attempt, jobs.user_id,
+    jobs.scheduled_at, jobs.started_at
 """
 
 
@@ -29,12 +28,7 @@ class Job(OrderedJob):
     """A build or a bridge; `plan` is for `plan_of`."""
 
     pipeline_id: int
-    stage: str
     failure_reason: str | None
-    protected: bool
-    environment: str | None
-    #: Seconds.
-    timeout: int
     plan: str
     #: A newer job of its name has taken its place.
     retried: bool
@@ -42,9 +36,7 @@ class Job(OrderedJob):
     attempt: int
     user_id: int | None
     scheduled_at: datetime.datetime | None
-    queued_at: datetime.datetime | None
     started_at: datetime.datetime | None
-    finished_at: datetime.datetime | None
 
 
 class HasPlan(Protocol):

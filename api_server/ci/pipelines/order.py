@@ -12,7 +12,7 @@ from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, Status
 _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
     "on_success": frozenset({"success", "skipped"}),
     "on_failure": frozenset({"failed"}),
-    "always": frozenset({"success", "failed", "canceled", "skipped"}),
+    "always": COMPLETE,
     "manual": frozenset({"success", "skipped"}),
     "delayed": frozenset({"success", "skipped"}),
 }

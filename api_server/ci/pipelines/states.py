@@ -46,8 +46,6 @@ COMPLETE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled",
 EXECUTING: Final[frozenset[Status]] = frozenset({"running", "canceling"})
 #: A finished job of these may be run once more.
 RETRYABLE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "canceling"})
-#: Jobs of these may be erased.
-ERASABLE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "skipped"})
 
 _WAITING: Final[tuple[Status, ...]] = ("waiting_for_resource", "preparing", "waiting_for_callback")
 

@@ -23,10 +23,10 @@ def setup(app: web.Application) -> None:
         await downstream.start(maker(app), job_id)
 
     async def follow_downstream(job_id: int) -> None:
-        await downstream.follow(maker(app), job_id)
+        await downstream.follow(app[DATABASE], job_id)
 
     async def cancel_downstream(job_id: int) -> None:
-        await downstream.cancel(maker(app), job_id)
+        await downstream.cancel(app[DATABASE], job_id)
 
     async def start_delayed(job_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:

@@ -1,6 +1,5 @@
 """How mail leaves: to an SMTP server, or into files where none is configured."""
 
-import datetime
 import ssl
 from email.message import EmailMessage
 from ipaddress import ip_address
@@ -119,9 +118,8 @@ async def queue_letter(transaction: Transaction, letter: Letter) -> None:
 async def send(app: web.Application, letter: Letter) -> None:
     """Sends the letter now. An address that is none is logged, not tried again."""
     settings = app[SETTINGS]
-    now: datetime.datetime = app[CLOCK]()
     try:
-        message = compose(letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=now)
+        message = compose(letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]())
     except ValueError as problem:
         log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
         return

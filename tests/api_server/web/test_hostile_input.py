@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api_server.web.params import public_name
 from api_server.web.routes import Route
 from tests.support.forge import Forge
 from tests.support.route_table import ROUTES, name_of, path_of, required
@@ -87,7 +88,7 @@ class Sent:
 def requests(draw: st.DrawFn) -> Sent:
     route = draw(st.sampled_from(ROUTES))
     parsed = route.parameters
-    names = [field.metadata.get("name", field.name) for field in attrs.fields(parsed)] if parsed else []
+    names = [public_name(field) for field in attrs.fields(parsed)] if parsed else []
     name = st.sampled_from(names) if names else st.just("id")
     fitting = required(route) if draw(st.booleans()) else {}
     values = fitting | draw(st.dictionaries(name | NASTY_TEXTS, NASTY_VALUES, max_size=3))

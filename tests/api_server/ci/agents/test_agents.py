@@ -5,7 +5,7 @@ import pytest
 from api_server.ci.agents.configuration import grants_in, path_of
 from api_server.ci.agents.tasks import refresh_grants
 from api_server.web.access import Role
-from tests.support.ci import ci_project, database, eventually, run
+from tests.support.ci import ci_project, eventually, run
 
 CONFIG_PROJECT = (
     "id", "description", "name", "name_with_namespace", "path", "path_with_namespace", "created_at"
@@ -39,7 +39,7 @@ async def allowed(forge, project, text: str = "build:\n  script: echo\n", **opti
 async def granted(forge, agent_id: int, count: int) -> None:
     async def is_so() -> bool:
         sql = "SELECT count(*) FROM cluster_agent_grants WHERE agent_id = %(id)s"
-        return await database(forge).value(sql, id=agent_id) == count
+        return await forge.database.value(sql, id=agent_id) == count
 
     await eventually(is_so)
 
@@ -140,7 +140,7 @@ async def test_grants_are_those_of_the_branch_that_is_the_default_one_now(forge)
     made = await agent(forge, agents, "moved")
     text = f"ci_access: {{projects: [{{id: {jobs.path}}}]}}\n"
     await agents.commit(text, path=path_of("moved"), branch="next")
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.run("UPDATE projects SET default_branch = 'next' WHERE id = %(id)s", id=agents.id)
         await refresh_grants(transaction, agents.id)
     await granted(forge, made["id"], 1)

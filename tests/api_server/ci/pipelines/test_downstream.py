@@ -1,7 +1,7 @@
 """Pipelines that jobs of other pipelines start."""
 
 from api_server.web.access import Role
-from tests.support.ci import MANUAL_JOB, ci_project, database, eventually, happen, run
+from tests.support.ci import MANUAL_JOB, ci_project, eventually, happen, run
 
 
 async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
@@ -80,7 +80,7 @@ async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_b
     assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
     assert bridges["good"]["downstream_pipeline"]["source"] == "pipeline"
     assert bridges["hidden"]["downstream_pipeline"] is None
-    rows = await database(forge).rows(
+    rows = await forge.database.rows(
         "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s AND kind = 'bridge' ORDER BY name",
         id=pipeline["id"],
     )
@@ -97,6 +97,6 @@ async def test_pipelines_that_start_each_other_come_to_an_end(forge):
 
     async def is_refused() -> bool:
         reason = "reached_max_descendant_pipelines_depth"
-        return bool(await database(forge).value(found, id=project.id, reason=reason))
+        return bool(await forge.database.value(found, id=project.id, reason=reason))
 
     await eventually(is_refused)

@@ -3,7 +3,7 @@
 import pytest
 
 from api_server.ci.pipelines import transitions
-from tests.support.ci import bring, ci_project, database, eventually, happen, run
+from tests.support.ci import bring, ci_project, eventually, happen, run
 
 THREE_STAGES = """
 stages: [build, test, deploy]
@@ -188,7 +188,7 @@ async def test_a_job_that_runs_its_after_script_still_holds_its_resource(project
     first, second = [await project.job(text) for _ in range(2)]
     await eventually(lambda: is_pending(project, first["id"]))
     await bring(project.forge, first["id"], "canceling")
-    async with database(project.forge).transaction() as transaction:
+    async with project.forge.database.transaction() as transaction:
         await transitions.assign_resource(transaction, project.id, "canceling")
     assert not await is_pending(project, second["id"])
 

@@ -8,7 +8,7 @@ import pytest
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.creation import DIALECT
 from api_server.ci.pipelines.handlers import routes
-from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, database, eventually, give_log
+from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
 
 SHOWING_RULES = """
 on push: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "push"}]}
@@ -159,7 +159,7 @@ async def test_variables_of_a_pipeline_decide_rules_and_can_be_read_back(project
         {"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False},
         {"variable_type": "file", "key": "F", "value": "x", "raw": False},
     ]
-    stored = await database(project.forge).rows(
+    stored = await project.forge.database.rows(
         "SELECT value FROM pipeline_variables WHERE pipeline_id = %(id)s", id=pipeline["id"]
     )
     assert all(b"red" not in row.value for row in stored)
@@ -262,7 +262,7 @@ async def test_deleting_a_pipeline_takes_its_jobs_along_and_is_recorded(forge):
     assert (await forge.root.get(where)).status == 404
     assert (await forge.root.get(f"{project.url}/jobs/{job['id']}")).status == 404
     assert (await forge.root.delete(where)).body == {"message": "404 Not found"}
-    recorded = await database(forge).value(
+    recorded = await forge.database.value(
         "SELECT count(*) FROM audit_events WHERE event_type = 'destroy_pipeline' AND target_id = %(id)s",
         id=pipeline["id"],
     )
@@ -273,7 +273,7 @@ async def test_a_pipeline_is_deleted_once(forge):
     """Who comes second finds nothing, and nothing is recorded of it."""
     project = await ci_project(forge)
     pipeline = await project.pipeline()
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await queries.lock_pipeline(transaction, pipeline["id"])
         second = asyncio.create_task(forge.root.delete(f"{project.url}/pipelines/{pipeline['id']}"))
         await asyncio.sleep(0.3)

@@ -11,7 +11,7 @@ from api_server.ci.pipelines.composite_status import composite
 from api_server.ci.pipelines.states import EVENTS, STATUSES, TRANSITIONS
 from api_server.state.database import connect
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
-from tests.support.ci import a_runner, bring, ci_project, database
+from tests.support.ci import a_runner, bring, ci_project
 
 WAITING = ("waiting_for_resource", "preparing", "waiting_for_callback")
 UNFINISHED = ("created", *WAITING, "pending", "running")
@@ -68,13 +68,13 @@ async def test_postgresql_moves_a_job_exactly_where_the_table_says(project, even
     for status, job in jobs.items():
         await bring(project.forge, job["id"], status)
     for status, job in jobs.items():
-        before = await database(project.forge).value(WHOLE_ROW, id=job["id"])
-        async with database(project.forge).transaction() as transaction:
+        before = await project.forge.database.value(WHOLE_ROW, id=job["id"])
+        async with project.forge.database.transaction() as transaction:
             moved = await job_queries.transit(transaction, [job["id"]], event)
-        after = await job_queries.find_job(database(project.forge), job["id"])
+        after = await project.forge.database.row("SELECT * FROM jobs WHERE id = %(id)s", id=job["id"])
         expected = TRANSITIONS[event].get(status)
         if expected is None:
-            assert (moved, await database(project.forge).value(WHOLE_ROW, id=job["id"])) == ([], before)
+            assert (moved, await project.forge.database.value(WHOLE_ROW, id=job["id"])) == ([], before)
             continue
         assert (moved[0].status, after.status) == (expected, expected)
         assert (after.finished_at is not None) == (expected in ("success", "failed", "canceled"))

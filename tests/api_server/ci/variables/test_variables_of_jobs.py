@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.ci import CiProject, ci_project, database
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Client, Forge
 from tests.support.runner import Runner, a_runner
 
@@ -100,7 +100,7 @@ async def test_masked_values_stand_in_no_name(forge: Forge) -> None:
     )
     pipeline = await project.pipeline(text)
     assert pipeline["name"] == "run  plain"
-    row = await database(forge).row(
+    row = await forge.database.row(
         "SELECT plan::text AS plan, environment, tag_list FROM jobs WHERE pipeline_id = %(id)s",
         id=pipeline["id"],
     )
