@@ -67,7 +67,8 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
     """Changes what is not None of name, path, description and visibility. Raises 400."""
-    above = await namespace_queries.hold(transaction, group.lineage[:-1]) if group.parent_id else None
+    parents = group.lineage[:-1]
+    above = await namespace_queries.hold(transaction, parents) if parents else None
     before = await queries.lock_group(transaction, group.id)
     after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
     if after.visibility != before.visibility:

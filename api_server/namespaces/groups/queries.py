@@ -132,8 +132,7 @@ async def namespace_paths_like(
 
 FIND_GROUP = Statement(
     """
-    SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
-        namespaces.lineage, namespaces.visibility, hers.role,
+    SELECT namespaces.id, namespaces.full_path, namespaces.lineage, hers.role,
         coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
     FROM namespaces
     CROSS JOIN LATERAL (
