@@ -12,6 +12,7 @@ from api_server.accounts import address_queries as addresses
 from api_server.accounts import path_rules
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
 from api_server.accounts.users import queries
+from api_server.accounts.users.lookup import existing_user
 from api_server.accounts.users.queries import User
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
@@ -19,7 +20,7 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.context import VAULT, App
-from api_server.web.errors import ApiError, conflict, invalid, not_found
+from api_server.web.errors import ApiError, conflict, invalid
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
@@ -99,7 +100,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
 
 async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
-    before = await _found(transaction, user_id)
+    before = await existing_user(transaction, user_id)
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
@@ -139,7 +140,7 @@ async def _record_changes(
 
 async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
     """Removes the account, with what listeners keep for it. Raises 404."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     removed = UserEvent(
         kind="removed", user_id=user_id, username=user.username, name=user.name, author=author
     )
@@ -150,7 +151,7 @@ async def delete(app: App, transaction: Transaction, user_id: int, author: Autho
 
 async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
     """Whether that was a change. Raises 404."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     changed = await queries.set_state(transaction, user_id, state)
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
@@ -162,7 +163,7 @@ async def new_static_object_token(
     transaction: Transaction, vault: Vault, user_id: int, author: Author
 ) -> str:
     """The user's new static-object token; the old one is no longer valid."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
     await _record(
@@ -179,13 +180,6 @@ async def new_static_object_token(
 def _static_object_token(vault: Vault) -> tuple[bytes, str]:
     seed = os.urandom(20)
     return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
-
-
-async def _found(transaction: Transaction, user_id: int) -> User:
-    user = await queries.find_user(transaction, user_id)
-    if user is None:
-        raise not_found("User")
-    return user
 
 
 def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:

@@ -37,12 +37,6 @@ class NewProject:
     initialize_with_readme: bool
 
 
-_COLUMNS = frozenset(field.name for field in attrs.fields(NewProject)) - {
-    "namespace_id",
-    "initialize_with_readme",
-}
-
-
 async def create(app: App, wanted: NewProject, who: Caller, author: Author) -> int:
     """The new project's id. Raises 400, 403 and 404 as GitLab words them.
 
@@ -93,10 +87,9 @@ async def _create(
     homes.check_visibility(wanted.visibility, held.visibility)
     project_id = await queries.create_project(
         transaction,
-        namespace_id=namespace.id,
         creator_id=who.user_id,
         full_path=full_path,
-        **attrs.asdict(wanted, filter=lambda field, _: field.name in _COLUMNS),
+        **(attrs.asdict(wanted) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
         taken = ["has already been taken"]
