@@ -10,8 +10,8 @@ from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 
-_ENTITIES = read_sql("api_server.namespaces.groups")
-GROUP = _ENTITIES["group"]
+ENTITIES = read_sql("api_server.namespaces.groups")
+GROUP = ENTITIES["group"]
 
 #: Groups in which the user has at least `min_level`: those at or below her memberships.
 _IS_HERS = """
@@ -59,9 +59,9 @@ async def list_groups(
 
 
 _FOUND = "(%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)"
-NAMESPACES = Listing(_ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
+NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
 _HER_NAMESPACES = Listing(
-    _ENTITIES["namespace"],
+    ENTITIES["namespace"],
     f"""
     SELECT * FROM (
         SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_FOUND}
@@ -84,7 +84,7 @@ async def list_namespaces(
 
 
 SHOW_NAMESPACE = one(
-    _ENTITIES["namespace"],
+    ENTITIES["namespace"],
     """
     SELECT namespaces.* FROM namespaces
     WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))

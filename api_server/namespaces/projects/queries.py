@@ -4,16 +4,14 @@ from typing import Any
 
 import attrs
 
+from api_server.namespaces.projects.list_queries import PROJECT
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import one, read_sql
+from api_server.state.listing import one
 from api_server.state.statements import Query, Statement
 
-SHOW_PROJECT = one(
-    read_sql("api_server.namespaces.projects")["project"],
-    "SELECT projects.* FROM projects WHERE projects.id = %(id)s",
-)
+SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(id)s")
 
 
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
