@@ -1,5 +1,6 @@
 """What making, changing and removing an account means, each in the caller's transaction."""
 
+import functools
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -92,9 +93,9 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
         await _tell(app, transaction, created)
     except Conflict as taken:
         raise _conflict(taken) from None
-    await _record(
-        transaction, "user_created", author, user_id, user.username, f"User {user.username} created"
-    )
+    entity = Entity(type="User", id=user_id, path=user.username)
+    message = f"User {user.username} created"
+    await audit_trail.record(transaction, "user_created", author=author, entity=entity, message=message)
     return user_id
 
 
@@ -124,18 +125,18 @@ async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
     """What opens or closes an account has an event of its own, everything else is told by one."""
-    who = (author, before.id, before.username)
+    record = functools.partial(audit_trail.record, transaction, author=author, entity=before.entity)
     for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:
             change = {"change": event_type.replace("_", " "), "from": old, "to": new}
             message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
-            await _record(transaction, f"user_{event_type}_updated", *who, message, **change)
+            await record(f"user_{event_type}_updated", message=message, **change)
     if values["password_hash"] is not None:
-        await _record(transaction, "user_password_updated", *who, "Changed the password")
+        await record("user_password_updated", message="Changed the password")
     others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
     if others:
-        await _record(transaction, "user_updated", *who, f"Changed {', '.join(others)}")
+        await record("user_updated", message=f"Changed {', '.join(others)}")
 
 
 async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
@@ -146,7 +147,9 @@ async def delete(app: App, transaction: Transaction, user_id: int, author: Autho
     )
     await _tell(app, transaction, removed)
     await queries.delete_user(transaction, user_id)
-    await _record(transaction, "user_destroyed", author, user_id, user.username, "User destroyed")
+    await audit_trail.record(
+        transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
+    )
 
 
 async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
@@ -155,7 +158,9 @@ async def set_state(transaction: Transaction, user_id: int, state: str, author: 
     changed = await queries.set_state(transaction, user_id, state)
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
-        await _record(transaction, f"user_{verb}", author, user_id, user.username, f"User {verb}")
+        await audit_trail.record(
+            transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
+        )
     return changed
 
 
@@ -166,13 +171,12 @@ async def new_static_object_token(
     user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
-    await _record(
+    await audit_trail.record(
         transaction,
         "static_object_token_rotated",
-        author,
-        user_id,
-        user.username,
-        "Static object token rotated",
+        author=author,
+        entity=user.entity,
+        message="Static object token rotated",
     )
     return token
 
@@ -195,24 +199,3 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
 
 def _conflict(taken: Conflict) -> ApiError:
     return conflict(_TAKEN.get(taken.constraint, "Username has already been taken"))
-
-
-async def _record(
-    transaction: Transaction,
-    event_type: str,
-    author: Author,
-    user_id: int,
-    username: str,
-    message: str,
-    **details: Any,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=Entity(type="User", id=user_id, path=username),
-        target_id=user_id,
-        target_details=username,
-        message=message,
-        **details,
-    )

@@ -95,21 +95,11 @@ async def _create(
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
     await homes.add_first_member(transaction, namespace, project_id, who.user_id)
-    await _record(transaction, Entity(type="Project", id=project_id, path=full_path), author)
-    return project_id
-
-
-async def _record(transaction: Transaction, entity: Entity, author: Author) -> None:
+    entity = Entity(type="Project", id=project_id, path=full_path)
     await audit_trail.record(
-        transaction,
-        "project_created",
-        author=author,
-        entity=entity,
-        target_id=entity.id,
-        target_details=entity.path,
-        message="Added project",
-        add="project",
+        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
     )
+    return project_id
 
 
 def _created(project_id: int, wanted: NewProject, author: Author) -> ProjectCreated:
