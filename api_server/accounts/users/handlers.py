@@ -11,6 +11,7 @@ from api_server.state import secrets
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
@@ -66,7 +67,7 @@ class UpdateUser(Profile):
     name: str | None = None
 
 
-@routes.get("/user", access=SIGNED_IN, scopes=("api", "read_api", "read_user"))
+@routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
     return json_text(
