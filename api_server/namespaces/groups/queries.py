@@ -78,9 +78,7 @@ async def list_namespaces(
     """The user's own namespace and the groups that she is a member of; all of them for administrators."""
     if admin:
         return await NAMESPACES.read(database, page, search=search)
-    return await _HER_NAMESPACES.read(
-        database, page, user_id=user_id, min_level=int(Role.GUEST), search=search
-    )
+    return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, search=search)
 
 
 SHOW_NAMESPACE = one(

@@ -89,7 +89,7 @@ async def list_projects(
 ) -> Listed:
     """The projects that the viewer can see (all of them where she `sees_all`): everywhere or in a group; with
     `min_level`, those where she has that role. `filters` are visibility, archived and search, or None."""
-    hers = {"viewer_id": viewer_id, "min_level": min_level or int(Role.GUEST)}
+    hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP
         return await listing.read(
