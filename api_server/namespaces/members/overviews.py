@@ -14,7 +14,7 @@ from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller
 
 routes = Routes()
 
@@ -41,6 +41,7 @@ async def list_project_users(request: web.Request, wanted: ListProjectUsers, fou
         page,
         **source_of(found).everywhere,
         query=wanted.search,
+        finds_private=caller(request).admin,
         user_ids=None,
         skip_users=wanted.skip_users,
     )

@@ -18,7 +18,8 @@ _MEMBER = ENTITIES["member"]
 
 _FILTERS = """
     (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
-        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
+        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.public_email) = lower(%(query)s)
+        OR (%(finds_private)s AND lower(users.email) = lower(%(query)s)))
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
 #: The users with a membership in any of the places, each once.
@@ -57,9 +58,11 @@ async def list_members(
     project_id: int | None,
     namespace_ids: list[int],
     query: str | None,
+    finds_private: bool,
     user_ids: list[int] | None,
 ) -> Listed:
-    """The users with a membership in any of these places, each with her greatest role, by their ids."""
+    """The users with a membership in any of these places, each with her greatest role, by their ids. `query` finds them
+    by their private addresses too where it `finds_private` ones."""
     listing = LISTING
     if project_id is None and len(namespace_ids) == 1:
         listing = _IN_ONE_GROUP
@@ -71,6 +74,7 @@ async def list_members(
         project_id=project_id,
         namespace_ids=namespace_ids,
         query=query,
+        finds_private=finds_private,
         user_ids=user_ids,
         changed=None,
     )
