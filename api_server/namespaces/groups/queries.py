@@ -85,7 +85,8 @@ SHOW_NAMESPACE = one(
     ENTITIES["namespace"],
     """
     SELECT namespaces.* FROM namespaces
-    WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+            SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
         AND (%(admin)s OR namespace_role(namespaces, %(user_id)s, %(now)s) >= 10)
     """,
 )
