@@ -25,7 +25,7 @@ from api_server.web.errors import ApiError, conflict, invalid
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
-_TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
+_EMAIL_TAKEN = "Email has already been taken"
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await addresses.users_of(transaction, user.email):
-        raise conflict(_TAKEN["users_email"])
+        raise conflict(_EMAIL_TAKEN)
     seed, token = _static_object_token(app[VAULT])
     try:
         user_id = await queries.create_user(
@@ -106,7 +106,7 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
         raise invalid(problems)
     if values["email"] is not None:
         if await addresses.users_of(transaction, values["email"]) - {user_id}:
-            raise conflict(_TAKEN["users_email"])
+            raise conflict(_EMAIL_TAKEN)
         await addresses.remove_as_secondary(transaction, user_id, values["email"])
     try:
         await queries.update_user(transaction, user_id, **values)
@@ -198,4 +198,4 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
 
 
 def _conflict(taken: Conflict) -> ApiError:
-    return conflict(_TAKEN.get(taken.constraint, "Username has already been taken"))
+    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")
