@@ -7,6 +7,7 @@ from aiohttp import web
 from api_server.web import context
 from api_server.web.access import SIGNED_IN
 from api_server.web.answers import json_value
+from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -14,8 +15,8 @@ routes = Routes()
 VERSION = metadata.version("forgelet")
 
 
-@routes.get("/version", access=SIGNED_IN, scopes=("api", "read_api", "read_user"))
-@routes.get("/metadata", access=SIGNED_IN, scopes=("api", "read_api", "read_user"))
+@routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_version(request: web.Request) -> web.Response:
     """forgelet's own version, in the shape that clients of GitLab read."""
     return json_value(

@@ -4,19 +4,9 @@ import datetime
 
 import attrs
 
+from api_server.accounts.users.queries import User
 from api_server.state.database import Database, Transaction
 from api_server.state.statements import Query, Statement
-
-
-@attrs.frozen
-class User:
-    """Somebody who has signed in."""
-
-    id: int
-    username: str
-    name: str
-    email: str
-    admin: bool
 
 
 @attrs.frozen

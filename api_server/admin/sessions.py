@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import attrs
 from aiohttp import web
 
+from api_server.accounts.users.queries import User
 from api_server.admin import queries
-from api_server.admin.queries import User
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.secrets import digest

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from typing import Any
 
 from aiohttp import web
 
@@ -10,7 +9,7 @@ from api_server.admin import pages, queries, sessions
 from api_server.admin.queries import Account
 from api_server.admin.sessions import Form, Visitor
 from api_server.state import audit_trail
-from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.secrets import password_matches
 from api_server.web import context
 from api_server.web.rate_limit import RateLimiter
@@ -109,31 +108,26 @@ async def _begin(request: web.Request, account: Account) -> Visitor:
             transaction,
             "authenticated_with_password",
             author=signed_in.author(),
+            entity=account.entity,
+            target_id=account.id,
+            target_details=account.username,
             message="Signed in with STANDARD authentication",
-            **(_about(account) | {"with": "STANDARD"}),
+            **{"with": "STANDARD"},
         )
     return signed_in
-
-
-def _about(account: Account) -> dict[str, Any]:
-    return {
-        "entity": Entity(type="User", id=account.id, path=account.username),
-        "target_id": account.id,
-        "target_details": account.username,
-    }
 
 
 async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
     """Of a known account in its own trail, of an unknown one in the instance's."""
     if account is None and request.config_dict[UNKNOWN].retry_after("all"):
         return
-    about = {"entity": INSTANCE, "target_id": None, "target_details": login}
     async with context.database(request).transaction() as transaction:
         await audit_trail.record(
             transaction,
             "login_failed_with_standard_authentication",
             author=Author(id=-1, name=login, ip_address=request.remote),
+            entity=account.entity if account else INSTANCE,
+            target_details=None if account else login,
             message="Failed to login with STANDARD authentication",
             failed_login="STANDARD",
-            **(about if account is None else _about(account)),
         )

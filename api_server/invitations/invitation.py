@@ -41,7 +41,6 @@ class Invitation:
         return Source(
             kind=self.kind,
             id=self.source_id,
-            name=self.source_name,
             entity=self.entity,
             role=Role.OWNER,
             lineage=self.lineage,

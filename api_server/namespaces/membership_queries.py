@@ -31,7 +31,7 @@ async def add(
         user_id=user_id,
         namespace_id=namespace_id,
         project_id=project_id,
-        access_level=int(access_level),
+        access_level=access_level,
         expires_at=expires_at,
         created_by_id=created_by_id,
         member_role_id=member_role_id,

@@ -5,12 +5,6 @@ import attrs
 from api_server.state.database import Transaction
 from api_server.state.statements import Query
 
-
-@attrs.frozen
-class _Taken:
-    path: str
-
-
 TAKE = """
     INSERT INTO routes (path, namespace_id, project_id) VALUES (lower(%(path)s), %(namespace_id)s, %(project_id)s)
     ON CONFLICT (path) DO UPDATE SET
@@ -84,6 +78,11 @@ REBASE_PROJECTS = Query(
 async def rebase_projects(transaction: Transaction, namespace_id: int, old: str, new: str) -> list[int]:
     """The ids of all projects below, which have moved with their namespace."""
     return [row.id for row in await transaction.rows(REBASE_PROJECTS, id=namespace_id, old=old, new=new)]
+
+
+@attrs.frozen
+class _Taken:
+    path: str
 
 
 TAKE_BELOW = Query(

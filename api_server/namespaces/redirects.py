@@ -12,10 +12,10 @@ from api_server.web.errors import ApiError
 
 def id_in(reference: str) -> int | None:
     """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path."""
-    if reference.isascii() and reference.removeprefix("-").isdecimal() and len(reference) < 20:
-        number = int(reference)
-        return number if abs(number) <= MAX_BIGINT else -1
-    return -1 if reference.isascii() and reference.removeprefix("-").isdecimal() else None
+    if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
+        return None
+    is_possible = len(reference) < 20 and abs(int(reference)) <= MAX_BIGINT
+    return int(reference) if is_possible else -1
 
 
 def redirect(request: web.Request, reference: str, current_id: int) -> NoReturn:

@@ -28,8 +28,6 @@ async def remove_project(transaction: Transaction, project_id: int, author: Auth
         "project_destroyed",
         author=author,
         entity=Entity(type="Project", id=project_id, path=full_path),
-        target_id=project_id,
-        target_details=full_path,
         message="Removed project",
         remove="project",
     )
@@ -46,8 +44,6 @@ async def remove_namespace(transaction: Transaction, namespace_id: int, author: 
             "group_destroyed",
             author=author,
             entity=Entity(type="Group", id=group.id, path=group.full_path),
-            target_id=group.id,
-            target_details=group.full_path,
             message="Removed group",
             remove="group",
         )

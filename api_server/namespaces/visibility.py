@@ -9,8 +9,3 @@ LEVELS: tuple[Visibility, ...] = get_args(Visibility)
 def exceeds(visibility: str, limit: str) -> bool:
     """Whether `visibility` shows more than `limit` allows."""
     return LEVELS.index(visibility) > LEVELS.index(limit)
-
-
-def number(visibility: str) -> int:
-    """As payloads of deliveries count it: 0, 10, 20."""
-    return 10 * LEVELS.index(visibility)

@@ -56,19 +56,22 @@ async def record(
     *,
     author: Author,
     entity: Entity,
-    target_id: int | None,
-    target_details: str,
+    target_id: int | None = None,
+    target_details: str | None = None,
     message: str,
     **details: str | int | datetime.date | None,
 ) -> None:
     """Records an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
 
+    Without `target_details` its target is the entity itself.
     `details` become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others is left out.
     They never hold secrets. The event is sent together with COMMIT, which costs no round trip; the database then
     chains it to the one before it. Its moment is that of its transaction, or that of the event before it where this is
     later: who reads on from the newest event that she knows misses none.
     """
     about = declared(event_type, entity.type, frozenset(details))
+    if target_details is None:
+        target_id, target_details = entity.id, entity.path
     await transaction.at_commit(
         RECORD_EVENT,
         author_id=author.id,

@@ -14,6 +14,8 @@ from api_server.web.errors import ApiError, forbidden, invalid_token, unauthoriz
 from api_server.web.request_data import merged
 
 READ_SCOPES = ("api", "read_api")
+#: Of what a token that reads no more than its user may read too.
+READ_USER_SCOPES = (*READ_SCOPES, "read_user")
 WRITE_SCOPES = ("api",)
 Scope = Literal["api", "read_api", "read_user", "read_repository", "write_repository", "sudo"]
 ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)

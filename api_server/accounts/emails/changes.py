@@ -6,7 +6,7 @@ from api_server.accounts.emails.queries import Email
 from api_server.accounts.users.queries import User
 from api_server.outbound.mail.letters import is_address
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author, Entity
+from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.web.errors import invalid, not_found
 
@@ -20,8 +20,15 @@ async def add(transaction: Transaction, user: User, email: str, author: Author, 
     added = await queries.add(transaction, user.id, email, confirmed=confirmed)
     if not confirmed:
         await confirmation.queue_mail(transaction, added.id)
-    owner = Entity(type="User", id=user.id, path=user.username)
-    await _record(transaction, "email_created", author, owner, added.id, email, "Added email address")
+    await audit_trail.record(
+        transaction,
+        "email_created",
+        author=author,
+        entity=user.entity,
+        target_id=added.id,
+        target_details=email,
+        message="Added email address",
+    )
     return added.entity
 
 
@@ -30,7 +37,7 @@ async def confirm(transaction: Transaction, email: Email, author: Author) -> Non
     if email.confirmed_at is not None:
         return
     await queries.confirm(transaction, email.id)
-    await _record_of(transaction, "email_confirmed", author, email, "Confirmed email address")
+    await _record(transaction, "email_confirmed", author, email, "Confirmed email address")
 
 
 async def remove(transaction: Transaction, email_id: int, user_id: int, author: Author) -> None:
@@ -39,31 +46,18 @@ async def remove(transaction: Transaction, email_id: int, user_id: int, author: 
     if email is None or email.user_id != user_id:
         raise not_found("Email")
     await queries.remove(transaction, email.id)
-    await _record_of(transaction, "email_destroyed", author, email, "Removed email address")
-
-
-async def _record_of(
-    transaction: Transaction, event_type: str, author: Author, email: Email, message: str
-) -> None:
-    owner = Entity(type="User", id=email.user_id, path=email.username)
-    await _record(transaction, event_type, author, owner, email.id, email.email, message)
+    await _record(transaction, "email_destroyed", author, email, "Removed email address")
 
 
 async def _record(
-    transaction: Transaction,
-    event_type: str,
-    author: Author,
-    owner: Entity,
-    email_id: int,
-    email: str,
-    message: str,
+    transaction: Transaction, event_type: str, author: Author, email: Email, message: str
 ) -> None:
     await audit_trail.record(
         transaction,
         event_type,
         author=author,
-        entity=owner,
-        target_id=email_id,
-        target_details=email,
+        entity=email.entity,
+        target_id=email.id,
+        target_details=email.email,
         message=message,
     )

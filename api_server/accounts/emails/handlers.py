@@ -8,14 +8,13 @@ from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
-
-_READING = ("api", "read_api", "read_user")
 
 
 @attrs.frozen(kw_only=True)
@@ -44,12 +43,12 @@ class EmailIdOf(EmailId):
     id: int
 
 
-@routes.get("/user/emails", access=SIGNED_IN, scopes=_READING)
+@routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def list_own_emails(request: web.Request, wanted: Paginated) -> web.Response:
     return await _listed(request, wanted, caller(request).user_id)
 
 
-@routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=_READING)
+@routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_own_email(request: web.Request, wanted: EmailId) -> web.Response:
     shown = await queries.show_email(context.database(request), wanted.email_id, caller(request).user_id)
     if shown is None:

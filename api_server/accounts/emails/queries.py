@@ -4,6 +4,7 @@ import datetime
 
 import attrs
 
+from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
@@ -53,6 +54,11 @@ class Email:
     user_id: int
     username: str
     name: str
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of it belong to."""
+        return Entity(type="User", id=self.user_id, path=self.username)
 
 
 FIND = Query(

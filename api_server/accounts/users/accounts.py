@@ -1,5 +1,6 @@
 """What making, changing and removing an account means, each in the caller's transaction."""
 
+import functools
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,6 +13,7 @@ from api_server.accounts import address_queries as addresses
 from api_server.accounts import path_rules
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
 from api_server.accounts.users import queries
+from api_server.accounts.users.lookup import existing_user
 from api_server.accounts.users.queries import User
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
@@ -19,11 +21,11 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.context import VAULT, App
-from api_server.web.errors import ApiError, conflict, invalid, not_found
+from api_server.web.errors import ApiError, conflict, invalid
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
-_TAKEN = {"users_username": "Username has already been taken", "users_email": "Email has already been taken"}
+_EMAIL_TAKEN = "Email has already been taken"
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +78,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await addresses.users_of(transaction, user.email):
-        raise conflict(_TAKEN["users_email"])
+        raise conflict(_EMAIL_TAKEN)
     seed, token = _static_object_token(app[VAULT])
     try:
         user_id = await queries.create_user(
@@ -91,20 +93,20 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
         await _tell(app, transaction, created)
     except Conflict as taken:
         raise _conflict(taken) from None
-    await _record(
-        transaction, "user_created", author, user_id, user.username, f"User {user.username} created"
-    )
+    entity = Entity(type="User", id=user_id, path=user.username)
+    message = f"User {user.username} created"
+    await audit_trail.record(transaction, "user_created", author=author, entity=entity, message=message)
     return user_id
 
 
 async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
-    before = await _found(transaction, user_id)
+    before = await existing_user(transaction, user_id)
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
         if await addresses.users_of(transaction, values["email"]) - {user_id}:
-            raise conflict(_TAKEN["users_email"])
+            raise conflict(_EMAIL_TAKEN)
         await addresses.remove_as_secondary(transaction, user_id, values["email"])
     try:
         await queries.update_user(transaction, user_id, **values)
@@ -123,38 +125,42 @@ async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
     """What opens or closes an account has an event of its own, everything else is told by one."""
-    who = (author, before.id, before.username)
+    record = functools.partial(audit_trail.record, transaction, author=author, entity=before.entity)
     for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:
             change = {"change": event_type.replace("_", " "), "from": old, "to": new}
             message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
-            await _record(transaction, f"user_{event_type}_updated", *who, message, **change)
+            await record(f"user_{event_type}_updated", message=message, **change)
     if values["password_hash"] is not None:
-        await _record(transaction, "user_password_updated", *who, "Changed the password")
+        await record("user_password_updated", message="Changed the password")
     others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
     if others:
-        await _record(transaction, "user_updated", *who, f"Changed {', '.join(others)}")
+        await record("user_updated", message=f"Changed {', '.join(others)}")
 
 
 async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
     """Removes the account, with what listeners keep for it. Raises 404."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     removed = UserEvent(
         kind="removed", user_id=user_id, username=user.username, name=user.name, author=author
     )
     await _tell(app, transaction, removed)
     await queries.delete_user(transaction, user_id)
-    await _record(transaction, "user_destroyed", author, user_id, user.username, "User destroyed")
+    await audit_trail.record(
+        transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
+    )
 
 
 async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
     """Whether that was a change. Raises 404."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     changed = await queries.set_state(transaction, user_id, state)
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
-        await _record(transaction, f"user_{verb}", author, user_id, user.username, f"User {verb}")
+        await audit_trail.record(
+            transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
+        )
     return changed
 
 
@@ -162,16 +168,15 @@ async def new_static_object_token(
     transaction: Transaction, vault: Vault, user_id: int, author: Author
 ) -> str:
     """The user's new static-object token; the old one is no longer valid."""
-    user = await _found(transaction, user_id)
+    user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
-    await _record(
+    await audit_trail.record(
         transaction,
         "static_object_token_rotated",
-        author,
-        user_id,
-        user.username,
-        "Static object token rotated",
+        author=author,
+        entity=user.entity,
+        message="Static object token rotated",
     )
     return token
 
@@ -179,13 +184,6 @@ async def new_static_object_token(
 def _static_object_token(vault: Vault) -> tuple[bytes, str]:
     seed = os.urandom(20)
     return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
-
-
-async def _found(transaction: Transaction, user_id: int) -> User:
-    user = await queries.find_user(transaction, user_id)
-    if user is None:
-        raise not_found("User")
-    return user
 
 
 def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:
@@ -200,25 +198,4 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
 
 
 def _conflict(taken: Conflict) -> ApiError:
-    return conflict(_TAKEN.get(taken.constraint, "Username has already been taken"))
-
-
-async def _record(
-    transaction: Transaction,
-    event_type: str,
-    author: Author,
-    user_id: int,
-    username: str,
-    message: str,
-    **details: Any,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=Entity(type="User", id=user_id, path=username),
-        target_id=user_id,
-        target_details=username,
-        message=message,
-        **details,
-    )
+    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")

@@ -13,19 +13,18 @@
 'location', coalesce(page.location, ''),
 'linkedin', '', 'twitter', '', 'skype', '',
 'website_url', coalesce(page.website_url, ''),
+'organization', coalesce(page.organization, '')
 
 -- name: user
 SELECT page.id, page.position, json_build_object(
     -- include: public_keys
-    'organization', coalesce(page.organization, '')
 ) AS entity
 FROM page
 
 -- name: user_with_private_fields
 SELECT page.id, page.position, json_build_object(
     -- include: public_keys
-    'organization', coalesce(page.organization, ''),
-    'confirmed_at', iso8601(page.confirmed_at),
+    , 'confirmed_at', iso8601(page.confirmed_at),
     'last_activity_on', page.last_activity_on,
     'email', page.email,
     'projects_limit', page.projects_limit,

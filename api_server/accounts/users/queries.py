@@ -4,6 +4,7 @@ from typing import Any
 
 import attrs
 
+from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
@@ -70,13 +71,18 @@ async def show_user_if_there(database: Executor, user_id: int, *, with_private_f
 
 @attrs.frozen
 class User:
-    """An account, as far as changes of it and of what it has look at it."""
+    """An account, as far as pages and changes of what it has look at it."""
 
     id: int
     username: str
     name: str
     email: str
     admin: bool
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of this user belong to."""
+        return Entity(type="User", id=self.id, path=self.username)
 
 
 _USER = "SELECT users.id, users.username, users.name, users.email, users.admin FROM users"

@@ -30,7 +30,5 @@ async def ensure_administrator(app: App, token: str) -> None:
                 "personal_access_token_created",
                 author=SYSTEM,
                 entity=Entity(type="User", id=user_id, path="root"),
-                target_id=user_id,
-                target_details="root",
                 message=f"Created personal access token with id {changed}",
             )

@@ -61,13 +61,16 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
         transaction, user_id=owner_id, namespace_id=group_id, access_level=Role.OWNER, created_by_id=owner_id
     )
     entity = Entity(type="Group", id=group_id, path=full_path)
-    await _record(transaction, "group_created", author, entity, "Added group", add="group")
+    await audit_trail.record(
+        transaction, "group_created", author=author, entity=entity, message="Added group", add="group"
+    )
     return group_id
 
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
     """Changes what is not None of name, path, description and visibility. Raises 400."""
-    above = await namespace_queries.hold(transaction, group.lineage[:-1]) if group.parent_id else None
+    parents = group.lineage[:-1]
+    above = await namespace_queries.hold(transaction, parents) if parents else None
     before = await queries.lock_group(transaction, group.id)
     after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
     if after.visibility != before.visibility:
@@ -80,7 +83,9 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
         if new != old:
             message = f"Changed {name} from {old} to {new}"
             told = {"change": name, "from": old, "to": new}
-            await _record(transaction, event_type, author, group.entity, message, **told)
+            await audit_trail.record(
+                transaction, event_type, author=author, entity=group.entity, message=message, **told
+            )
 
 
 async def _rename(transaction: Transaction, group_id: int, full_path: str, path: str) -> None:
@@ -110,18 +115,3 @@ def _beyond_parent(wanted: str, above: Held) -> str:
 
 def _not_saved(field: str, problem: str) -> ApiError:
     return invalid(f'Failed to save group {{:{field}=>["{problem}"]}}')
-
-
-async def _record(
-    transaction: Transaction, event_type: str, author: Author, entity: Entity, message: str, **details: str
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=entity,
-        target_id=entity.id,
-        target_details=entity.path,
-        message=message,
-        **details,
-    )

@@ -14,15 +14,19 @@ SELECT page.id, page.position, json_build_object(
 ) AS entity
 FROM page
 
+-- name: namespace_keys
+-- Of a row called namespace.
+'id', namespace.id,
+'name', namespace.name,
+'path', namespace.path,
+'kind', namespace.kind,
+'full_path', namespace.full_path,
+'parent_id', namespace.parent_id,
+'avatar_url', NULL,
+'web_url', web_url(CASE namespace.kind WHEN 'group' THEN 'groups/' ELSE '' END || namespace.full_path)
+
 -- name: namespace
-SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'name', page.name,
-    'path', page.path,
-    'kind', page.kind,
-    'full_path', page.full_path,
-    'parent_id', page.parent_id,
-    'avatar_url', NULL,
-    'web_url', web_url(CASE page.kind WHEN 'group' THEN 'groups/' ELSE '' END || page.full_path)
+SELECT namespace.id, namespace.position, json_build_object(
+    -- include: namespace_keys
 ) AS entity
-FROM page
+FROM page namespace

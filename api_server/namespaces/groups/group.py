@@ -10,13 +10,9 @@ class Group:
     """`role` is the caller's, 50 for administrators."""
 
     id: int
-    name: str
-    path: str
     full_path: str
-    parent_id: int | None
     #: Ids of the groups whose members have their role here too, from the root down; the last one is its own.
     lineage: list[int]
-    visibility: str
     role: int
     #: The request named it by a path that it has moved from.
     moved: bool

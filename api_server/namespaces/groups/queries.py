@@ -10,8 +10,8 @@ from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 
-_ENTITIES = read_sql("api_server.namespaces.groups")
-GROUP = _ENTITIES["group"]
+ENTITIES = read_sql("api_server.namespaces.groups")
+GROUP = ENTITIES["group"]
 
 #: Groups in which the user has at least `min_level`: those at or below her memberships.
 _IS_HERS = """
@@ -59,9 +59,9 @@ async def list_groups(
 
 
 _FOUND = "(%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)"
-NAMESPACES = Listing(_ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
+NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
 _HER_NAMESPACES = Listing(
-    _ENTITIES["namespace"],
+    ENTITIES["namespace"],
     f"""
     SELECT * FROM (
         SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_FOUND}
@@ -78,16 +78,15 @@ async def list_namespaces(
     """The user's own namespace and the groups that she is a member of; all of them for administrators."""
     if admin:
         return await NAMESPACES.read(database, page, search=search)
-    return await _HER_NAMESPACES.read(
-        database, page, user_id=user_id, min_level=int(Role.GUEST), search=search
-    )
+    return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, search=search)
 
 
 SHOW_NAMESPACE = one(
-    _ENTITIES["namespace"],
+    ENTITIES["namespace"],
     """
     SELECT namespaces.* FROM namespaces
-    WHERE (namespaces.id = %(id)s OR lower(namespaces.full_path) = lower(%(path)s))
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+            SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
         AND (%(admin)s OR namespace_role(namespaces, %(user_id)s, %(now)s) >= 10)
     """,
 )
@@ -132,8 +131,7 @@ async def namespace_paths_like(
 
 FIND_GROUP = Statement(
     """
-    SELECT namespaces.id, namespaces.name, namespaces.path, namespaces.full_path, namespaces.parent_id,
-        namespaces.lineage, namespaces.visibility, hers.role,
+    SELECT namespaces.id, namespaces.full_path, namespaces.lineage, hers.role,
         coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
     FROM namespaces
     CROSS JOIN LATERAL (

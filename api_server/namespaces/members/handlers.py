@@ -19,7 +19,7 @@ from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller
 
 routes = Routes()
 
@@ -80,7 +80,12 @@ async def list_all_members(request: web.Request, wanted: ListMembers, found: Gro
 async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> web.Response:
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_members(
-        context.database(request), page, **places, query=wanted.query, user_ids=wanted.user_ids
+        context.database(request),
+        page,
+        **places,
+        query=wanted.query,
+        finds_private=caller(request).admin,
+        user_ids=wanted.user_ids,
     )
     return await paginated(request, page, listed)
 

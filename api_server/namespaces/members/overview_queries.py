@@ -1,6 +1,6 @@
 """Statements of lists that memberships decide but that are not lists of members."""
 
-from api_server.namespaces.members.queries import ENTITIES, EVERYBODY, NOT_EXPIRED
+from api_server.namespaces.members.queries import ENTITIES, EVERYBODY
 from api_server.state.listing import Listing
 
 USERS = Listing(
@@ -9,9 +9,9 @@ USERS = Listing(
 )
 MEMBERSHIPS = Listing(
     ENTITIES["membership"],
-    f"""
+    """
     SELECT members.* FROM members
-    WHERE members.user_id = %(user_id)s AND {NOT_EXPIRED}
+    WHERE members.user_id = %(user_id)s AND counts(members, %(now)s)
         AND (%(type)s::text IS NULL OR (members.project_id IS NOT NULL) = (%(type)s = 'Project'))
     """,
 )

@@ -5,17 +5,16 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.users.queries import find_user
+from api_server.accounts.users.lookup import existing_user
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members.sources import source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
-from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller
 
 routes = Routes()
 
@@ -42,6 +41,7 @@ async def list_project_users(request: web.Request, wanted: ListProjectUsers, fou
         page,
         **source_of(found).everywhere,
         query=wanted.search,
+        finds_private=caller(request).admin,
         user_ids=None,
         skip_users=wanted.skip_users,
     )
@@ -52,8 +52,7 @@ async def list_project_users(request: web.Request, wanted: ListProjectUsers, fou
 async def list_memberships(request: web.Request, wanted: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
     database = context.database(request)
-    if await find_user(database, wanted.id) is None:
-        raise not_found("User")
+    await existing_user(database, wanted.id)
     page = wanted_page(wanted, MEMBERSHIPS)
     listed = await MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
     return await paginated(request, page, listed)

@@ -18,38 +18,37 @@ _MEMBER = ENTITIES["member"]
 
 _FILTERS = """
     (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
-        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.email) = lower(%(query)s))
+        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.public_email) = lower(%(query)s)
+        OR (%(finds_private)s AND lower(users.email) = lower(%(query)s)))
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
-NOT_EXPIRED = "counts(members, %(now)s)"
 #: The users with a membership in any of the places, each once.
 EVERYBODY = f"""
     SELECT users.* FROM users
     WHERE users.id IN (
             SELECT members.user_id FROM members
-            WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED}
+            WHERE members.project_id = %(project_id)s::bigint AND counts(members, %(now)s)
             UNION ALL
             SELECT members.user_id FROM members
-            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND {NOT_EXPIRED})
+            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND counts(members, %(now)s))
         AND {_FILTERS}
 """
-_ANYWHERE = Listing(_MEMBER, EVERYBODY)
+LISTING = Listing(_MEMBER, EVERYBODY)
 #: In one place nobody is twice, and an index has its members in the order of the list.
 _IN_ONE_GROUP = Listing(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
-    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND {NOT_EXPIRED} AND {_FILTERS}
+    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND counts(members, %(now)s) AND {_FILTERS}
     """,
 )
 _IN_ONE_PROJECT = Listing(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
-    WHERE members.project_id = %(project_id)s::bigint AND {NOT_EXPIRED} AND {_FILTERS}
+    WHERE members.project_id = %(project_id)s::bigint AND counts(members, %(now)s) AND {_FILTERS}
     """,
 )
-LISTING = _ANYWHERE
 
 
 async def list_members(
@@ -59,10 +58,12 @@ async def list_members(
     project_id: int | None,
     namespace_ids: list[int],
     query: str | None,
+    finds_private: bool,
     user_ids: list[int] | None,
 ) -> Listed:
-    """The users with a membership in any of these places, each with her greatest role, by their ids."""
-    listing = _ANYWHERE
+    """The users with a membership in any of these places, each with her greatest role, by their ids. `query` finds them
+    by their private addresses too where it `finds_private` ones."""
+    listing = LISTING
     if project_id is None and len(namespace_ids) == 1:
         listing = _IN_ONE_GROUP
     elif project_id is not None and not namespace_ids:
@@ -73,6 +74,7 @@ async def list_members(
         project_id=project_id,
         namespace_ids=namespace_ids,
         query=query,
+        finds_private=finds_private,
         user_ids=user_ids,
         changed=None,
     )
@@ -161,7 +163,7 @@ UPDATE_MEMBER = """
 async def update(
     transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
 ) -> None:
-    await transaction.run(UPDATE_MEMBER, id=member_id, access_level=int(access_level), expires_at=expires_at)
+    await transaction.run(UPDATE_MEMBER, id=member_id, access_level=access_level, expires_at=expires_at)
 
 
 REMOVE_MEMBER = """

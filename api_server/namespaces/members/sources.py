@@ -31,7 +31,6 @@ class Source:
 
     kind: rules.SourceKind
     id: int
-    name: str
     entity: Entity
     role: int
     #: Ids of the namespaces whose members have their role here too: for a group the last one is its own.
@@ -73,7 +72,6 @@ def source_of(found: Group | Project) -> Source:
     return Source(
         kind="group" if isinstance(found, Group) else "project",
         id=found.id,
-        name=found.name,
         entity=found.entity,
         role=found.role,
         lineage=found.lineage,

@@ -121,8 +121,6 @@ async def _record_change(
         event_type,
         author=author,
         entity=project.entity,
-        target_id=project.id,
-        target_details=project.full_path,
         message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
         change=name,
         **{"from": old, "to": new},

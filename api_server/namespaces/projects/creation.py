@@ -37,12 +37,6 @@ class NewProject:
     initialize_with_readme: bool
 
 
-_COLUMNS = frozenset(field.name for field in attrs.fields(NewProject)) - {
-    "namespace_id",
-    "initialize_with_readme",
-}
-
-
 async def create(app: App, wanted: NewProject, who: Caller, author: Author) -> int:
     """The new project's id. Raises 400, 403 and 404 as GitLab words them.
 
@@ -93,30 +87,19 @@ async def _create(
     homes.check_visibility(wanted.visibility, held.visibility)
     project_id = await queries.create_project(
         transaction,
-        namespace_id=namespace.id,
         creator_id=who.user_id,
         full_path=full_path,
-        **attrs.asdict(wanted, filter=lambda field, _: field.name in _COLUMNS),
+        **(attrs.asdict(wanted) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
     await homes.add_first_member(transaction, namespace, project_id, who.user_id)
-    await _record(transaction, Entity(type="Project", id=project_id, path=full_path), author)
-    return project_id
-
-
-async def _record(transaction: Transaction, entity: Entity, author: Author) -> None:
+    entity = Entity(type="Project", id=project_id, path=full_path)
     await audit_trail.record(
-        transaction,
-        "project_created",
-        author=author,
-        entity=entity,
-        target_id=entity.id,
-        target_details=entity.path,
-        message="Added project",
-        add="project",
+        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
     )
+    return project_id
 
 
 def _created(project_id: int, wanted: NewProject, author: Author) -> ProjectCreated:

@@ -20,14 +20,7 @@ SELECT page.id, page.position, json_build_object(
     'last_activity_at', iso8601(page.last_activity_at),
     'visibility', page.visibility,
     'namespace', json_build_object(
-        'id', namespace.id,
-        'name', namespace.name,
-        'path', namespace.path,
-        'kind', namespace.kind,
-        'full_path', namespace.full_path,
-        'parent_id', namespace.parent_id,
-        'avatar_url', NULL,
-        'web_url', web_url(CASE namespace.kind WHEN 'group' THEN 'groups/' ELSE '' END || namespace.full_path)
+        -- include: namespace_keys
     ),
     'empty_repo', page.empty_repo,
     'archived', page.archived,

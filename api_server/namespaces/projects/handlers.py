@@ -1,6 +1,6 @@
 """`/projects` (supporting resource)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
@@ -165,28 +165,28 @@ async def show_project(request: web.Request, found: Project) -> web.Response:
 async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
-    async with context.database(request).transaction() as transaction:
-        changed = await changes.update(transaction, repositories(request), found, wishes, author(request))
-    if "default_branch" in changed:
-        await default_branch.follow(request.config_dict, found.id)
-    return await _shown(request, found)
+    return await _updated(request, found, wishes)
 
 
 @routes.post("/projects/{id}/archive", access=project(Role.OWNER))
 async def archive_project(request: web.Request, found: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
-    wishes = {"archived": True}
-    async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, repositories(request), found, wishes, author(request))
-    return await _shown(request, found, status=201)
+    return await _updated(request, found, {"archived": True}, status=201)
 
 
 @routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
 async def unarchive_project(request: web.Request, found: Project) -> web.Response:
-    wishes = {"archived": False}
+    return await _updated(request, found, {"archived": False}, status=201)
+
+
+async def _updated(
+    request: web.Request, found: Project, wishes: dict[str, Any], status: int = 200
+) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, repositories(request), found, wishes, author(request))
-    return await _shown(request, found, status=201)
+        changed = await changes.update(transaction, repositories(request), found, wishes, author(request))
+    if "default_branch" in changed:
+        await default_branch.follow(request.config_dict, found.id)
+    return await _shown(request, found, status)
 
 
 @routes.put("/projects/{id}/transfer", access=project(Role.OWNER))

@@ -2,11 +2,12 @@
 
 from typing import Any, Literal
 
+from api_server.namespaces.groups.queries import ENTITIES as NAMESPACES
 from api_server.state.database import Executor
 from api_server.state.listing import Listed, Listing, Page, read_sql
 from api_server.web.access import Role
 
-PROJECT = read_sql("api_server.namespaces.projects")["project"]
+PROJECT = read_sql("api_server.namespaces.projects", known=NAMESPACES)["project"]
 
 #: Namespaces in which the viewer has at least `min_level`: her own, and those at or below her memberships.
 _HER_NAMESPACES = """
@@ -88,7 +89,7 @@ async def list_projects(
 ) -> Listed:
     """The projects that the viewer can see (all of them where she `sees_all`): everywhere or in a group; with
     `min_level`, those where she has that role. `filters` are visibility, archived and search, or None."""
-    hers = {"viewer_id": viewer_id, "min_level": min_level or int(Role.GUEST)}
+    hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP
         return await listing.read(

@@ -16,20 +16,16 @@ class Project:
     """`role` is the caller's, 50 for administrators (`admin`)."""
 
     id: int
-    namespace_id: int
     #: Ids of the namespaces whose members have their role here too, from the root down; the last one holds it.
     lineage: list[int]
-    name: str
     path: str
     full_path: str
     visibility: str
     default_branch: str
     archived: bool
-    empty_repo: bool
     public_jobs: bool
     repository_access_level: str
     builds_access_level: str
-    ci_config_path: str | None
     role: int
     admin: bool
     #: The request named it by a path that it has moved from.

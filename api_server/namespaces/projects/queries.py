@@ -4,16 +4,14 @@ from typing import Any
 
 import attrs
 
+from api_server.namespaces.projects.list_queries import PROJECT
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import one, read_sql
+from api_server.state.listing import one
 from api_server.state.statements import Query, Statement
 
-SHOW_PROJECT = one(
-    read_sql("api_server.namespaces.projects")["project"],
-    "SELECT projects.* FROM projects WHERE projects.id = %(id)s",
-)
+SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(id)s")
 
 
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
@@ -23,10 +21,9 @@ async def show_project(database: Executor, project_id: int, viewer_id: int) -> s
 
 FIND_PROJECT = Statement(
     """
-    SELECT projects.id, projects.namespace_id, namespaces.lineage, projects.name, projects.path, projects.full_path,
-        projects.visibility, projects.default_branch, projects.archived, projects.empty_repo, projects.public_jobs,
-        projects.repository_access_level, projects.builds_access_level, projects.ci_config_path,
-        hers.role, %(admin)s::boolean AS admin,
+    SELECT projects.id, namespaces.lineage, projects.path, projects.full_path, projects.visibility,
+        projects.default_branch, projects.archived, projects.public_jobs, projects.repository_access_level,
+        projects.builds_access_level, hers.role, %(admin)s::boolean AS admin,
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     CROSS JOIN LATERAL (

@@ -1,6 +1,7 @@
 """The instance's settings: who changes them, what they accept, and that the storage's token stays secret."""
 
 import asyncio
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import gitlab
 import pytest
 
 from api_server.accounts.settings import values
+from api_server.outbound.destinations import BlockedError, Destination
+from api_server.outbound.outgoing import OUTGOING_POLICY
 from tests.support.forge import Forge
 
 PATH = "/application/settings"
@@ -126,6 +129,20 @@ async def test_settings_that_cannot_be_are_refused(forge: Forge, wanted: dict, b
     sent = {TOKEN: "hush-hush"} | wanted if URL in wanted else wanted
     answer = await forge.root.put(PATH, sent)
     assert (answer.status, answer.body) == (400, body)
+
+
+async def test_where_all_is_denied_only_the_list_is_called(new_forge: NewForge) -> None:
+    async with new_forge() as forge:
+        listed = {"outbound_local_requests_whitelist": ["203.0.113.7"]}
+        await forge.root.put(PATH, listed | {"deny_all_requests_except_allowed": True})
+        policy = await forge.server.app[OUTGOING_POLICY]()
+        called, denied = (
+            (Destination("http", host, 80), [ipaddress.ip_address(host)])
+            for host in ("203.0.113.7", "203.0.113.8")
+        )
+        policy.check_addresses(*called)
+        with pytest.raises(BlockedError):
+            policy.check_addresses(*denied)
 
 
 async def test_only_administrators_read_and_change_settings(forge: Forge) -> None:

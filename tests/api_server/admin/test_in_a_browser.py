@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from api_server.state.secrets import INVITATION_TOKEN
-from api_server.web.context import VAULT
+from tests.support.browser import PASSWORD
 from tests.support.forge import Forge, Person, new_name, running_forge
+from tests.support.invitations import invite, page_of, source_of
 
-PASSWORD = "correct horse battery"
 SMALL_SCREEN = {"width": 360, "height": 640}
 SETTINGS = "/admin/application_settings/repository"
 #: Without these Chromium looks for its makers' hosts.
@@ -72,12 +71,10 @@ async def _fits(page: Page) -> bool:
 
 async def _invitation(forge: Forge, email: str) -> tuple[str, str]:
     """Paths of a project and of the page of an invitation to it."""
-    project = await forge.project()
-    source = f"/projects/{project['id']}"
-    answer = await forge.root.post(f"{source}/invitations", {"email": email, "access_level": 30})
+    source = await source_of(forge, "projects")
+    answer = await invite(forge.root, source, email=email)
     assert answer.body == {"status": "success"}
-    row = await forge.database.row("SELECT token_seed FROM invitations WHERE email = %(email)s", email=email)
-    return source, f"/-/invites/{forge.server.app[VAULT].derived_token(INVITATION_TOKEN, row.token_seed)}"
+    return source, await page_of(forge, email)
 
 
 async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Forge) -> None:

@@ -10,16 +10,15 @@ from api_server.state.queue import QUEUE
 from tests.api_server.admin.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.forge import Forge, new_name
-from tests.support.invitations import page_of
+from tests.support.invitations import invite, page_of, source_of
 
 
 async def _invitation(forge: Forge, email: str, kind: str = "projects", **values: Any) -> tuple[str, str]:
     """Paths of the source and of the page of an invitation to it."""
-    made = await (forge.group() if kind == "groups" else forge.project())
-    source = f"/{kind}/{made['id']}"
+    source = await source_of(forge, kind)
     async with forge.database.transaction() as transaction:  # so that the address is that of nobody yet
         await transaction.run("UPDATE users SET confirmed_at = NULL WHERE email = %(email)s", email=email)
-    answer = await forge.root.post(f"{source}/invitations", {"email": email, "access_level": 30} | values)
+    answer = await invite(forge.root, source, email=email, **values)
     assert answer.body == {"status": "success"}
     async with forge.database.transaction() as transaction:
         await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE email = %(email)s", email=email)
@@ -78,9 +77,7 @@ async def test_somebody_elses_invitation_cannot_be_accepted(page_forge: Forge, b
     assert (browser.status, browser.title) == (403, "The invitation could not be accepted")
 
     unconfirmed = await page_forge.user(password=PASSWORD, skip_confirmation=False)
-    answer = await page_forge.root.post(
-        f"{source}/invitations", {"email": unconfirmed.email, "access_level": 30}
-    )
+    answer = await invite(page_forge.root, source, email=unconfirmed.email)
     assert answer.body == {"status": "success"}
     page = await page_of(page_forge, unconfirmed.email)
     async with browsing(page_forge) as second:

@@ -8,7 +8,7 @@ import pytest
 
 from api_server.web.access import Role
 from tests.api_server.namespaces.trail import events
-from tests.support.forge import Client, Forge, Person
+from tests.support.forge import Client, Forge, Person, new_name
 
 YESTERDAY = str(datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1))
 
@@ -168,6 +168,23 @@ async def test_inherited_members_are_listed_once_with_their_greatest_role(forge:
         bob.id: 20,
         root_id: 50,
     }
+
+
+@pytest.mark.parametrize("path", ["members?query", "members/all?query", "users?search"])
+async def test_private_addresses_find_members_for_administrators_only(forge: Forge, path: str) -> None:
+    """Decision D11."""
+    owner = await forge.user("owner")
+    alice = await forge.user("alice", public_email=f"{new_name('public')}@example.org")
+    public = (await owner.api.get(f"/users/{alice.id}")).body["public_email"]
+    project = await forge.project(owner, members={Role.GUEST: alice})
+
+    async def found(client: Client, text: str) -> list[int]:
+        listed = await client.get(f"/projects/{project['id']}/{path}={text}")
+        return [member["id"] for member in listed.body]
+
+    assert await found(owner.api, alice.email) == []
+    assert await found(owner.api, public.upper()) == [alice.id]
+    assert await found(forge.root, alice.email.upper()) == [alice.id]
 
 
 async def test_python_gitlab_manages_members(forge: Forge) -> None:
