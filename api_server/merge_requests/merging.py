@@ -67,10 +67,11 @@ async def merge(request: web.Request, project: Project, found: MergeRequest, wan
 
 
 async def _may_merge(request: web.Request, project: Project, branch_name: str) -> bool:
-    """Whether the caller may put commits into the branch, by merging or by pushing."""
+    """Whether the caller may put commits into the branch, by merging or by pushing; nobody may in an archived
+    project."""
     rules = await protection_of(context.database(request), project.id, branch_name)
-    admin = caller(request).admin
-    return rules.may_merge(project.role, admin=admin) or rules.may_push(project.role, admin=admin)
+    role, admin = project.role, project.admin
+    return not project.archived and (rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin))
 
 
 async def _require_mergeable(request: web.Request, found: MergeRequest, *, not_before_pipeline: bool) -> None:

@@ -50,8 +50,11 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
-    """Raises 404, 403 on protected branches, 405 on the default branch."""
+    """Raises 403 in archived projects, 404, 405 on the default branch and protected ones, 409 where somebody else has
+    just moved it."""
     repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
     found = references.branch(repository, name)
     if found is None:
         raise not_found("Branch")
@@ -87,7 +90,7 @@ async def create_tag(
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 404, 409 where somebody else has just moved it."""
+    """Raises 403 in archived projects, 404, 409 where somebody else has just moved it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
