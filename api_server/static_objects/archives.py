@@ -21,6 +21,7 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.freshness import Kept
 from api_server.static_objects.raw import SAFETY, send
+from api_server.web.answers import quotable
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
@@ -131,7 +132,7 @@ async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.S
     file = await store.get(project.id, repositories(request).path(project.id), archive)
     headers |= {
         hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{wanted.file_name}"',
+        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
     }
     return await send(request, b"", _read(file), file.stat().st_size, headers)
 
@@ -173,8 +174,7 @@ def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends
     if inner:
         prefix += f"-{inner.replace('/', '-')}"
     archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
-    file_name = prefix.encode("ascii", "replace").decode().replace('"', "_")
-    return Wanted(archive, f"{file_name}.{format_}", ref)
+    return Wanted(archive, f"{prefix}.{format_}", ref)
 
 
 def _plain_name(project: Project, ref: Resolved) -> str:

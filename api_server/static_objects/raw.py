@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from urllib.parse import quote
 
 import pygit2
 from aiohttp import hdrs, web
@@ -15,6 +14,7 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.content_types import SNIFFED_BYTES, Label, label
 from api_server.static_objects.freshness import Kept
+from api_server.web.answers import attachment
 from api_server.web.conditional import matches
 from api_server.web.ranges import wanted_part
 from common.static_paths import StaticPath
@@ -59,8 +59,7 @@ def _labelled(found: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:
     if found.inline and wants_inline and not name.lower().endswith(".xhtml"):
         disposition = "inline"
     else:
-        plain = name.encode("ascii", "replace").decode().replace('"', "_").replace("\\", "_")
-        disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+        disposition = attachment(name)
     return {hdrs.CONTENT_TYPE: found.media_type, hdrs.CONTENT_DISPOSITION: disposition}
 
 
