@@ -112,9 +112,9 @@ async def receive_pack(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Answers `POST /git-receive-pack` (push).
 
-    `decide` is asked before git starts, and not at all for a probe without updates; it is the place to
-    store the push for `received_push.applied_updates`, which the caller asks afterwards, however the block was left.
-    Raises `MalformedPushError` for a body that is no push.
+    `decide` is asked before git starts, and not at all for a probe without updates or for names that cannot be; it
+    is the place to store the push for `received_push.applied_updates`, which the caller asks afterwards, however the
+    block was left. Raises `MalformedPushError` for a body that is no push.
     """
     pieces = aiter(body)
     parser = PushParser()
@@ -126,7 +126,9 @@ async def receive_pack(
         return
     if not os.access(HOOKS / "pre-receive", os.X_OK):
         raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
-    verdict = await decide(push)
+    # A name that no ref may have is refused without asking: it may not even be text.
+    refusal = refusal_of(push, Verdict())
+    verdict = await decide(push) if refusal is None else Verdict(refusal)
     async with start(
         ["receive-pack", "--stateless-rpc", str(repository)],
         configuration=_WRITING,
