@@ -10,8 +10,7 @@ import pygit2
 from pygit2.enums import FileMode
 
 from api_server.git.commits import tree_of
-from api_server.git.errors import NotFoundError
-from api_server.git.processes import start
+from api_server.git.processes import once, start
 from api_server.git.repositories import Repository
 
 #: Files up to this size are read in process and at once, larger ones streamed by a child.
@@ -33,7 +32,6 @@ class Entry:
 
     path: str
     kind: EntryKind
-    mode: int
     id: str
     size: int | None
 
@@ -50,19 +48,11 @@ def find(repository: Repository, commit: str, path: str) -> Entry | None:
         found = tree_of(repository, commit)[path]
     except (KeyError, ValueError, pygit2.GitError):
         return None
-    return _entry(repository, path, found)
-
-
-def listing(repository: Repository, commit: str, path: str = "") -> list[Entry]:
-    """The entries of one folder, in git's order. Raises `NotFoundError` when there is no such folder."""
-    tree: pygit2.Object = tree_of(repository, commit)
-    if path:
-        entry = find(repository, commit, path)
-        if entry is None or entry.kind != "folder":
-            raise NotFoundError(f"The folder {path!r} does not exist.")
-        tree = repository[entry.id]
-    prefix = f"{path}/" if path else ""
-    return [_entry(repository, prefix + _name(child), child) for child in tree.peel(pygit2.Tree)]
+    kind = _KINDS.get(found.filemode, "file")  # old tools wrote modes such as 100664
+    size = None
+    if kind not in ("folder", "submodule"):
+        _, size = repository.odb.read_header(found.id)
+    return Entry(path, kind, str(found.id), size)
 
 
 def read(repository: Repository, entry: Entry) -> bytes:
@@ -77,24 +67,7 @@ async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIte
     The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
     """
     if entry.size is not None and entry.size <= IN_MEMORY_BYTES:
-        yield _once(read(repository, entry))
+        yield once(read(repository, entry))
         return
     async with start(["cat-file", "blob", entry.id], repository=Path(repository.path)) as child:
         yield child.checked_output()
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-def _name(found: pygit2.Object) -> str:
-    return (found.raw_name or b"").decode(errors="surrogateescape")
-
-
-def _entry(repository: Repository, path: str, found: pygit2.Object) -> Entry:
-    mode = int(found.filemode)
-    kind = _KINDS.get(mode, "file")  # old tools wrote modes such as 100664
-    size = None
-    if kind not in ("folder", "submodule"):
-        _, size = repository.odb.read_header(found.id)
-    return Entry(path, kind, mode, str(found.id), size)

@@ -34,7 +34,6 @@ class Output:
 
     returncode: int
     stdout: bytes
-    stderr: str
 
 
 class Child:
@@ -283,7 +282,7 @@ async def run(
         status = await child.end()
         if status not in accept:
             raise GitError(child.command, status, child.stderr)
-        return Output(status, stdout, child.stderr)
+        return Output(status, stdout)
 
 
 async def once(data: bytes) -> AsyncIterator[bytes]:

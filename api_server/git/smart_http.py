@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-import attrs
 import structlog
 
 from api_server.git.errors import GitError
-from api_server.git.processes import Child, start
+from api_server.git.processes import Child, once, start
 from api_server.git.received_push import (
     REFLOGS,
     MalformedPushError,
@@ -62,15 +61,7 @@ _WRITING = (
 )
 
 
-@attrs.frozen
-class Receiving:
-    """A push under way: what it asks for, and git's answer, to be sent to the client as it comes."""
-
-    push: Push
-    output: AsyncIterator[bytes]
-
-
-def content_type(service: Service, part: Literal["advertisement", "request", "result"]) -> str:
+def content_type(service: Service, part: Literal["advertisement", "result"]) -> str:
     """The media type of each kind of body, such as application/x-git-upload-pack-advertisement."""
     return f"application/x-{service}-{part}"
 
@@ -117,13 +108,13 @@ async def upload_pack(
 
 @asynccontextmanager
 async def receive_pack(
-    repository: Path, body: AsyncIterable[bytes], decide: Decide, protocol: str | None = None
-) -> AsyncIterator[Receiving]:
+    repository: Path, body: AsyncIterable[bytes], decide: Decide
+) -> AsyncIterator[AsyncIterator[bytes]]:
     """Answers `POST /git-receive-pack` (push).
 
-    `decide` is asked before git starts, and not at all for a probe without updates; it is the place to
-    store the push for `push.applied_updates`, which the caller asks afterwards, however the block was left.
-    Raises `MalformedPushError` for a body that is no push.
+    `decide` is asked before git starts, and not at all for a probe without updates or for names that cannot be; it
+    is the place to store the push for `received_push.applied_updates`, which the caller asks afterwards, however the
+    block was left. Raises `MalformedPushError` for a body that is no push.
     """
     pieces = aiter(body)
     parser = PushParser()
@@ -131,21 +122,23 @@ async def receive_pack(
         pass
     push = parser.push()
     if not push.updates:
-        yield Receiving(push, _nothing())
+        yield once(b"")
         return
     if not os.access(HOOKS / "pre-receive", os.X_OK):
         raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
-    verdict = await decide(push)
+    # A name that no ref may have is refused without asking: it may not even be text.
+    refusal = refusal_of(push, Verdict())
+    verdict = await decide(push) if refusal is None else Verdict(refusal)
     async with start(
         ["receive-pack", "--stateless-rpc", str(repository)],
         configuration=_WRITING,
-        extra_environment=_protocol_environment(protocol) | _hook_environment(push, verdict),
+        extra_environment=_hook_environment(push, verdict),
         with_stdin=True,
         time_limit=TIME_LIMIT_SECONDS,
         patience=PATIENCE_SECONDS,
     ) as child:
         child.feed(_rejoined(bytes(parser.received), pieces))
-        yield Receiving(push, _answer(child))
+        yield _answer(child)
 
 
 async def _answer(child: Child, heading: bytes = b"") -> AsyncIterator[bytes]:
@@ -198,9 +191,3 @@ async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
     yield head
     async for piece in rest:
         yield piece
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    nothing: tuple[bytes, ...] = ()
-    for chunk in nothing:
-        yield chunk

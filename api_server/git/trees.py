@@ -30,10 +30,11 @@ class Node:
 
 def below(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> list[Node]:
     """What is in a folder (the root without one): folders first. Raises `NotFoundError` without that folder."""
-    tree: pygit2.Object = tree_of(repository, commit)
+    root = tree_of(repository, commit)
+    tree: pygit2.Object = root
     if folder:
         try:
-            tree = tree_of(repository, commit)[folder]
+            tree = root[folder]
         except (KeyError, ValueError, pygit2.GitError) as problem:
             raise NotFoundError(f"The folder {folder!r} does not exist.") from problem
     if not isinstance(tree, pygit2.Tree):

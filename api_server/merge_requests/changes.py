@@ -6,6 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.git.errors import RepositoryMissingError
+from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.references import set_internal_ref
 from api_server.git.repositories import repositories
 from api_server.merge_requests import approval_queries, queries
@@ -37,7 +38,7 @@ class Edit:
 
 def head_ref(iid: int) -> str:
     """The ref that keeps the source's commits, whatever becomes of the branch."""
-    return f"refs/merge-requests/{iid}/head"
+    return f"{MERGE_REQUESTS}{iid}/head"
 
 
 async def create(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.git.commits import commit_data, is_ancestor, merge_base
+from api_server.git.commits import commit_data, merge_base
 from api_server.git.new_commits import merge_conflicts
 from api_server.git.references import branch
 from api_server.git.repositories import Repository
@@ -35,18 +35,21 @@ async def read_heads(repository: Repository, source_branch: str, target_branch: 
         raise MissingBranchError(f'Source branch "{source_branch}" does not exist')
     if target is None:
         raise MissingBranchError(f'Target branch "{target_branch}" does not exist')
+    base_sha = await merge_base(repository, target.commit, source.commit)
     return Heads(
         head_sha=source.commit,
         start_sha=target.commit,
-        base_sha=await merge_base(repository, target.commit, source.commit),
+        base_sha=base_sha,
         last_commit=_last_commit(repository, source.commit),
-        mergeability=await mergeability(repository, source.commit, target.commit),
+        mergeability=await mergeability(repository, source.commit, target.commit, base_sha),
     )
 
 
-async def mergeability(repository: Repository, head_sha: str, target_sha: str) -> Mergeability:
-    """Whether the commit `head_sha` could be merged into `target_sha`."""
-    if await is_ancestor(repository, head_sha, target_sha):
+async def mergeability(
+    repository: Repository, head_sha: str, target_sha: str, base_sha: str | None
+) -> Mergeability:
+    """Whether the commit `head_sha` could be merged into `target_sha`, of which `base_sha` is the merge base."""
+    if base_sha == head_sha:
         return "no_commits"
     return "conflict" if await merge_conflicts(repository, head_sha, target_sha) else "mergeable"
 

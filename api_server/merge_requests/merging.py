@@ -5,7 +5,9 @@ from aiohttp import web
 
 from api_server.code.branches.protection import protection_of
 from api_server.code.refs import move
+from api_server.code.repository.committing import acting_person
 from api_server.git import new_commits as git
+from api_server.git.commits import merge_base
 from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
@@ -41,7 +43,8 @@ async def check_mergeability(request: web.Request, found: MergeRequest) -> None:
     if source is None or target is None:
         answer = "no_commits"
     else:
-        answer = await mergeability(repository, found.head_sha, target.commit)
+        base_sha = await merge_base(repository, target.commit, found.head_sha)
+        answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
     async with context.database(request).transaction() as transaction:
         await queries.set_mergeability(transaction, found.id, found.head_sha, answer)
 
@@ -67,10 +70,11 @@ async def merge(request: web.Request, project: Project, found: MergeRequest, wan
 
 
 async def _may_merge(request: web.Request, project: Project, branch_name: str) -> bool:
-    """Whether the caller may put commits into the branch, by merging or by pushing."""
+    """Whether the caller may put commits into the branch, by merging or by pushing; nobody may in an archived
+    project."""
     rules = await protection_of(context.database(request), project.id, branch_name)
-    admin = caller(request).admin
-    return rules.may_merge(project.role, admin=admin) or rules.may_push(project.role, admin=admin)
+    role, admin = project.role, project.admin
+    return not project.archived and (rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin))
 
 
 async def _require_mergeable(request: web.Request, found: MergeRequest, *, not_before_pipeline: bool) -> None:
@@ -94,7 +98,7 @@ async def _merged(
     target = branch(repository, found.target_branch)
     if target is None:
         raise invalid("Branch cannot be merged", status=422)
-    person = _person(request)
+    person = acting_person(request)
     commit = git.NewCommit(message or default_message(project, found), person, person)
     try:
         new = await git.merge(repository, found.head_sha, target.commit, commit)
@@ -123,8 +127,3 @@ def default_message(project: Project, found: MergeRequest) -> str:
         f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
         f"See merge request {project.full_path}!{found.iid}"
     )
-
-
-def _person(request: web.Request) -> git.Person:
-    who = caller(request)
-    return git.Person(who.name, who.email, int(context.now(request).timestamp()))

@@ -28,13 +28,13 @@ def setup(app: web.Application) -> None:
     async def listener(
         transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
     ) -> None:
-        branches = [update for update in updates if update.ref.startswith(BRANCHES)]
-        if branches:
+        moved = [update for update in updates if update.ref.startswith(BRANCHES)]
+        if moved:
             repository = app[REPOSITORIES].open(project.id)
-            events = [
-                *await _follow_targets(transaction, repository, project.id, user_id, branches),
-                *await _follow_sources(transaction, repository, project.id, user_id, branches),
-            ]
+            branches = [update.ref.removeprefix(BRANCHES) for update in moved]
+            events = await _follow_targets(transaction, repository, project.id, user_id, moved)
+            await queries.uncheck_into(transaction, project.id, branches)
+            events += await _follow_sources(transaction, repository, project.id, user_id, branches)
             for event in events:
                 for tell in app[MERGE_REQUEST_LISTENERS]:
                     await tell(transaction, event)
@@ -52,8 +52,8 @@ async def _follow_targets(
     """Merge requests are merged when their head arrives in their target, whoever brought it there."""
     events = []
     for update in updates:
-        branch = update.ref.removeprefix(BRANCHES)
         if update.kind == "update":
+            branch = update.ref.removeprefix(BRANCHES)
             arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
             for merged in await queries.mark_merged(transaction, project_id, branch, arrived, user_id):
                 sha = _merge_commit(repository, arrived, merged.head_sha)
@@ -64,7 +64,6 @@ async def _follow_targets(
                         merge_request_id=merged.id, action="merge", user_id=user_id, changes=changes
                     )
                 )
-        await queries.uncheck_into(transaction, project_id, [branch])
     return events
 
 
@@ -73,12 +72,11 @@ async def _follow_sources(
     repository: Repository,
     project_id: int,
     user_id: int | None,
-    updates: Iterable[RefUpdate],
+    branches: list[str],
 ) -> list[MergeRequestEvent]:
     """Where a source has moved, its merge requests have a new head; where it is gone they keep the last one."""
-    names = [update.ref.removeprefix(BRANCHES) for update in updates]
     events = []
-    for row in await queries.lock_open_from(transaction, project_id, names):
+    for row in await queries.lock_open_from(transaction, project_id, branches):
         try:
             heads = await read_heads(repository, row.source_branch, row.target_branch)
         except MissingBranchError:

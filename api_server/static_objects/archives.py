@@ -15,12 +15,12 @@ from aiohttp.helpers import ETag
 from api_server.git import archives, references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
-from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
-from api_server.static_objects.freshness import Kept
+from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY, send
+from api_server.web.answers import quotable
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
@@ -89,11 +89,11 @@ ARCHIVES = web.AppKey("archives", ArchiveStore)
 
 @attrs.frozen
 class Wanted:
-    """An archive as the URL asks for it: what to pack, and the name it is saved under."""
+    """An archive as the URL asks for it: what to pack, the name it is saved under, and the ref that was named."""
 
     archive: Archive
     file_name: str
-    ref: Resolved
+    ref: str
 
 
 async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
@@ -122,16 +122,14 @@ async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.S
     """Raises `NotFoundError`."""
     archive = wanted.archive
     tag = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()[:32]
-    fixed = bool(FULL_SHA.fullmatch(wanted.ref.name))
-    kept = Kept(project.id, project.shows_repository_to_everybody, wanted.ref.name, fixed)
-    headers = SAFETY | kept.headers | {hdrs.ETAG: f'"{tag}"'}
+    headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: f'"{tag}"'}
     if matches(request, ETag(tag)):
         return web.Response(status=304, headers=headers)
     store = request.config_dict[ARCHIVES]
     file = await store.get(project.id, repositories(request).path(project.id), archive)
     headers |= {
         hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{wanted.file_name}"',
+        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
     }
     return await send(request, b"", _read(file), file.stat().st_size, headers)
 
@@ -173,8 +171,7 @@ def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends
     if inner:
         prefix += f"-{inner.replace('/', '-')}"
     archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
-    file_name = prefix.encode("ascii", "replace").decode().replace('"', "_")
-    return Wanted(archive, f"{file_name}.{format_}", ref)
+    return Wanted(archive, f"{prefix}.{format_}", ref.name)
 
 
 def _plain_name(project: Project, ref: Resolved) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from urllib.parse import quote
 
 import pygit2
 from aiohttp import hdrs, web
@@ -10,11 +9,11 @@ from aiohttp.helpers import ETag
 
 from api_server.git import files, references
 from api_server.git.files import Entry
-from api_server.git.ref_names import FULL_SHA
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.content_types import SNIFFED_BYTES, Label, label
-from api_server.static_objects.freshness import Kept
+from api_server.static_objects.freshness import kept
+from api_server.web.answers import attachment
 from api_server.web.conditional import matches
 from api_server.web.ranges import wanted_part
 from common.static_paths import StaticPath
@@ -32,8 +31,7 @@ async def serve(request: web.Request, path: StaticPath, project: Project) -> web
     """200, 206, or 304 before anything is read. Raises 404 for an unknown ref or path."""
     repository, ref, entry = _find(request, path, project)
     tag = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()[:32]
-    kept = Kept(project.id, project.shows_repository_to_everybody, ref, bool(FULL_SHA.fullmatch(ref)))
-    headers = SAFETY | kept.headers | {hdrs.ETAG: f'"{tag}"'}
+    headers = SAFETY | kept(project, ref) | {hdrs.ETAG: f'"{tag}"'}
     if matches(request, ETag(tag)):
         return web.Response(status=304, headers=headers)
     async with files.stream(repository, entry) as chunks:
@@ -59,8 +57,7 @@ def _labelled(found: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:
     if found.inline and wants_inline and not name.lower().endswith(".xhtml"):
         disposition = "inline"
     else:
-        plain = name.encode("ascii", "replace").decode().replace('"', "_").replace("\\", "_")
-        disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+        disposition = attachment(name)
     return {hdrs.CONTENT_TYPE: found.media_type, hdrs.CONTENT_DISPOSITION: disposition}
 
 

@@ -1,10 +1,14 @@
-"""Successful answers: JSON that PostgreSQL has made already, passed through as text."""
+"""Successful answers: JSON that PostgreSQL has made already, passed through as text; and names of what is saved."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from aiohttp import web
+
+_UNQUOTABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def json_text(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -21,3 +25,13 @@ def json_value(value: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 def no_content() -> web.Response:
     return web.Response(status=204)
+
+
+def attachment(name: str) -> str:
+    """The `Content-Disposition` (RFC 6266) of what is to be saved as `name`."""
+    return f"attachment; filename=\"{quotable(name)}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def quotable(name: str) -> str:
+    """A file's name as it can stand between quotes in a header field."""
+    return _UNQUOTABLE.sub("_", name.encode("ascii", "replace").decode())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from api_server.code.branches.protection import UNPROTECTED, protections_of
+from api_server.code.branches.protection import protections_of
 from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES
 from api_server.namespaces.projects.project import Project
@@ -12,17 +12,15 @@ from api_server.web.access import Role
 
 async def verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
     """Refuses the whole push where one of its updates is not the caller's to make."""
-    branches = [u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES)]
-    protected = await protections_of(database, project.id, branches)
-    for update in updates:
-        protection = protected.get(update.ref.removeprefix(BRANCHES), UNPROTECTED)
-        if not (update.ref.startswith(BRANCHES) and protection.protected):
-            continue
-        if update.kind == "delete":
+    moved = [(u.ref.removeprefix(BRANCHES), u.kind) for u in updates if u.ref.startswith(BRANCHES)]
+    protections = await protections_of(database, project.id, [branch for branch, _ in moved])
+    for branch, kind in moved:
+        protection = protections[branch]
+        if protection.protected and kind == "delete":
             return Verdict("You cannot delete a protected branch by a push; use the API.")
-        if not protection.may_push(project.role, admin=project.admin):
+        if protection.protected and not protection.may_push(project.role, admin=project.admin):
             return Verdict("You are not allowed to push code to protected branches on this project.")
-    rigid = {BRANCHES + name for name, protection in protected.items() if not protection.allow_force_push}
+    rigid = {BRANCHES + name for name, protection in protections.items() if not protection.allow_force_push}
     return Verdict(fast_forward_only=frozenset(rigid))
 
 

@@ -56,8 +56,8 @@ async def receiving(
 
     try:
         repository, body = repositories(request).path(project.id), request.content.iter_any()
-        async with smart_http.receive_pack(repository, body, decide) as receiver:
-            yield settled(receiver.output)
+        async with smart_http.receive_pack(repository, body, decide) as chunks:
+            yield settled(chunks)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     finally:

@@ -32,38 +32,24 @@ async def batch(request: web.Request) -> web.Response:
     wanted = read_batch(await request.read())
     if wanted.operation == "upload":
         check_may_push(project, who)
-    answer = _to_upload if wanted.operation == "upload" else _to_download
-    objects = await answer(request, project, wanted.objects)
+    sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted.objects])
+    links, limit = _links(request, project), context.settings(request).lfs_limit
+    objects = [
+        _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
+        for each in wanted.objects
+    ]
     return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
 
-async def _to_download(
-    request: web.Request, project: Project, wanted: tuple[Pointer, ...]
-) -> list[dict[str, Any]]:
-    sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted])
-    links = _links(request, project)
-    return [
-        with_actions(each, download=links.download(each))
-        if sizes.get(each.oid) == each.size
-        else with_error(each, 404, MISSING)
-        for each in wanted
-    ]
-
-
-async def _to_upload(
-    request: web.Request, project: Project, wanted: tuple[Pointer, ...]
-) -> list[dict[str, Any]]:
-    sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted])
-    links, limit = _links(request, project), context.settings(request).lfs_limit
-
-    def answer(each: Pointer) -> dict[str, Any]:
-        if sizes.get(each.oid) == each.size:
-            return with_actions(each)
-        if each.size > limit:
-            return with_error(each, 422, _too_large(limit))
-        return with_actions(each, upload=links.upload(each), verify=links.verify())
-
-    return [answer(each) for each in wanted]
+def _answer(operation: str, wanted: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
+    if operation == "download":
+        actions = {"download": links.download(wanted)}
+        return with_actions(wanted, **actions) if is_here else with_error(wanted, 404, MISSING)
+    if is_here:
+        return with_actions(wanted)
+    if wanted.size > limit:
+        return with_error(wanted, 422, _too_large(limit))
+    return with_actions(wanted, upload=links.upload(wanted), verify=links.verify())
 
 
 async def download(request: web.Request) -> web.StreamResponse:

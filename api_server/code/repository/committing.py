@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import datetime
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -12,6 +11,7 @@ from aiohttp import web
 from api_server.code import refs
 from api_server.code.branches.protection import protection_of
 from api_server.code.repository.access import opened
+from api_server.code.repository.finding import branch_named, tag_named
 from api_server.git import new_commits as git_changes
 from api_server.git import new_tags, references
 from api_server.git.errors import (
@@ -27,7 +27,7 @@ from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, not_found
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
 from api_server.web.routes import caller
 
 Encoding = Literal["text", "base64"]
@@ -50,11 +50,12 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
-    """Raises 404, 403 on protected branches, 405 on the default branch."""
+    """Raises 403 in archived projects, 404, 405 on the default branch and protected ones, 409 where somebody else has
+    just moved it."""
     repository = await opened(request, project)
-    found = references.branch(repository, name)
-    if found is None:
-        raise not_found("Branch")
+    if project.archived:
+        raise forbidden()
+    found = branch_named(repository, name)
     if name in (project.default_branch, references.default_branch(repository)):
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
     if (await protection_of(context.database(request), project.id, name)).protected:
@@ -75,10 +76,8 @@ async def create_tag(
     target = references.resolve(repository, ref)
     if target is None:
         raise invalid(f"Target {ref} is invalid")
-    who = caller(request)
-    tagger = _person(who.name, who.email, context.now(request))
     try:
-        target_id = new_tags.new_target(repository, name, target.commit, message, tagger)
+        target_id = new_tags.new_target(repository, name, target.commit, message, acting_person(request))
         await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
@@ -87,13 +86,11 @@ async def create_tag(
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 404, 409 where somebody else has just moved it."""
+    """Raises 403 in archived projects, 404, 409 where somebody else has just moved it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
-    found = references.tag(repository, name)
-    if found is None:
-        raise not_found("Tag")
+    found = tag_named(repository, name)
     try:
         await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:
@@ -172,16 +169,16 @@ def decoded(content: str, encoding: Encoding) -> bytes:
         raise bad_request("content is not valid base64") from None
 
 
-def _commit(request: web.Request, change: Change) -> NewCommit:
-    now = context.now(request)
+def acting_person(request: web.Request) -> Person:
+    """The caller, as git names who makes something at this moment."""
     who = caller(request)
-    committer = _person(who.name, who.email, now)
-    author = _person(change.author_name or who.name, change.author_email or who.email, now)
-    return NewCommit(change.commit_message, author, committer)
+    return Person(who.name, who.email, int(context.now(request).timestamp()))
 
 
-def _person(name: str, email: str, now: datetime.datetime) -> Person:
-    return Person(name, email, int(now.timestamp()))
+def _commit(request: web.Request, change: Change) -> NewCommit:
+    committer = acting_person(request)
+    name, email = change.author_name or committer.name, change.author_email or committer.email
+    return NewCommit(change.commit_message, attrs.evolve(committer, name=name, email=email), committer)
 
 
 def _words(change: FileChange, problem: Exception) -> str:

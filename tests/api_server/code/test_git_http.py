@@ -88,6 +88,16 @@ async def test_a_revoked_token_stops_working_at_once(forge: Forge, tmp_path: Pat
     assert "Authentication failed" in await git("ls-remote", url, fails=True)
 
 
+async def test_a_name_that_is_no_text_is_refused_in_words(forge: Forge, tmp_path: Path) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    await push_files(forge, tmp_path / "alice", project, alice, {"a": "1"})
+    url = git_url(forge, project["path_with_namespace"], alice)
+    for ref in ("refs/heads/a\udcff", "refs/tags/a\udcff"):
+        answer = await Git(tmp_path / "alice")("push", url, f"main:{ref}", fails=True)
+        assert f"'{ref[:-1]}\\udcff' is not a valid name for a branch or tag." in answer
+
+
 async def test_nothing_is_pushed_to_an_archived_project(forge: Forge, tmp_path: Path) -> None:
     alice = await forge.user("alice")
     project = await forge.project(alice)

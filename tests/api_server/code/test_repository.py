@@ -141,6 +141,20 @@ async def test_tags_are_made_and_removed(forge: Forge, alice: Person, project: d
     assert [one["name"] for one in (await alice.api.get(f"{project['url']}/tags")).body] == ["v1"]
 
 
+async def test_no_branch_and_no_tag_of_an_archived_project_moves(
+    alice: Person, project: dict[str, Any]
+) -> None:
+    await alice.api.post(f"{project['url']}/tags", {"tag_name": "v1", "ref": "side"})
+    assert (await alice.api.post(f"/projects/{project['id']}/archive")).status == 201
+    for moved in (
+        await alice.api.post(f"{project['url']}/branches", {"branch": "new", "ref": "main"}),
+        await alice.api.delete(f"{project['url']}/branches/side"),
+        await alice.api.post(f"{project['url']}/tags", {"tag_name": "v2", "ref": "main"}),
+        await alice.api.delete(f"{project['url']}/tags/v1"),
+    ):
+        assert moved.status == 403, moved
+
+
 async def test_a_tag_makes_a_pipeline_as_a_pushed_one_does(forge: Forge) -> None:
 
     project = await ci_project(forge)

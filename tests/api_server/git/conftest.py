@@ -76,17 +76,18 @@ class Service:
             return await _answer(request, chunks, smart_http.content_type("git-upload-pack", "result"))
 
     async def receive_pack(self, request: web.Request) -> web.StreamResponse:
-        push: Push | None = None
+        decided: list[Push] = []
+
+        async def decide(push: Push) -> Verdict:
+            decided.append(push)
+            return await self.decide(push)
+
         try:
             body = request.content.iter_any()
-            async with smart_http.receive_pack(self.repository, body, self.decide) as receiving:
-                push = receiving.push
-                return await _answer(
-                    request, receiving.output, smart_http.content_type("git-receive-pack", "result")
-                )
+            async with smart_http.receive_pack(self.repository, body, decide) as chunks:
+                return await _answer(request, chunks, smart_http.content_type("git-receive-pack", "result"))
         finally:
-            if push is not None and push.updates:
-                self.applied.append(applied_updates(self.repository, push))
+            self.applied += [applied_updates(self.repository, push) for push in decided]
 
 
 async def _answer(

@@ -5,7 +5,7 @@ import asyncio
 import pygit2
 import pytest
 
-from api_server.git import commits, files, new_commits, references
+from api_server.git import commits, files, new_commits, references, trees
 from api_server.git.errors import (
     BranchMovedError,
     InvalidActionError,
@@ -33,15 +33,8 @@ async def act(repositories: Repositories, expected: str | None, *actions: FileAc
 
 def contents(repositories: Repositories, sha: str) -> dict[str, bytes]:
     repository = repositories.open(PROJECT)
-
-    def walk(folder: str):
-        for entry in files.listing(repository, sha, folder):
-            if entry.kind == "folder":
-                yield from walk(entry.path)
-            else:
-                yield entry.path, files.read(repository, entry)
-
-    return dict(walk(""))
+    nodes = trees.below(repository, sha, recursive=True)
+    return {node.path: repository[node.id].peel(pygit2.Blob).data for node in nodes if node.kind == "blob"}
 
 
 async def test_file_actions_make_one_commit(repositories: Repositories) -> None:
@@ -241,4 +234,4 @@ async def test_only_what_exists_is_found(repositories: Repositories) -> None:
     with pytest.raises(NotFoundError):
         files.find(repository, "1" * 40, "folder")
     with pytest.raises(NotFoundError):
-        files.listing(repository, sha, "folder/file")
+        trees.below(repository, sha, "folder/file")

@@ -162,6 +162,15 @@ async def test_commits_that_arrive_in_the_target_by_a_push_merge_their_merge_req
     assert (merged["state"], merged["merge_commit_sha"]) == ("merged", head)
 
 
+async def test_nothing_is_merged_in_an_archived_project(alice: Person, project: dict[str, Any]) -> None:
+    made = await open_merge_request(alice, project)
+    before = await head_of(alice.api, project, "main")
+    assert (await alice.api.post(f"/projects/{project['id']}/archive")).status == 201
+    refused = await alice.api.put(f"/projects/{project['id']}/merge_requests/{made['iid']}/merge")
+    assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
+    assert await head_of(alice.api, project, "main") == before
+
+
 async def test_who_may_merge_is_what_the_targets_protection_says(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:

@@ -77,6 +77,21 @@ async def test_no_browser_runs_what_users_made(
     )
 
 
+async def test_names_that_cannot_stand_in_a_header_are_written_so_that_they_can(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice, visibility="public")
+    action = {"action": "create", "file_path": 'a"\rb/c"\rd.svg', "content": "<svg/>"}
+    wanted = {"branch": "main", "commit_message": "Odd", "actions": [action]}
+    made = await alice.api.post(f"/projects/{project['id']}/repository/commits", wanted)
+    place = Place(forge, alice, project, made.body["id"])
+    for path, disposition in (
+        ("/-/raw/main/a%22%0Db/c%22%0Dd.svg", "filename=\"c__d.svg\"; filename*=UTF-8''c%22%0Dd.svg"),
+        ("/-/archive/main/x.zip?path=a%22%0Db", f'filename="{project["path"]}-main-{place.sha}-a__b.zip"'),
+    ):
+        answer = await place.get(path)
+        assert (answer.status, answer.headers["Content-Disposition"]) == (200, f"attachment; {disposition}")
+
+
 async def test_an_lfs_pointer_is_served_as_what_it_is(public: Place) -> None:
     assert (await public.get("/-/raw/main/model.lfs")).body == FILES["model.lfs"]
 
