@@ -1,7 +1,6 @@
 """Purges: what must not be served any more, and the order of purges and stores."""
 
 from collections import deque
-from collections.abc import Collection
 from typing import Final, Protocol
 
 import attrs
@@ -45,14 +44,6 @@ class Purge:
     prefixes: tuple[str, ...] = ()
     soft: bool = False
 
-    def matches(self, target: str, surrogate_keys: Collection[str]) -> bool:
-        """Whether a response stored under this target and with these surrogate keys is named."""
-        return (
-            target in self.urls
-            or (bool(self.prefixes) and target.startswith(self.prefixes))
-            or not self.keys.isdisjoint(surrogate_keys)
-        )
-
     def concerns(self, response: Purgeable) -> bool:
         """Whether a response must not be used as it is any more.
 
@@ -60,7 +51,12 @@ class Purge:
         concerns it.
         """
         keys = response.surrogate_keys
-        return self.matches(response.target, keys) or (response.status != 200 and not keys)
+        return (
+            response.target in self.urls
+            or response.target.startswith(self.prefixes)
+            or not self.keys.isdisjoint(keys)
+            or (response.status != 200 and not keys)
+        )
 
 
 #: Stands for purges of which nothing is known any more.
