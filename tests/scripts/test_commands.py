@@ -26,7 +26,6 @@ TOOLS = [
     "cat",
     "cksum",
     "cp",
-    "cut",
     "dirname",
     "id",
     "mkdir",
