@@ -7,6 +7,7 @@ import attrs
 import cattrs
 
 from common import static_paths
+from storage_edge.request_rules import origin_form
 
 #: Purges that are remembered; what began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
@@ -116,10 +117,8 @@ def parse(document: object) -> Purge:
 
 
 def _target(url: str) -> str:
-    _, scheme, rest = url.partition("://")
-    path = f"/{rest.partition('/')[2]}" if scheme else url
     try:
-        return static_paths.parse(path).target
+        return static_paths.parse(origin_form(url)).target
     except static_paths.StaticPathError as error:
         raise PurgeRequestError(f"A URL cannot be purged: {error}.") from None
 
