@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from scripts.bench.rows import Row, by_turns
 from scripts.local.api_client import Api, answers
 from scripts.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
 from scripts.local.processes import Child
+from tests.support.ports import free_port
 
 ROUND_SECONDS = 4
 POOL = 10
@@ -59,9 +59,7 @@ def prepared_script(log: str) -> str:
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path) -> Iterator[Api]:
     """The API server over the cluster's database, and a client of its administrator."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = {
         "PORT": str(port),
         "DATABASE_URL": cluster.url(),

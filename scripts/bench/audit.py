@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import datetime
+import itertools
 import os
-import socket
 import statistics
 import tempfile
 import time
@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import aiohttp
 import psycopg2
-from aiohttp import web
 
-from api_server.app import create_app
 from api_server.audit import chain, queries
-from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.database import connect
 from api_server.state.listing import Page
@@ -27,12 +23,12 @@ from api_server.state.migrate import migrate
 from common import logs
 from scripts.bench.rows import Row, by_turns
 from scripts.local.embedded_postgres import temporary
+from tests.support.forge import running_forge
 
 FEW, MANY = 10_000, 1_000_000
 ROUND_SECONDS = 2.0
 #: Events of the author, entity and type that are looked for; as many among few as among many.
 WANTED = 200
-TOKEN = "flpat-benchmark-token"  # of a database that lives as long as the measurement
 
 #: Spread evenly over a year, with the wanted ones among them.
 FILL = """
@@ -163,27 +159,14 @@ async def _nothing(*_arguments: object, **_details: object) -> None:
 
 @contextlib.asynccontextmanager
 async def _changes(url: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        settings = Settings(database_url=url, data_dir=Path(folder), port=port, root_token=TOKEN, work=False)
-        runner = web.AppRunner(create_app(settings))
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        try:
-            async with aiohttp.ClientSession(
-                f"http://127.0.0.1:{port}/api/v4/", headers={"PRIVATE-TOKEN": TOKEN}
-            ) as session:
-                async with session.post("projects", json={"name": "app"}) as answer:
-                    project = (await answer.json())["id"]
-                count = iter(range(10**9))
+    with tempfile.TemporaryDirectory() as folder:
+        async with running_forge(url, Path(folder), work=False) as forge:
+            project = (await forge.root.post("/projects", {"name": "app"})).body["id"]
+            count = itertools.count()
 
-                async def change() -> None:
-                    values = {"name": f"app {next(count)}"}
-                    async with session.put(f"projects/{project}", json=values) as answer:
-                        answer.raise_for_status()
+            async def change() -> None:
+                answer = await forge.root.put(f"/projects/{project}", {"name": f"app {next(count)}"})
+                if answer.status != 200:
+                    raise RuntimeError(f"A project could not be renamed: {answer.status}")
 
-                yield change
-        finally:
-            await runner.cleanup()
+            yield change

@@ -17,6 +17,7 @@ import aiohttp
 
 from scripts.bench import load
 from scripts.bench.rows import Row, SkippedError, by_turns
+from tests.support.ports import free_port
 
 SECONDS = 3
 #: Least share of the hits a second of nginx and Varnish that we want, by object size.
@@ -65,7 +66,7 @@ def measure() -> Iterator[Row | str]:
         raise SkippedError("nginx and wrk are not both installed")
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        origin, edge = stack.enter_context(_origin()), _free_port()
+        origin, edge = stack.enter_context(_origin()), free_port()
         stack.enter_context(_edge(origin, folder / "edge", edge))
         nginx = stack.enter_context(_nginx(origin, folder))
         rivals = {"nginx": nginx}
@@ -80,7 +81,7 @@ def measure() -> Iterator[Row | str]:
             yield _first_bytes(edge, rival, port)
         yield _different(edge, nginx, folder)
         yield _mixed(edge, nginx, folder)
-        with _edge(origin, folder / "crowd", crowded := _free_port()) as fresh:
+        with _edge(origin, folder / "crowd", crowded := free_port()) as fresh:
             yield asyncio.run(_crowd(crowded, fresh, origin))
         yield _two_processes(origin, nginx, folder)
 
@@ -154,7 +155,7 @@ async def _crowd(port: int, process: int, origin: int) -> str:
 
 
 def _two_processes(origin: int, nginx: int, folder: Path) -> Row:
-    port = _free_port()
+    port = free_port()
     with (
         _edge(origin, folder / "two", port, "--reuse-port"),
         _edge(origin, folder / "two", port, "--reuse-port"),
@@ -185,14 +186,14 @@ def _edge(origin: int, directory: Path, port: int, *options: str) -> Iterator[in
 
 @contextlib.contextmanager
 def _origin() -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     with _program([sys.executable, "-m", "scripts.bench.edge_origin", str(port)], port):
         yield port
 
 
 @contextlib.contextmanager
 def _nginx(origin: int, folder: Path) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     user = "user root;" if os.geteuid() == 0 else ""
     configuration = folder / "nginx.conf"
     configuration.write_text(NGINX.format(folder=folder, port=port, origin=origin, user=user))
@@ -204,7 +205,7 @@ def _nginx(origin: int, folder: Path) -> Iterator[int]:
 def _varnish(origin: int, folder: Path) -> Iterator[int]:
     if shutil.which("varnishd") is None:
         raise SkippedError("varnishd is not installed")
-    port = _free_port()
+    port = free_port()
     command = ["varnishd", "-F", "-n", str(folder / "varnish"), "-a", f"127.0.0.1:{port}"]
     with _program([*command, "-b", f"127.0.0.1:{origin}", "-s", "malloc,1g"], port):
         yield port
@@ -226,9 +227,3 @@ def _program(command: list[str], port: int) -> Iterator[int]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -29,7 +29,7 @@ class Row:
         verdict = "" if self.share >= self.aim else "  MISSED"
         return (
             f"{self.what}: {self.ours:,.0f} {self.unit}; {self.compared_with}: {self.theirs:,.0f};"
-            f" share {self.share:.2f}, aim {self.aim:.1f}{verdict}"
+            f" share {self.share:.3g}, aim {self.aim:.2g}{verdict}"
         )
 
 

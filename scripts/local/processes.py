@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import click
 
+#: What asks `up` to end.
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -75,9 +77,6 @@ def current_account() -> Account:
     return Account.of(os.geteuid())
 
 
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class Child:
     """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
 
@@ -117,7 +116,7 @@ class Child:
 
     def has_ended(self) -> bool:
         # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             return self.process.poll() is not None
         finally:

@@ -14,7 +14,7 @@ import click
 
 from scripts.local import demo_data, embedded_postgres
 from scripts.local.data_directory import DataDirectory
-from scripts.local.processes import CannotStart
+from scripts.local.processes import ENDING_SIGNALS, CannotStart
 from scripts.local.supervisor import Forgelet, Plan
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ def up(
 
 def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
     """Runs `plan` until a signal or the end of one of its processes; ends this program either way."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, _stop)
     os.umask(0o077)
     begun = time.monotonic()
@@ -172,7 +172,7 @@ def _stop(_number: int, _frame: object) -> NoReturn:
 
 
 def _ignore_further_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

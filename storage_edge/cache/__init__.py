@@ -1,1 +1,1 @@
-"""The decision: what is answered from what is stored, what is asked of the origin, and what is purged."""
+"""The decision: what is answered from what is stored, and what is asked of the origin."""

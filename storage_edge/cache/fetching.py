@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 class CacheOptions:
     """The operator's choices, in seconds (see `Settings`)."""
 
-    private_grace: float = 0.0
-    negative_seconds: float = 0.0
-    stale_when_unreachable: float = 0.0
+    private_grace: float
+    negative_seconds: float
+    stale_when_unreachable: float
 
 
 @attrs.frozen

@@ -148,8 +148,8 @@ class DiskTier:
                 [(now, target) for target in targets],
             )
 
-    def purge(self, purge: Purge) -> tuple[int, int]:
-        """Carries out a purge for all processes of this directory; its epoch and the number of responses hit.
+    def purge(self, purge: Purge) -> int:
+        """Carries out a purge for all processes of this directory; the number of responses hit.
 
         When it returns, the purge survives a crash of the machine.
         """
@@ -167,7 +167,7 @@ class DiskTier:
             _EPOCH.pack_into(self._epoch_file, 0, epoch)
         finally:
             self._index.execute("PRAGMA synchronous = NORMAL")
-        return epoch, len(ids)
+        return len(ids)
 
     def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
         """Purges of any process after `epoch`."""

@@ -1,13 +1,13 @@
 """Purges: what must not be served any more, and the order of purges and stores."""
 
 from collections import deque
-from collections.abc import Collection
 from typing import Final, Protocol
 
 import attrs
 import cattrs
 
 from common import static_paths
+from storage_edge.request_rules import origin_form
 
 #: Purges that are remembered; what began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
@@ -45,14 +45,6 @@ class Purge:
     prefixes: tuple[str, ...] = ()
     soft: bool = False
 
-    def matches(self, target: str, surrogate_keys: Collection[str]) -> bool:
-        """Whether a response stored under this target and with these surrogate keys is named."""
-        return (
-            target in self.urls
-            or (bool(self.prefixes) and target.startswith(self.prefixes))
-            or not self.keys.isdisjoint(surrogate_keys)
-        )
-
     def concerns(self, response: Purgeable) -> bool:
         """Whether a response must not be used as it is any more.
 
@@ -60,7 +52,12 @@ class Purge:
         concerns it.
         """
         keys = response.surrogate_keys
-        return self.matches(response.target, keys) or (response.status != 200 and not keys)
+        return (
+            response.target in self.urls
+            or response.target.startswith(self.prefixes)
+            or not self.keys.isdisjoint(keys)
+            or (response.status != 200 and not keys)
+        )
 
 
 #: Stands for purges of which nothing is known any more.
@@ -120,10 +117,8 @@ def parse(document: object) -> Purge:
 
 
 def _target(url: str) -> str:
-    _, scheme, rest = url.partition("://")
-    path = f"/{rest.partition('/')[2]}" if scheme else url
     try:
-        return static_paths.parse(path).target
+        return static_paths.parse(origin_form(url)).target
     except static_paths.StaticPathError as error:
         raise PurgeRequestError(f"A URL cannot be purged: {error}.") from None
 

@@ -121,7 +121,7 @@ class Store:
         on_disk: FileBody | None = None
         keep_on_disk = data is None or stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
         if keep_on_disk:
-            on_disk = await self._in_worker(self._save, stored, spool, wanted_again)
+            on_disk = await self._in_worker(self._disk.save, stored, spool, wanted_again=wanted_again)
         self.catch_up()
         if (keep_on_disk and on_disk is None) or self.ledger.is_concerned(stored.epoch, stored):
             return None
@@ -131,9 +131,6 @@ class Store:
         if body is not None:
             self._replace(attrs.evolve(stored, body=body))
         return on_disk
-
-    def _save(self, stored: StoredResponse, spool: Spool, wanted_again: bool) -> FileBody | None:
-        return self._disk.save(stored, spool, wanted_again=wanted_again)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
         """Replaces the fields of a response whose bytes stay the same, unless it is not there any more."""
@@ -156,7 +153,7 @@ class Store:
 
         When it returns, nothing that was stored, or began to be stored, before it is served any more.
         """
-        _, hit = await self._in_worker(self._disk.purge, purge)
+        hit = await self._in_worker(self._disk.purge, purge)
         self.catch_up()
         return hit
 

@@ -45,9 +45,9 @@ class StoredResponse:
         """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
         return client_fields.head(self.client_fields, self.body.length or 0, self.times.received)
 
-    @property
+    @functools.cached_property
     def surrogate_keys(self) -> frozenset[str]:
-        """The names under which it can be purged."""
+        """The names under which it can be purged, made once: every purge looks at them."""
         return storing.surrogate_keys(self.headers)
 
     @property

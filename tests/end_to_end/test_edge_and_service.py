@@ -9,7 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 import pytest
-from aiohttp.test_utils import unused_port
 
 from api_server.outbound.edges import TASK
 from storage_edge import app as edge_app
@@ -18,6 +17,7 @@ from storage_edge.settings import Settings as EdgeSettings
 from tests.support.ci import eventually
 from tests.support.forge import Answer, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.ports import free_port
 
 STORAGE_TOKEN = "storage-token-of-the-tests"
 PURGE_TOKEN = "purge-token-of-the-tests"
@@ -47,7 +47,7 @@ class Joined:
 async def joined(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Joined]:
-    port = unused_port()
+    port = free_port()
     edge = f"http://127.0.0.1:{port}"
     folder = tmp_path_factory.mktemp("joined")
     settings = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}

@@ -9,7 +9,14 @@ import pytest
 
 from .conftest import CHECKOUT
 
-COMMANDS = ["scripts/up", "scripts/test", "scripts/check", ".ci/run"]
+COMMANDS = [
+    "scripts/up",
+    "scripts/test",
+    "scripts/check",
+    "scripts/conformance",
+    "scripts/bench/run",
+    ".ci/run",
+]
 VERSION = "3.11.9"
 RECORDER = """#!/bin/sh
 case "$*" in
@@ -26,7 +33,6 @@ TOOLS = [
     "cat",
     "cksum",
     "cp",
-    "cut",
     "dirname",
     "id",
     "mkdir",

@@ -72,6 +72,21 @@ class Origin:
 
         self.handler = handler
 
+    def held_back(self) -> tuple[asyncio.Event, asyncio.Event]:
+        """From now on what it answers waits: the events that a request has come, and that answers may go."""
+        begun, gate = asyncio.Event(), asyncio.Event()
+        decide = self.handler
+        assert decide is not None
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            response = await decide(request)
+            begun.set()
+            await gate.wait()
+            return response
+
+        self.handler = handler
+        return begun, gate
+
     def date(self) -> str:
         """The test's time as a Date."""
         return formatdate(self.clock.now, usegmt=True)

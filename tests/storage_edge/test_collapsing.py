@@ -44,6 +44,12 @@ class Stream:
             self.pieces.put_nowait(piece)
 
 
+async def _hang_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
 async def _wait_for(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
@@ -149,12 +155,7 @@ async def test_what_concerns_only_the_leader_is_not_given_to_joiners(edge: Edge,
 
 
 async def test_a_failed_leader_does_not_fail_the_next_try(edge: Edge, origin: Origin) -> None:
-    async def handler(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
-    origin.handler = handler
+    origin.handler = _hang_up
     answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(5)))
     assert {answer.status for answer in answers} == {502}
     origin.answers(b"back")
@@ -164,13 +165,7 @@ async def test_a_failed_leader_does_not_fail_the_next_try(edge: Edge, origin: Or
 async def test_the_edge_never_repeats_a_request(edge: Edge, origin: Origin) -> None:
     origin.answers(cache_control="no-store")
     await edge.get(ARCHIVE)
-
-    async def handler(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
-    origin.handler = handler
+    origin.handler = _hang_up
     assert (await edge.get(ARCHIVE)).status == 502
     assert len(origin.requests) == 2
 

@@ -144,15 +144,7 @@ async def test_an_answer_from_before_a_purge_begins_no_grace(start_edge: StartEd
     edge = await start_edge(private_grace=30.0)
     await edge.get(f"{RAW}?token=alice")
     await edge.settled()
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        response = await project.handle(request)
-        begun.set()
-        await gate.wait()
-        return response
-
-    origin.handler = handler
+    begun, gate = origin.held_back()
     asked = asyncio.create_task(edge.get(f"{RAW}?token=alice"))
     await begun.wait()
     project.readers.clear()

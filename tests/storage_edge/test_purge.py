@@ -39,6 +39,7 @@ async def _fill(edge: Edge, origin: Origin) -> None:
         {"keys": ["project-1-ref-a", "project-9"]},
         {"urls": [RAW]},
         {"urls": [f"https://cdn.example.org{RAW}?token=x"]},
+        {"urls": [f"{RAW}?from=https://example.org/"]},
         {"prefixes": ["/group/app/"]},
     ],
 )

@@ -59,14 +59,8 @@ async def test_what_is_purged_does_not_stand_in_for_a_failure_that_was_under_way
     await edge.get(RAW)
     await edge.settled()
     clock.advance(20)
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        return web.Response(status=503)
-
-    origin.handler = handler
+    origin.answers(status=503, etag=None, cache_control=None)
+    begun, gate = origin.held_back()
     first = asyncio.create_task(edge.get(RAW))
     await begun.wait()
     await edge.purge(keys=["project-1"])
@@ -81,15 +75,7 @@ async def test_a_soft_purge_counts_though_a_validation_was_under_way(
     await edge.get(RAW)
     await edge.settled()
     clock.advance(700)
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        fields = {"ETag": '"v1"', "Cache-Control": "max-age=600", "Date": origin.date()}
-        return web.Response(status=304, headers=fields | {"Surrogate-Key": "project-1"})
-
-    origin.handler = handler
+    begun, gate = origin.held_back()
     first = asyncio.create_task(edge.get(RAW))
     await begun.wait()
     await edge.purge(keys=["project-1"], soft=True)
@@ -103,14 +89,8 @@ async def test_a_soft_purge_counts_though_a_validation_was_under_way(
 async def test_what_was_asked_of_the_origin_before_a_purge_is_not_joined_after_it(
     edge: Edge, origin: Origin
 ) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        return web.Response(body=b"old", headers={"Cache-Control": "max-age=600", "Date": origin.date()})
-
-    origin.handler = handler
+    origin.answers(b"old", cache_control="max-age=600", etag=None)
+    begun, gate = origin.held_back()
     first = asyncio.create_task(edge.get(RAW))
     await begun.wait()
     await edge.purge(prefixes=["/group/app/"])
@@ -126,14 +106,8 @@ async def test_what_was_asked_for_more_purges_ago_than_are_kept_is_not_stored(
     edge: Edge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_file, "KEPT_PURGES", 2)
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        return web.Response(body=b"old", headers={"Cache-Control": "max-age=600", "Date": origin.date()})
-
-    origin.handler = handler
+    origin.answers(b"old", cache_control="max-age=600", etag=None)
+    begun, gate = origin.held_back()
     first = asyncio.create_task(edge.get(RAW))
     await begun.wait()
     for path in ("/group/app/", "/group/b/", "/group/c/", "/group/d/"):

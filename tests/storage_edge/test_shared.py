@@ -84,14 +84,8 @@ async def test_a_purge_while_the_shared_copy_is_being_validated_counts(
     start: StartEdge, origin: Origin
 ) -> None:
     await _filled(start, origin, b"old")
-    edge, begun, gate = await start(), asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.Request) -> web.Response:
-        begun.set()
-        await gate.wait()
-        return web.Response(status=304, headers={"ETag": '"v1"', "Cache-Control": "max-age=60"})
-
-    origin.handler = handler
+    edge = await start()
+    begun, gate = origin.held_back()
     first = asyncio.create_task(edge.get(RAW))
     await begun.wait()
     await edge.purge(keys=["project-1"])
