@@ -1,7 +1,6 @@
 """References to projects and groups in URLs: ids, full paths, and the old paths of what has moved."""
 
 from typing import NoReturn
-from urllib.parse import quote
 
 from aiohttp import web
 
@@ -18,15 +17,13 @@ def id_in(reference: str) -> int | None:
     return int(reference) if is_possible else -1
 
 
-def redirect(request: web.Request, reference: str, current_id: int) -> NoReturn:
+def redirect(request: web.Request, current_id: int) -> NoReturn:
     """301 to the same URL by id for reading; 405 for everything else, as GitLab answers for old paths."""
     if request.method not in ("GET", "HEAD"):
         raise ApiError(405, {"message": "Non GET methods are not allowed for moved projects"})
-    old = quote(reference, safe="")
-    path = request.rel_url.raw_path.replace(old, str(current_id), 1)
-    if str(current_id) not in path:  # the client encoded the path in another way
-        head, _, tail = request.rel_url.raw_path.partition(request.match_info["id"])
-        path = f"{head}{current_id}{tail}"
+    # By its place: clients encode one path in several ways, and a short one may stand in the URL elsewhere.
+    parts = request.rel_url.raw_path.split("/")
+    parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
     query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
-    url = f"{context.settings(request).base_url}{path}{query}"
+    url = f"{context.settings(request).base_url}{'/'.join(parts)}{query}"
     raise web.HTTPMovedPermanently(url, text=f"This resource has been moved permanently to {url}")

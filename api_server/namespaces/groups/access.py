@@ -43,7 +43,7 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
     if found is None:
         raise not_found("Group")
     if found.moved:
-        redirects.redirect(request, reference, found.id)
+        redirects.redirect(request, found.id)
     if found.role < role:
         raise forbidden()
     return found

@@ -44,7 +44,7 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
     if found is None:
         raise not_found("Project")
     if found.moved:
-        redirects.redirect(request, reference, found.id)
+        redirects.redirect(request, found.id)
     if found.role < role:
         raise forbidden()
     return found

@@ -1,12 +1,14 @@
 """Projects: life cycle, what is shown of them, and to whom."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import gitlab
+import pytest
 
 from api_server.web.access import Role
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 
 
 async def test_archiving_and_unarchiving(forge: Forge) -> None:
@@ -229,6 +231,29 @@ async def test_a_project_is_transferred_and_its_old_path_redirects(forge: Forge)
     assert [row.event_type for row in rows] == [
         "project_namespace_updated", "project_visibility_level_updated", "project_namespace_updated",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("encode", [str.upper, str.lower])
+async def test_an_old_path_redirects_in_whatever_way_it_is_encoded(
+    forge: Forge, encode: Callable[[str], str]
+) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice, visibility="public")
+    url = f"/projects/{project['id']}"
+    assert (await alice.api.put(url, {"path": f"{project['path']}-2"})).status == 200
+    old = project["path_with_namespace"].replace("/", encode("%2f")).replace("a", encode("%61"), 1)
+    redirect = await alice.api.get(f"/projects/{old}/repository/files/a%2Fb/raw?ref=main")
+    to = f"{forge.base}/api/v4{url}/repository/files/a%2Fb/raw?ref=main"
+    assert (redirect.status, redirect.headers["Location"]) == (301, to)
+
+
+@pytest.mark.parametrize("part", ["ap", "v4", "a"])
+async def test_an_old_path_that_stands_elsewhere_in_the_url_too(forge: Forge, part: str) -> None:
+    group = await forge.group(path=part)
+    assert (await forge.root.put(f"/groups/{group['id']}", {"path": new_name(part)})).status == 200
+    redirect = await forge.root.get(f"/groups/{part}/projects")
+    to = f"{forge.base}/api/v4/groups/{group['id']}/projects"
+    assert (redirect.status, redirect.headers["Location"]) == (301, to)
 
 
 async def test_a_transfer_that_cannot_be_is_refused(forge: Forge) -> None:
