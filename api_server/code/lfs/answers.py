@@ -1,18 +1,17 @@
 """Answers of the LFS API: its media type, its errors, and where objects are brought and fetched."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.code.lfs.batch import Refusal
 from api_server.git.lfs_pointers import Pointer
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _TOLD = ("WWW-Authenticate", "Content-Range")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def lfs_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
