@@ -14,10 +14,10 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import notices, queries, run_queries, schedule
 from api_server.mirrors.configuration import open_credentials
 from api_server.mirrors.lfs.courier import LfsCourier
-from api_server.mirrors.plan import all_branches, branches_matching, protected_branches
+from api_server.mirrors.plan import Selection, all_branches, branches_matching, protected_branches
 from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
-from api_server.mirrors.transport import Outcome, Selection, Target, update_target
+from api_server.mirrors.transport import Outcome, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
