@@ -61,7 +61,8 @@ async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
             await run_queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
         ended = await run_queries.end(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
         if ended is not None and ended.status == "to_retry":
-            await schedule.run_soon(transaction, await run_queries.last_start(transaction, mirror.id))
+            as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
+            await schedule.run_soon(transaction, as_it_is_now)
         if ended is not None and ended.status == "failed":
             await notices.failed(transaction, mirror, attempt.last_error or "", by_mail=ended.to_be_told)
     status = "superseded" if ended is None else ended.status
