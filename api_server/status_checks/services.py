@@ -98,11 +98,11 @@ async def update(
     if wanted.branch_ids is not None:
         branches = await _branches(transaction, project, wanted.branch_ids)
         columns["all_branches"] = not branches
+        await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await service_queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     audit = ServiceAudit(request, transaction, project, before.id, wanted.name)
     await audit.record_changes(before, wanted.external_url, secret_changed=secret_changed)
     await audit.record_scope(scope, branches)
