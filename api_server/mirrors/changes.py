@@ -21,7 +21,8 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, invalid
+from api_server.web.conditional import require_unmodified
+from api_server.web.errors import invalid
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
@@ -82,9 +83,7 @@ async def update(
 async def delete(request: web.Request, transaction: Transaction, project: Project, mirror: Mirror) -> None:
     """Removes the mirror; a run that is on its way ends. Raises 412 where its configuration has changed since the
     request's `If-Unmodified-Since`."""
-    since = request.if_unmodified_since
-    if since is not None and mirror.updated_at.replace(microsecond=0) > since:
-        raise ApiError(412, {"message": "412 Precondition Failed"})
+    require_unmodified(request, mirror.updated_at)
     await queries.delete(transaction, mirror.id)
     trail = _Trail(request, transaction, project, mirror.id, mirror.shown_url)
     await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")
