@@ -27,8 +27,9 @@ from api_server.mirrors.plan import (
     divergence_report,
     stages,
 )
+from api_server.mirrors.urls import netloc
 from api_server.outbound.checks import check_url
-from api_server.outbound.destinations import DEFAULT_PORTS, MIRROR_SCHEMES, BlockedError
+from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
@@ -84,12 +85,9 @@ async def check_target(target: Target, policy: Policy, resolver: AbstractResolve
     """The target as git gets it: at addresses that were checked just now. Raises BlockedError."""
     checked = await check_url(target.url, policy, resolver, schemes=MIRROR_SCHEMES)
     destination = checked.destination
-    host = destination.host.removesuffix(".")
-    bracketed = f"[{host}]" if ":" in host else host
-    port = "" if destination.port == DEFAULT_PORTS[destination.scheme] else f":{destination.port}"
-    url = urlsplit(target.url)._replace(scheme=destination.scheme, netloc=f"{bracketed}{port}").geturl()
+    server = netloc(destination.scheme, destination.host, destination.port)
     return Remote(
-        url=url,
+        url=urlsplit(target.url)._replace(scheme=destination.scheme, netloc=server).geturl(),
         user=target.user,
         password=target.password,
         private_key=target.private_key,
