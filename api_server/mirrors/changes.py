@@ -58,13 +58,15 @@ async def create(request: web.Request, transaction: Transaction, project: Projec
 
 
 async def update(
-    request: web.Request, transaction: Transaction, project: Project, before: Mirror, wishes: Wishes
+    request: web.Request, transaction: Transaction, project: Project, mirror_id: int, wishes: Wishes
 ) -> str:
-    """The changed mirror's JSON; `before` is locked. Raises 400."""
+    """The changed mirror's JSON. Raises 400 and NotFound."""
+    if wishes.enabled is True:  # the project first, as whoever removes it does
+        await lock_project(transaction, project.id)
+    before = await queries.lock(transaction, project.id, mirror_id)
     _refuse_asterisks(wishes, before)
     after = _fulfilled(request, before, wishes)
     if after.enabled and not before.enabled:
-        await lock_project(transaction, project.id)
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
         await run_queries.retarget(transaction, before.id)
