@@ -3,8 +3,8 @@
 import asyncio
 import datetime
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,7 +114,9 @@ def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[Resu
     settings = load()
 
     async def run() -> ResultT:
-        async with _connected(settings) as db:
+        async with database.connect(
+            settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
+        ) as db:
             return await work(db)
 
     try:
@@ -125,14 +127,6 @@ def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[Resu
 
 def _broken(problem: str) -> click.ClickException:
     return click.ClickException(f"the audit trail is broken: {problem}")
-
-
-@asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[Database]:
-    async with database.connect(
-        settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
-    ) as db:
-        yield db
 
 
 @contextmanager

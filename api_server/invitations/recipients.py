@@ -35,9 +35,10 @@ def read(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipi
         if len(emails or []) > 1 or len(user_ids or []) > 1:  # commas and nothing else
             raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
         raise bad_request("Must provide either email or user_id as a parameter")
-    found = Recipients(_distinct(emails), [int(text) for text in _distinct(user_ids) if _is_id(text)])
-    if not all(_is_id(text) for text in _distinct(user_ids)):
+    ids = _distinct(user_ids)
+    if not all(_is_id(text) for text in ids):
         raise bad_parameters("user_id is invalid")
+    found = Recipients(_distinct(emails), [int(text) for text in ids])
     if not all(is_address(text) for text in found.emails):
         raise bad_parameters("email contains an invalid email address")
     if len(found.emails) + len(found.user_ids) > MOST_RECIPIENTS:
@@ -52,7 +53,7 @@ def _distinct(texts: Sequence[str] | None) -> list[str]:
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) < 2**63 if len(text) < 20 else False
+    return len(text) < 20 and text.isascii() and text.isdecimal() and int(text) < 2**63
 
 
 def sentence(problems: Mapping[str, Sequence[str]]) -> str:

@@ -21,7 +21,8 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, invalid
+from api_server.web.conditional import require_unmodified
+from api_server.web.errors import invalid
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
@@ -57,13 +58,15 @@ async def create(request: web.Request, transaction: Transaction, project: Projec
 
 
 async def update(
-    request: web.Request, transaction: Transaction, project: Project, before: Mirror, wishes: Wishes
+    request: web.Request, transaction: Transaction, project: Project, mirror_id: int, wishes: Wishes
 ) -> str:
-    """The changed mirror's JSON; `before` is locked. Raises 400."""
+    """The changed mirror's JSON. Raises 400 and NotFound."""
+    if wishes.enabled is True:  # the project first, as whoever removes it does
+        await lock_project(transaction, project.id)
+    before = await queries.lock(transaction, project.id, mirror_id)
     _refuse_asterisks(wishes, before)
     after = _fulfilled(request, before, wishes)
     if after.enabled and not before.enabled:
-        await lock_project(transaction, project.id)
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
         await run_queries.retarget(transaction, before.id)
@@ -82,9 +85,7 @@ async def update(
 async def delete(request: web.Request, transaction: Transaction, project: Project, mirror: Mirror) -> None:
     """Removes the mirror; a run that is on its way ends. Raises 412 where its configuration has changed since the
     request's `If-Unmodified-Since`."""
-    since = request.if_unmodified_since
-    if since is not None and mirror.updated_at.replace(microsecond=0) > since:
-        raise ApiError(412, {"message": "412 Precondition Failed"})
+    require_unmodified(request, mirror.updated_at)
     await queries.delete(transaction, mirror.id)
     trail = _Trail(request, transaction, project, mirror.id, mirror.shown_url)
     await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")

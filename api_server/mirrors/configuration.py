@@ -58,7 +58,7 @@ class Wishes:
     host_keys: list[str] | Unset = UNSET
 
     def __attrs_post_init__(self) -> None:
-        if self.mirror_branch_regex not in (UNSET, None, "") and self.only_protected_branches is True:
+        if self.sets_a_regex and self.only_protected_branches is True:
             raise ValueError("only_protected_branches, mirror_branch_regex are mutually exclusive")
 
     @property
@@ -105,7 +105,7 @@ def differences(before: Configuration, after: Configuration) -> dict[str, tuple[
     """What differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
     found = {
         name: (_said(getattr(before, name)), _said(getattr(after, name)))
-        for name in _TOLD
+        for name in ("url", *_PLAIN)
         if getattr(before, name) != getattr(after, name)
     }
     if before.pinned_keys != after.pinned_keys:
@@ -144,26 +144,12 @@ def host_keys_column(keys: Sequence[HostKey]) -> str:
     return orjson.dumps([attrs.asdict(key) for key in keys]).decode()
 
 
-_TOLD = (
-    "url",
-    "enabled",
-    "only_protected_branches",
-    "keep_divergent_refs",
-    "mirror_branch_regex",
-    "auth_method",
-)
+#: Wishes that are columns as they are.
+_PLAIN = ("enabled", "only_protected_branches", "keep_divergent_refs", "mirror_branch_regex", "auth_method")
 
 
 def _plain(wishes: Wishes) -> dict[str, Any]:
-    """The wishes that are columns as they are."""
-    names = (
-        "enabled",
-        "only_protected_branches",
-        "keep_divergent_refs",
-        "mirror_branch_regex",
-        "auth_method",
-    )
-    wanted = {name: getattr(wishes, name) for name in names if getattr(wishes, name) is not UNSET}
+    wanted = {name: getattr(wishes, name) for name in _PLAIN if getattr(wishes, name) is not UNSET}
     return wanted | ({"mirror_branch_regex": None} if wanted.get("mirror_branch_regex") == "" else {})
 
 

@@ -86,8 +86,7 @@ async def update_mirror(request: web.Request, wanted: UpdateMirror, found: Proje
     before = await queries.find(context.database(request), found.id, _number(wanted.mirror_id))
     await changes.check(request, found, wanted, before)
     async with context.database(request).transaction() as transaction:
-        before = await queries.lock(transaction, found.id, before.id)
-        shown = await changes.update(request, transaction, found, before, wanted)
+        shown = await changes.update(request, transaction, found, before.id, wanted)
     return json_text(shown)
 
 

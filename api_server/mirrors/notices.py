@@ -16,7 +16,7 @@ async def failed(transaction: Transaction, mirror: Mirror, last_error: str, *, b
         transaction,
         "remote_mirror_update_failed",
         author=SYSTEM,
-        entity=Entity(type="Project", id=project.id, path=project.full_path),
+        entity=Entity(type="Project", id=mirror.project_id, path=project.full_path),
         target_id=mirror.id,
         target_details=mirror.shown_url,
         message="Push mirror failed",

@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import attrs
 import re2
 
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.remote.connection import Refs
 from api_server.git.remote.pushing import Change
 
-BRANCHES = "refs/heads/"
-TAGS = "refs/tags/"
 #: A text names no more refs than these.
 REPORTED_REFS = 100
 
@@ -20,12 +19,11 @@ Descent = tuple[str, str]
 
 
 @attrs.frozen
-class Options:
-    """How a mirror was configured. `default_branch` is the source's, as a full ref name, if it has one."""
+class Selection:
+    """What a mirror pushes."""
 
     selects: BranchSelector
     keep_divergent_refs: bool = False
-    default_branch: str | None = None
 
 
 @attrs.frozen
@@ -89,13 +87,14 @@ class Comparison:
         return (self.remote.commit(name), self.default_commit) if self.default_commit else None
 
 
-def compare(local: Refs, remote: Refs, options: Options) -> Comparison:
-    """Compare the source with the target, as far as `options` says."""
+def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str | None) -> Comparison:
+    """Compare the source with the target, as far as `selection` says. `default_branch` is the source's, as a full ref
+    name, if it has one."""
     symbolic = local.symbolic | remote.symbolic
     ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
     theirs = [name for name in remote.ids if name not in local.ids]
     ours, theirs = (
-        sorted(name for name in names if name not in symbolic and _takes_part(name, options.selects))
+        sorted(name for name in names if name not in symbolic and _takes_part(name, selection.selects))
         for names in (ours, theirs)
     )
     return Comparison(
@@ -104,8 +103,8 @@ def compare(local: Refs, remote: Refs, options: Options) -> Comparison:
         only_local=[name for name in ours if name not in remote.ids],
         differing=[name for name in ours if name in remote.ids],
         only_remote=theirs,
-        keep_divergent_refs=options.keep_divergent_refs,
-        default_commit=local.ids.get(options.default_branch or ""),
+        keep_divergent_refs=selection.keep_divergent_refs,
+        default_commit=local.ids.get(default_branch or ""),
     )
 
 

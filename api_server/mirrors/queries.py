@@ -194,14 +194,13 @@ async def maintainers(database: Executor, project_id: int) -> list[Maintainer]:
 class MirroredProject:
     """A mirror's project; `url` is its page."""
 
-    id: int
     full_path: str
     url: str
 
 
 PROJECT_OF = Query(
     """
-    SELECT projects.id, projects.full_path, web_url(projects.full_path) AS url
+    SELECT projects.full_path, web_url(projects.full_path) AS url
     FROM projects WHERE projects.id = %(project_id)s
     """,
     MirroredProject,

@@ -3,7 +3,6 @@
 `none` → `started` → `finished` | `to_retry` | `failed`, from all of which a run begins again.
 """
 
-import datetime
 from collections.abc import Sequence
 from typing import Literal
 
@@ -148,35 +147,16 @@ async def unattended(database: Executor, lock_prefix: str) -> list[Mirror]:
     return await database.rows(UNATTENDED, lock_prefix=lock_prefix)
 
 
-@attrs.frozen
-class LastStart:
-    """What decides when a mirror may run again."""
-
-    id: int
-    only_protected_branches: bool
-    last_update_started_at: datetime.datetime | None
-
-
-_LAST_START = """
-    SELECT remote_mirrors.id, remote_mirrors.only_protected_branches, remote_mirrors.last_update_started_at
-    FROM remote_mirrors
-"""
-LAST_START = Query(f"{_LAST_START} WHERE remote_mirrors.id = %(id)s", LastStart)
-LAST_STARTS_OF_PROJECT = Query(
+ENABLED = Query(
     f"""
-    {_LAST_START}
+    SELECT {COLUMNS} FROM remote_mirrors
     WHERE remote_mirrors.project_id = %(project_id)s AND remote_mirrors.enabled
     ORDER BY remote_mirrors.id
     """,
-    LastStart,
+    Mirror,
 )
 
 
-async def last_start(transaction: Transaction, mirror_id: int) -> LastStart:
-    """Raises NotFound."""
-    return await transaction.one(LAST_START, id=mirror_id)
-
-
-async def last_starts(transaction: Transaction, project_id: int) -> list[LastStart]:
-    """Of a project's enabled mirrors."""
-    return await transaction.rows(LAST_STARTS_OF_PROJECT, project_id=project_id)
+async def enabled(transaction: Transaction, project_id: int) -> list[Mirror]:
+    """Those of a project that run after pushes."""
+    return await transaction.rows(ENABLED, project_id=project_id)

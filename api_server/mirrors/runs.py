@@ -14,10 +14,10 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import notices, queries, run_queries, schedule
 from api_server.mirrors.configuration import open_credentials
 from api_server.mirrors.lfs.courier import LfsCourier
-from api_server.mirrors.plan import all_branches, branches_matching, protected_branches
+from api_server.mirrors.plan import Selection, all_branches, branches_matching, protected_branches
 from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
-from api_server.mirrors.transport import Outcome, Selection, Target, update_target
+from api_server.mirrors.transport import Outcome, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
@@ -61,7 +61,8 @@ async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
             await run_queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
         ended = await run_queries.end(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
         if ended is not None and ended.status == "to_retry":
-            await schedule.run_soon(transaction, await run_queries.last_start(transaction, mirror.id))
+            as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
+            await schedule.run_soon(transaction, as_it_is_now)
         if ended is not None and ended.status == "failed":
             await notices.failed(transaction, mirror, attempt.last_error or "", by_mail=ended.to_be_told)
     status = "superseded" if ended is None else ended.status

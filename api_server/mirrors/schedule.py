@@ -4,7 +4,6 @@ import datetime
 
 from api_server.mirrors import run_queries
 from api_server.mirrors.queries import Mirror
-from api_server.mirrors.run_queries import LastStart
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
@@ -32,11 +31,11 @@ async def run_for_caller(transaction: Transaction, project: Project, mirror: Mir
 
 async def run_all_soon(transaction: Transaction, project_id: int) -> None:
     """Each enabled mirror of a project, as `run_soon`."""
-    for mirror in await run_queries.last_starts(transaction, project_id):
+    for mirror in await run_queries.enabled(transaction, project_id):
         await run_soon(transaction, mirror)
 
 
-async def run_soon(transaction: Transaction, mirror: Mirror | LastStart) -> None:
+async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
     """Queues a run, unless one waits already: at once, or a full back-off from now if the last has just begun."""
     back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
     began = mirror.last_update_started_at

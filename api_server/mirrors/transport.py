@@ -21,15 +21,15 @@ from api_server.git.remote.pushing import Change, Push, PushReport, Result
 from api_server.git.remote.source import descents_that_hold, read_source
 from api_server.mirrors.plan import (
     REPORTED_REFS,
-    BranchSelector,
-    Options,
     Plan,
+    Selection,
     compare,
     divergence_report,
     stages,
 )
+from api_server.mirrors.urls import netloc
 from api_server.outbound.checks import check_url
-from api_server.outbound.destinations import DEFAULT_PORTS, MIRROR_SCHEMES, BlockedError
+from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
@@ -55,14 +55,6 @@ class Target:
     password: str | None = attrs.field(default=None, repr=False)
     private_key: str | None = attrs.field(default=None, repr=False)
     host_keys: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class Selection:
-    """What a mirror pushes."""
-
-    selects: BranchSelector
-    keep_divergent_refs: bool = False
 
 
 @attrs.define
@@ -93,12 +85,9 @@ async def check_target(target: Target, policy: Policy, resolver: AbstractResolve
     """The target as git gets it: at addresses that were checked just now. Raises BlockedError."""
     checked = await check_url(target.url, policy, resolver, schemes=MIRROR_SCHEMES)
     destination = checked.destination
-    host = destination.host.removesuffix(".")
-    bracketed = f"[{host}]" if ":" in host else host
-    port = "" if destination.port == DEFAULT_PORTS[destination.scheme] else f":{destination.port}"
-    url = urlsplit(target.url)._replace(scheme=destination.scheme, netloc=f"{bracketed}{port}").geturl()
+    server = netloc(destination.scheme, destination.host, destination.port)
     return Remote(
-        url=url,
+        url=urlsplit(target.url)._replace(scheme=destination.scheme, netloc=server).geturl(),
         user=target.user,
         password=target.password,
         private_key=target.private_key,
@@ -116,16 +105,15 @@ async def update_target(
     resolver: AbstractResolver,
     time_limit: float,
     bring_objects: BringObjects | None = None,
-    folder: Path | None = None,
 ) -> Outcome:
     """Make `target` look like `repository` as far as `selection` says, within `time_limit` seconds.
 
-    `bring_objects` is called before refs are pushed. `folder` is where secrets lie meanwhile.
+    `bring_objects` is called before refs are pushed.
     """
     outcome = Outcome()
     try:
         remote = await check_target(target, policy, resolver)
-        async with connect(remote, time_limit=time_limit, folder=folder) as connection:
+        async with connect(remote, time_limit=time_limit) as connection:
             before_push = partial(bring_objects, remote) if bring_objects else None
             try:
                 await _mirror(connection, repository, selection, outcome, before_push)
@@ -206,8 +194,7 @@ async def _plan(
         remote_refs = await listing
     finally:
         listing.cancel()
-    options = Options(selection.selects, selection.keep_divergent_refs, source.default_branch)
-    comparison = compare(source.refs, remote_refs, options)
+    comparison = compare(source.refs, remote_refs, selection, source.default_branch)
     descents = await descents_that_hold(repository, comparison.open_questions())
     return comparison.plan(descents), source.default_branch, set(remote_refs.ids.values())
 

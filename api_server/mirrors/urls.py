@@ -44,11 +44,16 @@ def uniqueness_key(url: str) -> str:
     Scheme and host in lower case, no default port, no trailing slash. `x` and `x.git` stay two repositories.
     """
     parts = urlsplit(url)
-    scheme, host = parts.scheme.lower(), (parts.hostname or "").removesuffix(".")
-    port = "" if parts.port in (None, DEFAULT_PORTS.get(scheme)) else f":{parts.port}"
-    bracketed = f"[{host}]" if ":" in host else host
+    scheme = parts.scheme.lower()
     query = f"?{parts.query}" if parts.query else ""
-    return f"{scheme}://{bracketed}{port}{parts.path.rstrip('/')}{query}"
+    return f"{scheme}://{netloc(scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}{query}"
+
+
+def netloc(scheme: str, host: str, port: int | None) -> str:
+    """A server as URLs of that scheme name it, without the dot that ends a host and without the default port."""
+    host = host.removesuffix(".")
+    bracketed = f"[{host}]" if ":" in host else host
+    return bracketed if port in (None, DEFAULT_PORTS.get(scheme)) else f"{bracketed}:{port}"
 
 
 def is_same_repository(url: str, own_url: str) -> bool:

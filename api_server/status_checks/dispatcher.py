@@ -16,7 +16,7 @@ import structlog
 
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
-from api_server.state.database import Clock, Database, Transaction
+from api_server.state.database import Database, Transaction
 from api_server.state.secrets import Vault
 from api_server.status_checks import dispatch_queries, service_queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
@@ -47,7 +47,6 @@ class Dispatcher:
     _database: Database
     _session: aiohttp.ClientSession
     _vault: Vault
-    _clock: Clock
     _random: Callable[[], float]
     _flying: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
     _landed: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
@@ -114,13 +113,13 @@ class Dispatcher:
 
     async def _attempt(self, row: Due) -> None:
         try:
-            outcome = await send(self._session, self._message(row), self._clock())
+            outcome = await send(self._session, self._message(row), self._database.now)
             self._landed.append((row, outcome))
         except Exception:
             log.exception("a delivery could not be attempted", delivery_id=row.id)
             unsent = Outcome(
                 request_headers={},
-                began_at=self._clock(),
+                began_at=self._database.now,
                 duration=0,
                 error="The request could not be made; the server's log says why",
             )
@@ -152,9 +151,9 @@ class Dispatcher:
     def _landing(self, row: Due, outcome: Outcome) -> Landed:
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            patience = retry_after(outcome.retry_after, self._clock())
+            patience = retry_after(outcome.retry_after, self._database.now)
             wait = wait_after(row.tries + 1, self._random(), patience)
-        return Landed(row.id, outcome, self._clock() + wait if wait else None)
+        return Landed(row.id, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
         outcomes = {each.delivery_id: each.outcome for each in landed}

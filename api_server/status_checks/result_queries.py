@@ -39,18 +39,48 @@ async def list_responses(database: Executor, page: Page, merge_request_id: int, 
     return await RESPONSES.read(database, page, merge_request_id=merge_request_id, check_id=check_id)
 
 
-RESPOND = """
-    INSERT INTO status_check_responses (check_id, merge_request_id, sha, status, description, target_url, user_id,
-        created_at)
-    VALUES (%(check_id)s, %(merge_request_id)s, %(sha)s, %(status)s, %(description)s, %(target_url)s, %(user_id)s,
-        %(now)s)
-    RETURNING id
+@attrs.frozen
+class NewAnswer:
+    """An answer that has just been recorded; `sha` is the head that it is about. With it what an audit event says: the
+    check's name, the merge request and its project."""
+
+    id: int
+    check_id: int
+    merge_request_id: int
+    sha: str
+    status: str
+    name: str
+    iid: int
+    title: str
+    project_id: int
+    full_path: str
+
+
+_NEW_ANSWER = """
+    RETURNING made.id, made.check_id, made.merge_request_id, made.sha, made.status,
+        (SELECT checks.name FROM external_status_checks checks WHERE checks.id = made.check_id) AS name,
+        (SELECT m.iid FROM merge_requests m WHERE m.id = made.merge_request_id) AS iid,
+        (SELECT m.title FROM merge_requests m WHERE m.id = made.merge_request_id) AS title,
+        (SELECT m.project_id FROM merge_requests m WHERE m.id = made.merge_request_id) AS project_id,
+        (SELECT projects.full_path FROM merge_requests m JOIN projects ON projects.id = m.project_id
+        WHERE m.id = made.merge_request_id) AS full_path
 """
 
+RESPOND = Query(
+    f"""
+    INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, target_url,
+        user_id, created_at)
+    VALUES (%(check_id)s, %(merge_request_id)s, %(sha)s, %(status)s, %(description)s, %(target_url)s, %(user_id)s,
+        %(now)s)
+    {_NEW_ANSWER}
+    """,
+    NewAnswer,
+)
 
-async def respond(transaction: Transaction, **values: Any) -> int:
-    """The new answer's id."""
-    return int(await transaction.value(RESPOND, **values))
+
+async def respond(transaction: Transaction, **values: Any) -> NewAnswer:
+    """Raises NotFound."""
+    return await transaction.one(RESPOND, **values)
 
 
 @attrs.frozen
@@ -90,18 +120,9 @@ async def note_retry(transaction: Transaction, response_id: int) -> None:
     await transaction.run(NOTE_RETRY, id=response_id)
 
 
-@attrs.frozen
-class TimedOut:
-    """A result that has been failed because no answer came; `sha` is the head that it is about."""
-
-    check_id: int
-    merge_request_id: int
-    sha: str
-
-
 TIME_OUT = Query(
-    """
-    INSERT INTO status_check_responses (check_id, merge_request_id, sha, status, description, created_at)
+    f"""
+    INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, created_at)
     SELECT answers.check_id, answers.merge_request_id, answers.sha, 'failed', %(description)s, %(now)s
     FROM status_check_responses answers JOIN merge_requests m ON m.id = answers.merge_request_id
     WHERE answers.status = 'pending' AND answers.created_at < %(before)s
@@ -110,38 +131,12 @@ TIME_OUT = Query(
             SELECT FROM status_check_responses newer
             WHERE newer.merge_request_id = answers.merge_request_id AND newer.check_id = answers.check_id
                 AND newer.sha = answers.sha AND newer.id > answers.id)
-    RETURNING check_id, merge_request_id, sha
+    {_NEW_ANSWER}
     """,
-    TimedOut,
+    NewAnswer,
 )
 
 
-async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[TimedOut]:
+async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[NewAnswer]:
     """Fails the pending results that are older than `before` and still the newest for their head."""
     return await transaction.rows(TIME_OUT, before=before, description=description)
-
-
-@attrs.frozen
-class About:
-    """What an audit event says of an answer: the check's name, the merge request and its project."""
-
-    name: str
-    iid: int
-    title: str
-    project_id: int
-    full_path: str
-
-
-ABOUT_RESPONSE = Query(
-    """
-    SELECT checks.name, m.iid, m.title, m.project_id, projects.full_path
-    FROM external_status_checks checks, merge_requests m JOIN projects ON projects.id = m.project_id
-    WHERE checks.id = %(check_id)s AND m.id = %(merge_request_id)s
-    """,
-    About,
-)
-
-
-async def about_response(transaction: Transaction, check_id: int, merge_request_id: int) -> About:
-    """Raises NotFound."""
-    return await transaction.one(ABOUT_RESPONSE, check_id=check_id, merge_request_id=merge_request_id)

@@ -11,6 +11,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.status_checks import delivery_queries, result_queries
+from api_server.status_checks.result_queries import NewAnswer
 from api_server.status_checks.service_queries import Service
 from api_server.web.authorship import author
 from api_server.web.errors import ApiError
@@ -36,15 +37,15 @@ async def respond(
 ) -> int:
     """The new answer's id. Raises 409 where the head has moved on."""
     check_head(merge_request, response.sha)
-    response_id = await result_queries.respond(
+    answer = await result_queries.respond(
         transaction,
         check_id=check.id,
         merge_request_id=merge_request.id,
         user_id=caller(request).user_id,
         **attrs.asdict(response),
     )
-    await _record(transaction, author(request), check.id, merge_request.id, response.status, response.sha)
-    return response_id
+    await _record(transaction, author(request), answer)
+    return answer.id
 
 
 async def retry(
@@ -66,25 +67,22 @@ async def time_out(transaction: Transaction, seconds: int) -> None:
     for failed in await result_queries.time_out(
         transaction, before, f"Not answered within {seconds} seconds"
     ):
-        await _record(transaction, SYSTEM, failed.check_id, failed.merge_request_id, "failed", failed.sha)
+        await _record(transaction, SYSTEM, failed)
 
 
-async def _record(
-    transaction: Transaction, who: Author, check_id: int, merge_request_id: int, status: str, sha: str
-) -> None:
-    about = await result_queries.about_response(transaction, check_id, merge_request_id)
+async def _record(transaction: Transaction, who: Author, answer: NewAnswer) -> None:
     await audit_trail.record(
         transaction,
         "status_check_response_update",
         author=who,
-        entity=Entity(type="Project", id=about.project_id, path=about.full_path),
-        target_id=merge_request_id,
-        target_details=about.title,
-        message=f"Updated response for status check {about.name} to {status}",
-        external_status_check_id=check_id,
-        external_status_check_name=about.name,
-        status=status,
-        sha=sha,
-        merge_request_id=merge_request_id,
-        merge_request_iid=about.iid,
+        entity=Entity(type="Project", id=answer.project_id, path=answer.full_path),
+        target_id=answer.merge_request_id,
+        target_details=answer.title,
+        message=f"Updated response for status check {answer.name} to {answer.status}",
+        external_status_check_id=answer.check_id,
+        external_status_check_name=answer.name,
+        status=answer.status,
+        sha=answer.sha,
+        merge_request_id=answer.merge_request_id,
+        merge_request_iid=answer.iid,
     )

@@ -141,14 +141,14 @@ class ProtectedBranch:
 BRANCHES = Query(
     """
     SELECT branches.id, branches.project_id, branches.name FROM protected_branches branches
-    WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id
+    WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id FOR KEY SHARE
     """,
     ProtectedBranch,
 )
 
 
 async def protected_branches(transaction: Transaction, ids: list[int]) -> list[ProtectedBranch]:
-    """Those that exist."""
+    """Those that exist, and that nobody removes before the transaction ends."""
     return await transaction.rows(BRANCHES, ids=ids)
 
 

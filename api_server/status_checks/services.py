@@ -16,7 +16,8 @@ from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_queries import ProtectedBranch, Service
 from api_server.web import context
-from api_server.web.errors import ApiError, invalid, record_not_found
+from api_server.web.conditional import require_unmodified
+from api_server.web.errors import invalid, record_not_found
 from api_server.web.routes import caller
 
 MAX_NAME = 255
@@ -98,11 +99,11 @@ async def update(
     if wanted.branch_ids is not None:
         branches = await _branches(transaction, project, wanted.branch_ids)
         columns["all_branches"] = not branches
+        await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await service_queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     audit = ServiceAudit(request, transaction, project, before.id, wanted.name)
     await audit.record_changes(before, wanted.external_url, secret_changed=secret_changed)
     await audit.record_scope(scope, branches)
@@ -113,9 +114,7 @@ async def update(
 
 async def delete(request: web.Request, transaction: Transaction, project: Project, before: Service) -> None:
     """With its answers and deliveries. Raises 412 where it has changed since the request's `If-Unmodified-Since`."""
-    since = request.if_unmodified_since
-    if since is not None and before.updated_at.replace(microsecond=0) > since:
-        raise ApiError(412, {"message": "412 Precondition Failed"})
+    require_unmodified(request, before.updated_at)
     await service_queries.delete(transaction, before.id)
     audit = ServiceAudit(request, transaction, project, before.id, before.name)
     await audit.record("delete_status_check", f"Removed {before.name} status check")

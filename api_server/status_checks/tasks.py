@@ -11,7 +11,7 @@ from api_server.outbound.outgoing import OUTGOING_SESSION
 from api_server.state.queue import QUEUE
 from api_server.status_checks import delivery_queries, results
 from api_server.status_checks.dispatcher import Dispatcher
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
+from api_server.web.context import DATABASE, SETTINGS, VAULT
 
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 #: Numbers from [0, 1) for the jitter of retries; tests choose them.
@@ -40,7 +40,7 @@ def setup(app: web.Application) -> None:
 
 async def deliveries(app: web.Application) -> AsyncIterator[None]:
     """Sends what is queued while the application runs, in processes that do background work."""
-    dispatcher = Dispatcher(app[DATABASE], app[OUTGOING_SESSION], app[VAULT], app[CLOCK], app[RANDOM])
+    dispatcher = Dispatcher(app[DATABASE], app[OUTGOING_SESSION], app[VAULT], app[RANDOM])
     app[DISPATCHER] = dispatcher
     if not app[SETTINGS].work:
         yield

@@ -1,11 +1,14 @@
-"""Entity tags of API answers, and 304 where the client has the answer already (RFC 9110, 13.1.2)."""
+"""Entity tags of API answers, 304 where the client has the answer already (RFC 9110, 13.1.2), and 412 where it does not
+know what it removes."""
 
+import datetime
 import hashlib
 
 from aiohttp import hdrs, web
 from aiohttp.helpers import ETag
 from aiohttp.typedefs import Handler
 
+from api_server.web.errors import ApiError
 from common.conditions import CONTENT_FIELDS, has_tag
 
 
@@ -42,3 +45,10 @@ def _digest(body: bytes) -> str:
 def matches(request: web.Request, etag: ETag) -> bool:
     """Whether `If-None-Match` names `etag`."""
     return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), f'"{etag.value}"')
+
+
+def require_unmodified(request: web.Request, updated_at: datetime.datetime) -> None:
+    """Raises 412 for what has changed since the request's `If-Unmodified-Since`, which knows seconds only (13.1.4)."""
+    since = request.if_unmodified_since
+    if since is not None and updated_at.replace(microsecond=0) > since:
+        raise ApiError(412, {"message": "412 Precondition Failed"})

@@ -1,8 +1,6 @@
 """The edge as processes: TLS, several on one port, and a reload that keeps the cache."""
 
 import asyncio
-import datetime
-import ipaddress
 import resource
 import ssl
 from pathlib import Path
@@ -10,12 +8,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.storage_edge.conftest import PURGE_TOKEN, Origin
 from tests.storage_edge.processes import edge_process
+from tests.support.certificates import key_and_certificate
 
 RAW = "/group/app/-/raw/main/README.md"
 #: New connections until both processes of a port have surely been met.
@@ -43,31 +39,10 @@ async def _purge(url: str) -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1 and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "edge.example.org")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
     files = tmp_path / "edge.crt", tmp_path / "edge.key"
-    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    key, made = key_and_certificate()
+    files[0].write_bytes(made)
+    files[1].write_bytes(key)
     return files
 
 

@@ -162,12 +162,13 @@ class Forge:
         """`source` is groups or projects."""
         await self._made(f"/{source}/{source_id}/members", {"user_id": person.id, "access_level": int(role)})
 
-    async def people(self, project_id: int) -> dict[str, Person]:
-        """One user of each role in the project, by the role's name, and a `stranger` who is signed in only."""
+    async def people(self, source_id: int, source: str = "projects") -> dict[str, Person]:
+        """One user of each role in the project (or group), by the role's name, and a `stranger` who is signed in
+        only."""
         found = {"stranger": await self.user("stranger")}
         for role in (Role.GUEST, Role.REPORTER, Role.DEVELOPER, Role.MAINTAINER, Role.OWNER):
             found[role.name.lower()] = person = await self.user(role.name.lower())
-            await self.member("projects", project_id, person, role)
+            await self.member(source, source_id, person, role)
         return found
 
     async def _made(self, path: str, values: dict[str, Any]) -> dict[str, Any]:

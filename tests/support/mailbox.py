@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import datetime
 import email
 import email.policy
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Callable
 from email.message import EmailMessage
@@ -14,9 +12,8 @@ from typing import Any
 
 import attrs
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.certificates import key_and_certificate
 
 USER, PASSWORD = "forge", "correct horse"
 
@@ -70,7 +67,7 @@ async def running_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
     """Listens on a free port of localhost; its certificate is `folder`/mailbox.pem."""
     mailbox = Mailbox()
     certificate = folder / "mailbox.pem"
-    certificate.write_bytes(_certificate())
+    certificate.write_bytes(b"".join(key_and_certificate()))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
 
@@ -95,30 +92,6 @@ async def running_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
         yield mailbox
     finally:
         server.close()
-
-
-def _certificate() -> bytes:
-    """A key and a certificate for localhost, in one PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return secret + certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def parts_of(message: EmailMessage) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -227,17 +227,10 @@ class _Content(Payload):
         raise TypeError("an object is not text")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        async for chunk in self._chunks():
-            await writer.write(chunk)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, _length: int | None) -> None:
-        await self.write(writer)
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         async for chunk in self._objects.read(self._stored.key, 0, self._stored.pointer.size):
             self._patience.reschedule(loop.time() + SILENCE_SECONDS)
-            yield chunk
+            await writer.write(chunk)
 
 
 def lfs_url(repository_url: str) -> str:

@@ -15,6 +15,7 @@ from api_server.invitations.tasks import KEPT
 from api_server.status_checks.tasks import DISPATCHER
 from api_server.web.context import VAULT
 from tests.api_server.audit.things import Things
+from tests.api_server.audit.trail import MAKE_OLD_MONTH
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.browser import PASSWORD, Browser, browsing
 
@@ -195,12 +196,7 @@ async def what_old_jobs_left(things: Things) -> AsyncIterator[None]:
 @deed("audit remove", "audit_events_removed", work=False)
 async def an_old_month(things: Things) -> AsyncIterator[None]:
     async with things.forge.database.transaction() as transaction:
-        await transaction.run("ALTER TABLE audit_events DETACH PARTITION audit_events_past")
-        await transaction.run("DROP TABLE audit_events_past")
-        await transaction.run("SELECT make_audit_partition('audit_events_past', NULL, '2021-10-01')")
-        await transaction.run(
-            "SELECT make_audit_partition('audit_events_2021_10', '2021-10-01', '2021-11-01')"
-        )
+        await transaction.run(MAKE_OLD_MONTH)
     yield
     folder = str(things.forge.settings.data_dir)
     await _run(things, "audit", "remove", "--yes", "--before", "2021-11-01", "--export-to", folder)

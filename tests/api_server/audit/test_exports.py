@@ -11,7 +11,13 @@ import psycopg2
 
 from api_server.audit import chain
 from api_server.state.database import Database
-from tests.api_server.audit.trail import partitions, record_events, run_command, without_triggers
+from tests.api_server.audit.trail import (
+    MAKE_OLD_MONTH,
+    partitions,
+    record_events,
+    run_command,
+    without_triggers,
+)
 
 
 async def test_exported_lines_are_what_the_chain_digests(
@@ -47,12 +53,9 @@ async def test_an_export_can_be_narrowed_and_goes_to_standard_output(
 
 
 async def _old_month(database: Database, url: str) -> None:
-    """Makes October 2021 a month with three chained events, as if the service had run then."""
+    """Gives October 2021 three chained events."""
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE audit_events DETACH PARTITION audit_events_past")
-        cursor.execute("DROP TABLE audit_events_past")
-        cursor.execute("SELECT make_audit_partition('audit_events_past', NULL, '2021-10-01')")
-        cursor.execute("SELECT make_audit_partition('audit_events_2021_10', '2021-10-01', '2021-11-01')")
+        cursor.execute(MAKE_OLD_MONTH)
         for day in (5, 6, 7):
             cursor.execute(
                 """

@@ -113,30 +113,27 @@ async def test_instance_events_are_for_administrators(forge: Forge, record: Reco
     assert (wrong.status, wrong.body) == (400, {"error": "id is invalid"})
 
 
-async def _group_people(forge: Forge, group_id: int) -> dict[str, Person]:
-    people = {"stranger": await forge.user("stranger")}
-    for role, level in {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}.items():
-        people[role] = await forge.user(role)
-        answer = await forge.root.post(
-            f"/groups/{group_id}/members", {"user_id": people[role].id, "access_level": level}
-        )
-        assert answer.status == 201
-    return people
+async def _seen(
+    people: dict[str, Person], events: dict[str, int], url: str
+) -> tuple[dict[str, tuple[int, int]], dict[str, list[int] | None]]:
+    """Of each role: the statuses of the list and of her own event, and the ids that are listed."""
+    statuses, listed_ids = {}, {}
+    for role, person in people.items():
+        listed = await person.api.get(url)
+        shown = await person.api.get(f"{url.partition('?')[0]}/{events[role]}")
+        statuses[role] = (listed.status, shown.status)
+        listed_ids[role] = [event["id"] for event in listed.body] if listed.status == 200 else None
+    return statuses, listed_ids
 
 
 async def test_who_sees_what_of_a_group(forge: Forge, record: RecordEvent) -> None:
     """Endpoints 27 and 28: Owners all, Developers and Maintainers their own in the list; 28 is for Owners only."""
     group, entity = await new_group(forge)
-    people = await _group_people(forge, group["id"])
+    people = await forge.people(group["id"], "groups")
     events = {role: await record("group_created", entity, person) for role, person in people.items()}
     url = f"/groups/{group['id']}/audit_events"
 
-    statuses, own = {}, {}
-    for role, person in people.items():
-        listed = await person.api.get(f"{url}?event_type=group_created")
-        shown = await person.api.get(f"{url}/{events[role]}")
-        statuses[role] = (listed.status, shown.status)
-        own[role] = [event["id"] for event in listed.body] if listed.status == 200 else None
+    statuses, own = await _seen(people, events, f"{url}?event_type=group_created")
     assert statuses == {
         "stranger": (403, 403),
         "guest": (403, 403),
@@ -163,12 +160,7 @@ async def test_who_sees_what_of_a_project(forge: Forge, record: RecordEvent) -> 
     }
     url = f"/projects/{project['id']}/audit_events"
 
-    statuses, own = {}, {}
-    for role, person in people.items():
-        listed = await person.api.get(f"{url}?event_type=project_archived")
-        shown = await person.api.get(f"{url}/{events[role]}")
-        statuses[role] = (listed.status, shown.status)
-        own[role] = [event["id"] for event in listed.body] if listed.status == 200 else None
+    statuses, own = await _seen(people, events, f"{url}?event_type=project_archived")
     assert statuses == {
         "stranger": (403, 403),
         "guest": (403, 403),

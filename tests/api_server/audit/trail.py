@@ -32,6 +32,15 @@ async def partitions(database: Database) -> list[str]:
     return [row.relname for row in await database.rows(PARTITIONS)]
 
 
+#: Makes October 2021 a month, as if the service had run then.
+MAKE_OLD_MONTH = """
+    ALTER TABLE audit_events DETACH PARTITION audit_events_past;
+    DROP TABLE audit_events_past;
+    SELECT make_audit_partition('audit_events_past', NULL, '2021-10-01');
+    SELECT make_audit_partition('audit_events_2021_10', '2021-10-01', '2021-11-01')
+"""
+
+
 async def record_events(database: Database, *names: str, fails: bool = False) -> None:
     """One transaction with a group_created event for each of `names`."""
     with contextlib.suppress(ZeroDivisionError):

@@ -14,9 +14,6 @@ from tests.support.forge import Forge
 from tests.support.invitations import invite_by_mail, new_address
 from tests.support.mailbox import Mailbox, parts_of
 
-AY = datetime.date(2026, 3, 1)
-
-
 DAY = datetime.date(2026, 3, 1)
 
 

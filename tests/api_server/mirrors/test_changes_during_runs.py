@@ -13,16 +13,20 @@ from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answ
 from tests.support.forge import Forge
 
 
+async def _run_under_way(forge: Forge, http_target: Http) -> tuple[Mirrored, asyncio.Event]:
+    """A mirror whose run has called its target, which answers once the event is set."""
+    mirrored = await Mirrored.create(forge, with_credentials(http_target[1]))
+    gate, arrived = hold_answers(http_target[0])
+    await mirrored.push({MAIN: mirrored.source.commit("first")})
+    await asyncio.wait_for(arrived.wait(), 10)
+    return mirrored, gate
+
+
 async def test_a_second_push_during_a_run_is_one_more_run_after_it(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    http, url = http_target
-    mirrored = await Mirrored.create(working, with_credentials(url))
-    gate, arrived = hold_answers(http)
-    first = mirrored.source.commit("first")
-    await mirrored.push({MAIN: first})
-    await asyncio.wait_for(arrived.wait(), 10)
-    second = mirrored.source.commit("second", first)
+    mirrored, gate = await _run_under_way(working, http_target)
+    second = mirrored.source.commit("second", mirrored.source.refs()[MAIN])
     await mirrored.push({MAIN: second})
     await mirrored.push({"refs/heads/x": second})
     assert sorted(await mirrored.jobs()) == ["doing", "todo"]
@@ -38,10 +42,7 @@ async def test_a_second_push_during_a_run_is_one_more_run_after_it(
 async def test_a_sync_during_a_run_queues_nothing(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
-    gate, arrived = hold_answers(http_target[0])
-    await mirrored.push({MAIN: mirrored.source.commit("first")})
-    await asyncio.wait_for(arrived.wait(), 10)
+    mirrored, gate = await _run_under_way(working, http_target)
     await mirrored.sync()
     assert await mirrored.jobs() == ["doing"]
     gate.set()
@@ -51,10 +52,7 @@ async def test_a_sync_during_a_run_queues_nothing(
 async def test_a_mirror_that_is_disabled_during_a_run_ends_it_and_runs_no_more(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
-    gate, arrived = hold_answers(http_target[0])
-    await mirrored.push({MAIN: mirrored.source.commit("first")})
-    await asyncio.wait_for(arrived.wait(), 10)
+    mirrored, gate = await _run_under_way(working, http_target)
     await mirrored.push({"refs/heads/x": mirrored.source.commit("first")})
     await mirrored.owner.api.put(mirrored.path, {"enabled": False})
     gate.set()
@@ -71,10 +69,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
     working: Forge, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(runs, "NOTICED_AFTER", 0.05)
-    mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
-    _, arrived = hold_answers(http_target[0])
-    await mirrored.push({MAIN: mirrored.source.commit("first")})
-    await asyncio.wait_for(arrived.wait(), 10)
+    mirrored, _ = await _run_under_way(working, http_target)
     if what == "url":
         changed = await mirrored.owner.api.put(mirrored.path, {"url": http_target[1]})
         assert changed.body["update_status"] == "finished"
@@ -98,11 +93,8 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
     """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
     monkeypatch.setattr(tasks, "AT_ONCE", 1)
     async with new_forge(allow_local_requests=True) as forge:
-        first = await Mirrored.create(forge, with_credentials(http_target[1]))
+        first, gate = await _run_under_way(forge, http_target)
         second = await Mirrored.create(forge, with_credentials(http_target[1]))
-        gate, arrived = hold_answers(http_target[0])
-        await first.push({MAIN: first.source.commit("first")})
-        await asyncio.wait_for(arrived.wait(), 10)
         await second.push({"refs/heads/second": second.source.commit("second")})
         async with asyncio.timeout(10):
             while not await database(forge).value(

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from api_server.git.remote.connection import Refs
 from api_server.mirrors.plan import (
-    Options,
     Plan,
+    Selection,
     all_branches,
     branches_matching,
     compare,
@@ -32,12 +32,12 @@ REFS = st.builds(
     st.dictionaries(NAMES, st.tuples(COMMITS, st.sampled_from([False] * 5 + [True]))),
     st.frozensets(NAMES, max_size=2),
 )
-OPTIONS = st.builds(
-    Options,
+SELECTIONS = st.builds(
+    Selection,
     st.sampled_from([all_branches, protected_branches([]), protected_branches(["main", "r/*"])]),
     st.booleans(),
-    st.sampled_from([None, MAIN, "refs/heads/x"]),
 )
+DEFAULTS = st.sampled_from([None, MAIN, "refs/heads/x"])
 
 
 def is_ancestor(old: str, new: str) -> bool:
@@ -45,15 +45,15 @@ def is_ancestor(old: str, new: str) -> bool:
     return 16 not in numbers and numbers[1] % numbers[0] == 0
 
 
-def plan_of(local: Refs, remote: Refs, options: Options) -> Plan:
-    comparison = compare(local, remote, options)
+def plan_of(local: Refs, remote: Refs, selection: Selection, default: str | None) -> Plan:
+    comparison = compare(local, remote, selection, default)
     return comparison.plan({pair for pair in comparison.open_questions() if is_ancestor(*pair)})
 
 
-def taking_part(name: str, local: Refs, remote: Refs, options: Options) -> bool:
+def taking_part(name: str, local: Refs, remote: Refs, selection: Selection) -> bool:
     if name in local.symbolic | remote.symbolic:
         return False
-    branch = name.startswith("refs/heads/") and options.selects(name.removeprefix("refs/heads/"))
+    branch = name.startswith("refs/heads/") and selection.selects(name.removeprefix("refs/heads/"))
     return branch or name.startswith("refs/tags/")
 
 
@@ -70,41 +70,45 @@ def applied(plan: Plan, remote: Refs) -> Refs:
     return Refs(ids, peeled, remote.symbolic)
 
 
-@given(REFS, REFS, OPTIONS)
-def test_every_selected_ref_of_the_source_is_mirrored_unless_it_is_reported(local, remote, options) -> None:
-    plan = plan_of(local, remote, options)
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_every_selected_ref_of_the_source_is_mirrored_unless_it_is_reported(
+    local, remote, selection, default
+) -> None:
+    plan = plan_of(local, remote, selection, default)
     after = applied(plan, remote)
     for name, sha in local.ids.items():
-        if taking_part(name, local, remote, options) and name not in plan.divergent:
+        if taking_part(name, local, remote, selection) and name not in plan.divergent:
             assert after.ids[name] == sha
 
 
-@given(REFS, REFS, OPTIONS)
-def test_nothing_else_is_ever_touched(local, remote, options) -> None:
-    plan = plan_of(local, remote, options)
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_nothing_else_is_ever_touched(local, remote, selection, default) -> None:
+    plan = plan_of(local, remote, selection, default)
     for change in (*plan.creates, *plan.updates, *plan.deletions):
-        assert taking_part(change.name, local, remote, options)
+        assert taking_part(change.name, local, remote, selection)
         assert change.old != change.new
-    assert all(taking_part(name, local, remote, options) for name in plan.divergent)
+    assert all(taking_part(name, local, remote, selection) for name in plan.divergent)
 
 
-@given(REFS, REFS, OPTIONS)
-def test_only_what_the_default_branch_contains_is_deleted(local, remote, options) -> None:
-    for change in plan_of(local, remote, options).deletions:
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_only_what_the_default_branch_contains_is_deleted(local, remote, selection, default) -> None:
+    for change in plan_of(local, remote, selection, default).deletions:
         assert change.name not in local.ids
-        assert is_ancestor(remote.commit(change.name), local.ids[options.default_branch])
+        assert is_ancestor(remote.commit(change.name), local.ids[default])
 
 
-@given(REFS, REFS, OPTIONS)
-def test_without_a_default_branch_nothing_is_deleted(local, remote, options) -> None:
-    if options.default_branch not in local.ids:
-        assert plan_of(local, remote, options).deletions == ()
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_without_a_default_branch_nothing_is_deleted(local, remote, selection, default) -> None:
+    if default not in local.ids:
+        assert plan_of(local, remote, selection, default).deletions == ()
 
 
-@given(REFS, REFS, OPTIONS)
-def test_in_keep_mode_refs_move_forward_only_and_the_others_are_reported(local, remote, options) -> None:
-    plan = plan_of(local, remote, options)
-    if not options.keep_divergent_refs:
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_in_keep_mode_refs_move_forward_only_and_the_others_are_reported(
+    local, remote, selection, default
+) -> None:
+    plan = plan_of(local, remote, selection, default)
+    if not selection.keep_divergent_refs:
         assert plan.divergent == ()
         return
     assert plan.deletions == ()
@@ -112,28 +116,28 @@ def test_in_keep_mode_refs_move_forward_only_and_the_others_are_reported(local, 
     assert not any(is_ancestor(remote.commit(name), local.commit(name)) for name in plan.divergent)
 
 
-@given(REFS, REFS, OPTIONS)
-def test_a_second_run_has_nothing_left_to_do(local, remote, options) -> None:
-    plan = plan_of(local, remote, options)
-    again = plan_of(local, applied(plan, remote), options)
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
+def test_a_second_run_has_nothing_left_to_do(local, remote, selection, default) -> None:
+    plan = plan_of(local, remote, selection, default)
+    again = plan_of(local, applied(plan, remote), selection, default)
     assert again == Plan((), (), (), plan.divergent)
 
 
-@given(REFS, REFS, OPTIONS)
+@given(REFS, REFS, SELECTIONS, DEFAULTS)
 def test_stages_are_the_whole_plan_once_with_the_default_branch_first_and_deletions_before_creations(
-    local, remote, options
+    local, remote, selection, default
 ) -> None:
-    plan = plan_of(local, remote, options)
-    pushed = stages(plan, options.default_branch)
+    plan = plan_of(local, remote, selection, default)
+    pushed = stages(plan, default)
     changes = [change for stage in pushed for change in stage]
     assert sorted(changes, key=lambda change: change.name) == sorted(
         [*plan.creates, *plan.updates, *plan.deletions], key=lambda change: change.name
     )
     assert all(stage for stage in pushed)
     assert len(pushed) <= (3 if plan.deletions else 1)
-    if options.default_branch in {change.name for change in (*plan.creates, *plan.updates)}:
-        assert changes[0].name == options.default_branch
-    rest = [change.new is None for change in changes if change.name != options.default_branch]
+    if default in {change.name for change in (*plan.creates, *plan.updates)}:
+        assert changes[0].name == default
+    rest = [change.new is None for change in changes if change.name != default]
     assert rest == sorted(rest, reverse=True)
     assert not any({change.new is None for change in stage} == {True, False} for stage in pushed)
 

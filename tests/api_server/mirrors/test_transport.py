@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
-from api_server.mirrors.plan import branches_matching, protected_branches
-from api_server.mirrors.transport import RefsRefusedError, Selection
+from api_server.mirrors.plan import Selection, branches_matching, protected_branches
+from api_server.mirrors.transport import RefsRefusedError
 from api_server.outbound.policy import Policy
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.single_run import KEEP, mirror

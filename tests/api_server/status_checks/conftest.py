@@ -15,24 +15,12 @@ from api_server.status_checks.dispatcher import Dispatcher
 from api_server.status_checks.tasks import DISPATCHER, RANDOM
 from api_server.web.context import CLOCK
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
+from tests.support.clock import MovedClock
 from tests.support.forge import Answer, Forge, Person
 from tests.support.merge_requests import commit, new_project, open_merge_request
 
 #: An address that nothing is sent to.
 ELSEWHERE = "http://203.0.113.7"
-
-
-@attrs.define
-class MovedClock:
-    """Stands still until it is moved."""
-
-    now: datetime.datetime = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC))
-
-    def __call__(self) -> datetime.datetime:
-        return self.now
-
-    def move(self, **by: float) -> None:
-        self.now += datetime.timedelta(**by)
 
 
 @attrs.define
@@ -115,7 +103,7 @@ def new_lab(
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Lab]]:
     @contextlib.asynccontextmanager
     async def lab(**settings: Any) -> AsyncIterator[Lab]:
-        clock, names = MovedClock(), NamedHosts()
+        clock, names = MovedClock(datetime.datetime.now(datetime.UTC)), NamedHosts()
 
         def change(app: Any) -> None:
             app[CLOCK] = clock

@@ -113,7 +113,7 @@ async def test_two_workers_send_each_delivery_once(lab: Lab, receiver: Receiver)
     await lab.merge_request()
     await queue(lab, check, 199)
     first = lab.dispatcher
-    second = module.Dispatcher(first._database, first._session, first._vault, first._clock, first._random)
+    second = module.Dispatcher(first._database, first._session, first._vault, first._random)
     await asyncio.gather(first.deliver_due(), second.deliver_due())
     ids = [received.headers["webhook-id"] for received in receiver.received]
     assert len(ids) == len(set(ids)) == 200

@@ -6,6 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 
+from api_server.status_checks import service_queries
 from tests.api_server.status_checks.conftest import ELSEWHERE, protect
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project
@@ -106,6 +107,20 @@ async def test_unprotecting_a_branch_never_makes_a_check_apply_to_all(
     assert (shown["protected_branches"], shown["applies_to_all_branches"]) == ([], False)
     widened = await alice.api.put(f"{checks}/{made['id']}", {"protected_branch_ids": []})
     assert widened.body["applies_to_all_branches"] is True
+
+
+async def test_a_branch_is_not_unprotected_while_a_check_is_being_limited_to_it(
+    forge: Forge, alice: Person, project: dict[str, Any], checks: str
+) -> None:
+    branch = await protect(alice, project, "stable")
+    check = (await alice.api.post(checks, {"name": "QA", "external_url": ELSEWHERE})).body
+    async with forge.database.transaction() as transaction:
+        (found,) = await service_queries.protected_branches(transaction, [branch["id"]])
+        path = f"/projects/{project['id']}/protected_branches/stable"
+        unprotected = asyncio.create_task(alice.api.delete(path))
+        await asyncio.wait({unprotected}, timeout=0.3)
+        await service_queries.set_scope(transaction, check["id"], [found.id])
+    assert (await unprotected).status == 204
 
 
 async def test_lists_are_paged_in_the_order_of_creation(alice: Person, checks: str) -> None:

@@ -193,3 +193,16 @@ async def test_a_mirror_that_is_removed_meanwhile_is_404(
         await until_somebody_waits(database(answering))
     answer = await called
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+
+
+async def test_a_mirror_that_is_enabled_while_its_project_is_removed_is_404(answering: Forge) -> None:
+    project = await answering.project()
+    mirrors = f"/projects/{project['id']}/remote_mirrors"
+    mirror = (await answering.root.post(mirrors, {"url": URL})).body["id"]
+    async with database(answering).transaction() as transaction:
+        await transaction.run("SELECT FROM projects WHERE id = %(id)s FOR UPDATE", id=project["id"])
+        called = asyncio.create_task(answering.root.put(f"{mirrors}/{mirror}", {"enabled": True}))
+        await until_somebody_waits(database(answering))
+        await transaction.run("DELETE FROM projects WHERE id = %(id)s", id=project["id"])
+    answer = await called
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.api_server.mirrors.lfs.servers import Http, LargeFiles, LfsServer
+from tests.api_server.mirrors.lfs.servers import LargeFiles, LfsServer
 from tests.api_server.mirrors.service import with_credentials
+from tests.api_server.mirrors.targets import Http
 from tests.support.forge import Forge
 
 

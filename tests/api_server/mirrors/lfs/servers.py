@@ -10,12 +10,11 @@ from aiohttp import web
 
 from tests.api_server.code.lfs.client import MEDIA_TYPE, LfsClient, pointer_to
 from tests.api_server.mirrors.service import Mirrored, with_credentials
-from tests.api_server.mirrors.targets import BASIC, HttpTarget
+from tests.api_server.mirrors.targets import BASIC, Http
 from tests.support.forge import Forge
 
 Change = Callable[[dict[str, Any]], object]
 Response = Callable[[], web.Response]
-Http = tuple[HttpTarget, str]
 ONE, TWO, THREE = b"one", b"two" * 1000, b"three"
 
 

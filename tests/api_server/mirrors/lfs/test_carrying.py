@@ -14,9 +14,10 @@ from api_server.mirrors.lfs import courier
 from api_server.mirrors.lfs.courier import LfsCourier
 from tests.api_server.code.lfs.client import LfsClient, oid_of
 from tests.api_server.code.lfs.test_git_lfs import clone
-from tests.api_server.mirrors.lfs.servers import ONE, THREE, TWO, Http, LargeFiles, LfsServer
+from tests.api_server.mirrors.lfs.servers import ONE, THREE, TWO, LargeFiles, LfsServer
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.service import new_mirror, with_credentials
+from tests.api_server.mirrors.targets import Http
 from tests.support.ci import eventually
 from tests.support.forge import Forge
 from tests.support.git_client import git_url

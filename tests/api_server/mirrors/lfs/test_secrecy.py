@@ -8,9 +8,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.api_server.code.lfs.client import oid_of
-from tests.api_server.mirrors.lfs.servers import ONE, TWO, Http, LargeFiles, LfsServer, answers, diverged
+from tests.api_server.mirrors.lfs.servers import ONE, TWO, LargeFiles, LfsServer, answers, diverged
 from tests.api_server.mirrors.service import database
-from tests.api_server.mirrors.targets import BASIC, PASSWORD
+from tests.api_server.mirrors.targets import BASIC, PASSWORD, Http
 from tests.support.forge import Forge
 
 

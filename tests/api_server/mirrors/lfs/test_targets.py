@@ -13,7 +13,6 @@ from tests.api_server.mirrors.lfs.servers import (
     ONE,
     TWO,
     Change,
-    Http,
     LargeFiles,
     LfsServer,
     Response,
@@ -23,7 +22,7 @@ from tests.api_server.mirrors.lfs.servers import (
 )
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.service import with_credentials
-from tests.api_server.mirrors.targets import BASIC, PASSWORD
+from tests.api_server.mirrors.targets import BASIC, PASSWORD, Http
 from tests.support.forge import Forge
 
 
