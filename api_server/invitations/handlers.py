@@ -57,10 +57,8 @@ class UpdateInvitation(InvitationEmail):
 @routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
 async def invite(request: web.Request, wanted: Invite, found: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
-    if wanted.member_role_id is not None and (
-        refused := tiers.refusal(CUSTOM_ROLES, context.settings(request))
-    ):
-        raise refused
+    if wanted.member_role_id is not None:
+        tiers.require(CUSTOM_ROLES, context.settings(request))
     invited = recipients.read(wanted.email, wanted.user_id)
     offer = Offer(
         source=source_of(found),

@@ -115,5 +115,5 @@ def _number(mirror_id: str) -> int:
 
 
 def _require_regex(request: web.Request, wishes: Wishes) -> None:
-    if wishes.sets_a_regex and (refused := tiers.refusal(REGEX, context.settings(request))):
-        raise refused
+    if wishes.sets_a_regex:
+        tiers.require(REGEX, context.settings(request))

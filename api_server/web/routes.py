@@ -132,7 +132,8 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     async def answer(request: web.Request) -> web.StreamResponse:
         if route.access.who != "anyone":
             request[CALLER] = await _caller(request, route)
-        _require_feature(request, route)
+        if route.feature:
+            tiers.require(route.feature, context.settings(request))
         return await route.handler(request, **await _given(request, route))
 
     return answer
@@ -175,8 +176,3 @@ async def _caller(request: web.Request, route: Route) -> Caller:
     if route.access.who == "administrator" and not found.admin:
         raise forbidden()
     return found
-
-
-def _require_feature(request: web.Request, route: Route) -> None:
-    if route.feature and (refused := tiers.refusal(route.feature, context.settings(request))):
-        raise refused

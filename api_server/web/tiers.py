@@ -5,7 +5,7 @@ from typing import get_args
 import attrs
 
 from api_server.settings import Offering, Settings, Tier
-from api_server.web.errors import ApiError, forbidden
+from api_server.web.errors import forbidden
 
 _ORDER: tuple[Tier, ...] = get_args(Tier)
 
@@ -19,10 +19,9 @@ class Feature:
     offerings: tuple[Offering, ...] = get_args(Offering)
 
 
-def refusal(feature: Feature, settings: Settings) -> ApiError | None:
-    """The 403 that says why `feature` is missing here, if it is."""
+def require(feature: Feature, settings: Settings) -> None:
+    """Raises the 403 that says why `feature` is missing here, if it is."""
     if _ORDER.index(settings.tier) < _ORDER.index(feature.tier):
-        return forbidden(f"{feature.name} is not available on the {settings.tier} tier")
+        raise forbidden(f"{feature.name} is not available on the {settings.tier} tier")
     if settings.offering not in feature.offerings:
-        return forbidden(f"{feature.name} is not available on the {settings.offering} offering")
-    return None
+        raise forbidden(f"{feature.name} is not available on the {settings.offering} offering")
