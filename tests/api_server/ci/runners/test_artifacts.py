@@ -169,6 +169,22 @@ async def test_people_download_the_archive_and_files_of_it(
     assert (await forge.anonymous.get(url)).status == 401
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"no zip",
+        ZIP[:-30],
+        ZIP[20:],
+        archive(out__é=b"").replace("é".encode(), b"\xff\xff"),
+    ],
+    ids=["no zip", "without its end", "without its beginning", "a name that is no UTF-8"],
+)
+async def test_a_damaged_archive_has_no_files(project: CiProject, job: RunningJob, broken: bytes) -> None:
+    await job.upload(broken)
+    answer = await project.api.get(f"{project.url}/jobs/{job.id}/artifacts/out/a_b_txt")
+    assert (answer.status, answer.body) == (404, {"message": "404 File Not Found"})
+
+
 async def test_by_the_name_of_a_branch(
     forge: Forge, project: CiProject, runner: Runner, job: RunningJob
 ) -> None:
