@@ -61,13 +61,12 @@ class HandOut:
                     transaction, job_id, "drop", failure_reason="data_integrity_failure"
                 )
             return None
+        debug_trace = _shows_secrets(told["variables"])
+        masked = sorted({one.value for one in response.given if one.masked})
+        sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
         async with self.database.transaction() as transaction:
-            if _shows_secrets(told["variables"]):
-                await queries.mark_debug_trace(transaction, job_id)
-            if masked := sorted({one.value for one in response.given if one.masked}):
-                sealed = self.vault.encrypt(orjson.dumps(masked).decode())
-                await queries.set_masked_values(transaction, job_id, sealed)
-
+            if debug_trace or masked:
+                await queries.note_secrets(transaction, job_id, debug_trace=debug_trace, masked_values=sealed)
             if response.job.pipeline_status != "running":
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
