@@ -38,13 +38,12 @@ async def store(request: web.Request, job: HeldJob) -> None:
     objects = request.config_dict[OBJECTS]
     folder = f"projects/{job.project_id}/jobs/{job.id}"
     received = await receive(request, objects, folder, context.settings(request).artifact_limit)
+    added = False
     try:
         added = await _add(request, job, received)
-    except BaseException:
-        await objects.delete([received.key])
-        raise
-    if not added:
-        await objects.delete([received.key])
+    finally:
+        if not added:
+            await objects.delete([received.key])
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
