@@ -70,12 +70,12 @@ async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob
     size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
     if size is None and checksum is None:
         return None
-    if await logs.find_log(context.database(request), job.id) is None:
-        return 412 if size else None
     async with context.database(request).transaction() as transaction:
         stored = await logs.lock_for_check(transaction, job.id)
         if stored is None:
-            return 202
+            if await logs.find_log(transaction, job.id) is not None:
+                return 202
+            return 412 if size else None
         if size is not None and stored.size < size:
             return 412
         if (size is None or stored.size == size) and checksum in (None, f"crc32:{stored.checksum:08x}"):
