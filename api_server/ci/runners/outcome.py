@@ -10,7 +10,7 @@ from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.pipelines import transitions
 from api_server.ci.runners import job_token_queries
 from api_server.ci.runners.failure_reasons import failure_reason
-from api_server.ci.runners.job_token import protocol_headers, running_job
+from api_server.ci.runners.job_token import OneJob, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
 from api_server.web.access import ANYONE
@@ -27,9 +27,7 @@ class Output:
 
 
 @attrs.frozen(kw_only=True)
-class UpdateJob:
-    id: int
-    token: str | None = None
+class UpdateJob(OneJob):
     state: Literal["running", "success", "failed"] | None = None
     failure_reason: str | None = None
     exit_code: int | None = None
@@ -41,7 +39,7 @@ class UpdateJob:
 async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
-    job = await running_job(request, wanted.id, wanted.token)
+    job = await running_job(request, wanted)
     if wanted.state not in ("success", "failed"):
         async with context.database(request).transaction() as transaction:
             await job_token_queries.note_contact(transaction, job.id)
