@@ -122,7 +122,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
         assert len(files_below(folder)) == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense"])
+@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense", b"--x\r\nno colon\r\n\r\n"])
 async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
     answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
