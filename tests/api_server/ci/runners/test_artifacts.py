@@ -15,7 +15,7 @@ from obstore.exceptions import GenericError
 
 from api_server.ci.jobs import upkeep
 from api_server.ci.runners import dotenv
-from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
@@ -217,10 +217,10 @@ async def test_a_full_store_is_503_and_keeps_nothing(
 async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.upload(ZIP, expire_in="1 week")
     assert (await artifacts_of(project, job))["expires"] is not None
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row(EXPIRE, id=job.id)
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/artifacts")).status == 404
-    await upkeep.expire_artifacts(database(forge))
+    await upkeep.expire_artifacts(forge.database)
     assert "archive" not in await artifacts_of(project, job)
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 

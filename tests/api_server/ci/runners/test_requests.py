@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import job_queries
-from tests.support.ci import CiProject, ci_project, database, run
+from tests.support.ci import CiProject, ci_project, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
 
@@ -204,7 +204,7 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     runner = await a_runner(forge, project_id=project.id)
     pipeline = await project.pipeline("a: {script: 'true'}\nb: {script: 'true'}\n")
     jobs = await project.jobs(pipeline)
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         sealed_elsewhere = {"A": b"sealed under another key, long enough"}
         await job_queries.set_job_variables(transaction, jobs["a"]["id"], sealed_elsewhere)
     assert (await runner.job()).id == jobs["b"]["id"]
