@@ -63,11 +63,13 @@ class HandOut:
             return None
         debug_trace = _shows_secrets(told["variables"])
         masked = sorted({one.value for one in response.given if one.masked})
-        sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
-        async with self.database.transaction() as transaction:
-            if debug_trace or masked:
+        if debug_trace or masked:
+            sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
+            async with self.database.transaction() as transaction:
                 await queries.note_secrets(transaction, job_id, debug_trace=debug_trace, masked_values=sealed)
-            if response.job.pipeline_status != "running":
+        # in a transaction of its own: it locks the pipeline, which comes before the job
+        if response.job.pipeline_status != "running":
+            async with self.database.transaction() as transaction:
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
 
