@@ -17,6 +17,8 @@ from api_server.web.access import ANYONE
 from api_server.web.routes import Routes
 
 routes = Routes()
+#: Windows has exit codes beyond what a job's row holds; none of them is one that a file can allow.
+_MAX_EXIT_CODE = 2**31 - 1
 log = structlog.get_logger(__name__)
 
 
@@ -53,9 +55,13 @@ async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
             job.id,
             "success" if wanted.state == "success" else "drop",
             failure_reason=failure_reason(wanted.failure_reason),
-            exit_code=wanted.exit_code,
+            exit_code=_kept(wanted.exit_code),
         )
     return _answer(job, 200, job.status if moved is None else moved.status)
+
+
+def _kept(exit_code: int | None) -> int | None:
+    return None if exit_code is None else max(-_MAX_EXIT_CODE, min(exit_code, _MAX_EXIT_CODE))
 
 
 def _answer(job: HeldJob, status: int, job_status: str) -> web.Response:

@@ -46,6 +46,13 @@ async def test_exit_codes_that_are_allowed(
     assert await project.status(pipeline) == ("success" if allowed else "failed")
 
 
+@pytest.mark.parametrize("exit_code", [3221225477, -(2**40)])
+async def test_exit_codes_of_more_than_31_bits(project: CiProject, job: RunningJob, exit_code: int) -> None:
+    """On Windows a program that was stopped for a memory fault has such a one."""
+    await job.finish("failed", failure_reason="script_failure", exit_code=exit_code)
+    assert (await shown(project, job))["status"] == "failed"
+
+
 async def test_the_token_ends_with_the_job(forge: Forge, job: RunningJob) -> None:
     await job.finish()
     answer = await job.update("success")
