@@ -233,7 +233,9 @@ async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: Running
     assert (kept.status, kept.body["artifacts_expire_at"]) == (200, None)
 
 
-@pytest.mark.parametrize(("expire_in", "status"), [("never", 201), ("3 mins 4 sec", 201), ("soon", 400)])
+@pytest.mark.parametrize(
+    ("expire_in", "status"), [("never", 201), ("3 mins 4 sec", 201), ("soon", 400), ("9000 years", 400)]
+)
 async def test_expire_in(job: RunningJob, expire_in: str, status: int) -> None:
     assert (await job.upload(ZIP, expire_in=expire_in)).status == status
 
