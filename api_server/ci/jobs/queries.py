@@ -1,7 +1,6 @@
 """Statements of endpoints 1 to 11."""
 
 import datetime
-from collections.abc import Sequence
 
 import attrs
 
@@ -59,7 +58,7 @@ async def list_project_jobs(
     database: Executor,
     page: Page,
     project_id: int,
-    scope: Sequence[str] | None,
+    scope: list[str] | None,
     archived_before: datetime.datetime | None,
 ) -> Listed:
     """Builds of a project, newest first."""
@@ -68,7 +67,7 @@ async def list_project_jobs(
             database, page, project_id=project_id, archived_before=archived_before
         )
     return await JOBS_OF_PROJECT_IN_SCOPE.read(
-        database, page, project_id=project_id, scope=list(scope), archived_before=archived_before
+        database, page, project_id=project_id, scope=scope, archived_before=archived_before
     )
 
 
@@ -85,7 +84,7 @@ async def list_pipeline_jobs(
     database: Executor,
     page: Page,
     pipeline_id: int,
-    scope: Sequence[str] | None,
+    scope: list[str] | None,
     archived_before: datetime.datetime | None,
     *,
     include_retried: bool,
@@ -96,14 +95,14 @@ async def list_pipeline_jobs(
         page,
         pipeline_id=pipeline_id,
         kind="build",
-        scope=None if scope is None else list(scope),
+        scope=scope,
         include_retried=include_retried,
         archived_before=archived_before,
     )
 
 
 async def list_bridges(
-    database: Executor, page: Page, pipeline_id: int, scope: Sequence[str] | None, *, include_retried: bool
+    database: Executor, page: Page, pipeline_id: int, scope: list[str] | None, *, include_retried: bool
 ) -> Listed:
     """Trigger jobs of a pipeline, newest first."""
     return await BRIDGES_OF_PIPELINE.read(
@@ -111,7 +110,7 @@ async def list_bridges(
         page,
         pipeline_id=pipeline_id,
         kind="bridge",
-        scope=None if scope is None else list(scope),
+        scope=scope,
         include_retried=include_retried,
     )
 

@@ -7,7 +7,6 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config import durations
-from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.keywords import REPORTS
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
@@ -38,13 +37,12 @@ async def store(request: web.Request, job: HeldJob) -> None:
     objects = request.config_dict[OBJECTS]
     folder = f"projects/{job.project_id}/jobs/{job.id}"
     received = await receive(request, objects, folder, context.settings(request).artifact_limit)
+    added = False
     try:
         added = await _add(request, job, received)
-    except BaseException:
-        await objects.delete([received.key])
-        raise
-    if not added:
-        await objects.delete([received.key])
+    finally:
+        if not added:
+            await objects.delete([received.key])
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
@@ -93,12 +91,10 @@ async def _report(request: web.Request, received: Received) -> dict[str, str]:
 
 def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
     """`expire_in` as CI files say it (`1 week`, `never`, seconds); without it, what the setting says."""
-    seconds: int | None = context.settings(request).artifacts_expire_in
-    if expire_in:
-        try:
+    seconds = context.settings(request).artifacts_expire_in
+    try:
+        if expire_in:
             seconds = durations.parse(expire_in)
-        except (ConfigError, ValueError):
-            raise bad_request("expire_in is not a duration") from None
-    if not seconds:
-        return None
-    return context.now(request) + datetime.timedelta(seconds=seconds)
+        return context.now(request) + datetime.timedelta(seconds=seconds) if seconds else None
+    except (ValueError, OverflowError):  # no duration, or one that ends after the year 9999
+        raise bad_request("expire_in is not a duration") from None

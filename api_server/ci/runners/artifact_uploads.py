@@ -7,7 +7,7 @@ from api_server.ci.jobs.artifacts.answer import archive_of, send_artifact
 from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_token_queries
 from api_server.ci.runners.artifact_storing import store
-from api_server.ci.runners.job_token import job_of_token, job_token, protocol_headers, running_job
+from api_server.ci.runners.job_token import OneJob, job_of_token, job_token, protocol_headers, running_job
 from api_server.ci.runners.multipart import too_large
 from api_server.state.secrets import digest
 from api_server.web import context
@@ -20,12 +20,6 @@ routes = Routes()
 
 
 @attrs.frozen(kw_only=True)
-class OneJob:
-    id: int
-    token: str | None = None
-
-
-@attrs.frozen(kw_only=True)
 class Authorize(OneJob):
     filesize: int | None = None
 
@@ -33,7 +27,7 @@ class Authorize(OneJob):
 @routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
 async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Response:
     """Whether a file of `filesize` bytes would be taken."""
-    job = await running_job(request, wanted.id, wanted.token)
+    job = await running_job(request, wanted)
     limit = context.settings(request).artifact_limit
     if (wanted.filesize or 0) > limit:
         raise too_large()
@@ -43,7 +37,7 @@ async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Respo
 @routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body=True)
 async def upload_artifact(request: web.Request, wanted: OneJob) -> web.Response:
     """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
-    job = await running_job(request, wanted.id, wanted.token)
+    job = await running_job(request, wanted)
     await store(request, job)
     return web.Response(status=201, text="201", headers=protocol_headers(job))
 
@@ -56,9 +50,9 @@ async def download_artifacts(request: web.Request, wanted: OneJob) -> web.Stream
 
 
 async def _check_may_download(request: web.Request, wanted: OneJob) -> None:
-    token = digest(job_token(request, wanted.token))
+    token = digest(job_token(request, wanted))
     status = await job_token_queries.status_of_neighbour(context.database(request), token, wanted.id)
     if status is None:
-        await job_of_token(request, wanted.id, wanted.token)
+        await job_of_token(request, wanted)
     elif status not in EXECUTING:
         raise forbidden("Job is not running")

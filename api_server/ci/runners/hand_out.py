@@ -61,14 +61,15 @@ class HandOut:
                     transaction, job_id, "drop", failure_reason="data_integrity_failure"
                 )
             return None
-        async with self.database.transaction() as transaction:
-            if _shows_secrets(told["variables"]):
-                await queries.mark_debug_trace(transaction, job_id)
-            if masked := sorted({one.value for one in response.given if one.masked}):
-                sealed = self.vault.encrypt(orjson.dumps(masked).decode())
-                await queries.set_masked_values(transaction, job_id, sealed)
-
-            if response.job.pipeline_status != "running":
+        debug_trace = _shows_secrets(told["variables"])
+        masked = sorted({one.value for one in response.given if one.masked})
+        if debug_trace or masked:
+            sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
+            async with self.database.transaction() as transaction:
+                await queries.note_secrets(transaction, job_id, debug_trace=debug_trace, masked_values=sealed)
+        # in a transaction of its own: it locks the pipeline, which comes before the job
+        if response.job.pipeline_status != "running":
+            async with self.database.transaction() as transaction:
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from api_server.ci.jobs.artifacts.queries import HAS_NOT_EXPIRED
-from api_server.ci.variables.queries import APPLICABLE
+from api_server.ci.variables.queries import APPLICABLE, SealedVariable
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
@@ -128,17 +128,6 @@ async def dependencies(database: Database, job: StartedJob, names: Sequence[str]
     )
 
 
-@attrs.frozen
-class GivenVariable:
-    """A variable that the file does not say; its value is encrypted."""
-
-    key: str
-    value: bytes
-    file: bool
-    raw: bool
-    masked: bool
-
-
 GIVEN_VARIABLES = Statement(
     f"""
     SELECT key, value, file, raw, masked FROM (
@@ -154,13 +143,13 @@ GIVEN_VARIABLES = Statement(
         WHERE job_variables.job_id = %(job_id)s
     ) layers ORDER BY rank, key
     """,
-    GivenVariable,
+    SealedVariable,
 )
 
 
 async def given_variables(
     database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
-) -> list[GivenVariable]:
+) -> list[SealedVariable]:
     """Reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to the
     pipeline, then to this job: weakest first."""
     return await database.rows(
@@ -174,24 +163,16 @@ async def given_variables(
     )
 
 
-MARK_DEBUG_TRACE = """
-    UPDATE jobs SET debug_trace = true WHERE id = %(id)s
+NOTE_SECRETS = """
+    UPDATE jobs SET debug_trace = %(debug_trace)s, masked_values = %(masked_values)s WHERE id = %(id)s
 """
 
 
-async def mark_debug_trace(transaction: Transaction, job_id: int) -> None:
-    """The job's log may show secrets: fewer people may read it."""
-    await transaction.run(MARK_DEBUG_TRACE, id=job_id)
-
-
-SET_MASKED_VALUES = """
-    UPDATE jobs SET masked_values = %(sealed)s WHERE id = %(id)s
-"""
-
-
-async def set_masked_values(transaction: Transaction, job_id: int, sealed: bytes) -> None:
-    """What the job's log must not show (encrypted)."""
-    await transaction.run(SET_MASKED_VALUES, id=job_id, sealed=sealed)
+async def note_secrets(
+    transaction: Transaction, job_id: int, *, debug_trace: bool, masked_values: bytes | None
+) -> None:
+    """What the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read it."""
+    await transaction.run(NOTE_SECRETS, id=job_id, debug_trace=debug_trace, masked_values=masked_values)
 
 
 ANY_PENDING = Statement("""

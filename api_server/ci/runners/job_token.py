@@ -1,5 +1,6 @@
 """The job that a runner speaks for, by the job's token, and the headers that every answer to it has."""
 
+import attrs
 from aiohttp import web
 
 from api_server.ci.pipelines.states import EXECUTING
@@ -13,22 +14,30 @@ from api_server.web.errors import ApiError
 WATCHED_INTERVAL, INTERVAL = 3, 60
 
 
-def job_token(request: web.Request, token: str | None) -> str:
-    """The token that was sent, in `JOB-TOKEN` or as the parameter `token`; empty without one."""
-    return request.headers.get("JOB-TOKEN") or token or ""
+@attrs.frozen(kw_only=True)
+class OneJob:
+    """What all requests for a job carry; the token may stand in `JOB-TOKEN` instead."""
+
+    id: int
+    token: str | None = None
 
 
-async def job_of_token(request: web.Request, job_id: int, token: str | None) -> HeldJob:
+def job_token(request: web.Request, wanted: OneJob) -> str:
+    """The token that was sent; empty without one."""
+    return request.headers.get("JOB-TOKEN") or wanted.token or ""
+
+
+async def job_of_token(request: web.Request, wanted: OneJob) -> HeldJob:
     """The job whose token it is. Raises 403, also where there is no such job."""
-    job = await queries.find_held_job(context.database(request), job_id)
-    if job is None or job.token_digest != digest(job_token(request, token)):
+    job = await queries.find_held_job(context.database(request), wanted.id)
+    if job is None or job.token_digest != digest(job_token(request, wanted)):
         raise _refused("403 Forbidden")
     return job
 
 
-async def running_job(request: web.Request, job_id: int, token: str | None) -> HeldJob:
+async def running_job(request: web.Request, wanted: OneJob) -> HeldJob:
     """Likewise, where the job is in the runner's hands. Raises 403 with the reason, and the status in `Job-Status`."""
-    job = await job_of_token(request, job_id, token)
+    job = await job_of_token(request, wanted)
     if job.erased_at is not None:
         raise _refused("403 Forbidden - Job has been erased!", job)
     if job.status not in EXECUTING:

@@ -3,12 +3,11 @@
 import re
 from collections.abc import AsyncIterator
 
-import attrs
 from aiohttp import web
 
 from api_server.ci.jobs.logs.storage import CHUNK, End, logs_of
 from api_server.ci.pipelines import transitions
-from api_server.ci.runners.job_token import job_token, protocol_headers, running_job
+from api_server.ci.runners.job_token import OneJob, job_token, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
 from api_server.web.access import ANYONE
@@ -20,23 +19,17 @@ routes = Routes()
 _CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCII)
 
 
-@attrs.frozen(kw_only=True)
-class AppendLog:
-    id: int
-    token: str | None = None
-
-
 @routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body=True)
-async def append_log(request: web.Request, wanted: AppendLog) -> web.Response:
+async def append_log(request: web.Request, wanted: OneJob) -> web.Response:
     """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
     size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
-    job = await running_job(request, wanted.id, wanted.token)
+    job = await running_job(request, wanted)
     start = _start(request)
     if start < job.size == start + (request.content_length or 0):
         return _accepted(job, job.size)  # this has come before, and the answer was lost
     if start != job.size:
         raise _not_there(job, job.size)
-    return _accepted(job, await _append(request, job, job_token(request, wanted.token)))
+    return _accepted(job, await _append(request, job, job_token(request, wanted)))
 
 
 async def _append(request: web.Request, job: HeldJob, token: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from api_server.state.objects import CHUNK, Objects
 from api_server.web.errors import ApiError, bad_parameters, bad_request
@@ -43,7 +44,7 @@ async def receive(request: web.Request, objects: Objects, folder: str, limit: in
                 stored = await _store(part, objects, folder, limit)
             elif part.name:
                 fields[part.name] = await _field(part)
-    except ValueError:
+    except (ValueError, HttpProcessingError):
         await objects.delete(filter(None, [stored.get("key")]))
         raise bad_request("the form is not understood") from None
     except BaseException:

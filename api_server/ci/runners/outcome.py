@@ -10,13 +10,15 @@ from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.pipelines import transitions
 from api_server.ci.runners import job_token_queries
 from api_server.ci.runners.failure_reasons import failure_reason
-from api_server.ci.runners.job_token import protocol_headers, running_job
+from api_server.ci.runners.job_token import OneJob, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.routes import Routes
 
 routes = Routes()
+#: Windows has exit codes beyond what a job's row holds; none of them is one that a file can allow.
+_MAX_EXIT_CODE = 2**31 - 1
 log = structlog.get_logger(__name__)
 
 
@@ -27,9 +29,7 @@ class Output:
 
 
 @attrs.frozen(kw_only=True)
-class UpdateJob:
-    id: int
-    token: str | None = None
+class UpdateJob(OneJob):
     state: Literal["running", "success", "failed"] | None = None
     failure_reason: str | None = None
     exit_code: int | None = None
@@ -41,7 +41,7 @@ class UpdateJob:
 async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
-    job = await running_job(request, wanted.id, wanted.token)
+    job = await running_job(request, wanted)
     if wanted.state not in ("success", "failed"):
         async with context.database(request).transaction() as transaction:
             await job_token_queries.note_contact(transaction, job.id)
@@ -55,9 +55,13 @@ async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
             job.id,
             "success" if wanted.state == "success" else "drop",
             failure_reason=failure_reason(wanted.failure_reason),
-            exit_code=wanted.exit_code,
+            exit_code=_kept(wanted.exit_code),
         )
     return _answer(job, 200, job.status if moved is None else moved.status)
+
+
+def _kept(exit_code: int | None) -> int | None:
+    return None if exit_code is None else max(-_MAX_EXIT_CODE, min(exit_code, _MAX_EXIT_CODE))
 
 
 def _answer(job: HeldJob, status: int, job_status: str) -> web.Response:
@@ -70,12 +74,12 @@ async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob
     size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
     if size is None and checksum is None:
         return None
-    if await logs.find_log(context.database(request), job.id) is None:
-        return 412 if size else None
     async with context.database(request).transaction() as transaction:
         stored = await logs.lock_for_check(transaction, job.id)
         if stored is None:
-            return 202
+            if await logs.find_log(transaction, job.id) is not None:
+                return 202
+            return 412 if size else None
         if size is not None and stored.size < size:
             return 412
         if (size is None or stored.size == size) and checksum in (None, f"crc32:{stored.checksum:08x}"):

@@ -1,6 +1,6 @@
 """What requests about runners carry."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -9,7 +9,14 @@ from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.web.pagination import Paginated
 from api_server.web.params import UNSET, CommaList, Unset
 
+#: What PostgreSQL's `integer` holds.
+_MAX_INTEGER = 2**31 - 1
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
+
+
+def _fits(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+        raise ValueError(f"{attribute.name} is invalid")
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +60,7 @@ class UpdateRunner:
     run_untagged: bool | None = None
     tag_list: CommaList[str] | None = None
     access_level: AccessLevel | None = None
-    maximum_timeout: int | Unset | None = UNSET
+    maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits)
     maintenance_note: str | None = None
 
 
@@ -74,7 +81,7 @@ class RunnerToBe:
     run_untagged: bool = True
     tag_list: CommaList[str] = attrs.field(factory=CommaList)
     access_level: AccessLevel = "not_protected"
-    maximum_timeout: int | None = None
+    maximum_timeout: int | None = attrs.field(default=None, validator=_fits)
 
     def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
         """For that group or project, or for the instance."""

@@ -74,12 +74,14 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
 
 
 def _open_member(objects: Objects, key: str, path: str) -> tuple[IO[bytes], int] | None:
-    """The file at `path` in the archive, and its size; blocks."""
+    """The file at `path` in the archive, and its size; blocks. None, too, where it is encrypted or packed in another
+    way than `zipfile` knows (RuntimeError), where the archive was deleted a moment ago (FileNotFoundError), and where
+    it is no zip or a damaged one (BadZipFile, or ValueError for names and offsets that make no sense)."""
     try:
         archive = zipfile.ZipFile(objects.open(key))
         found = archive.getinfo(path)
         return None if found.is_dir() else (archive.open(found), found.file_size)
-    except (KeyError, zipfile.BadZipFile, FileNotFoundError, NotImplementedError, RuntimeError):
+    except (KeyError, RuntimeError, FileNotFoundError, zipfile.BadZipFile, ValueError):
         return None
 
 

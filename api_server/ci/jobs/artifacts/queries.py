@@ -110,11 +110,11 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
     return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
 
 
-KEEP = """
+KEEP = f"""
     WITH kept AS (
-        UPDATE job_artifacts SET expire_at = NULL
-        WHERE job_id = %(job_id)s AND (expire_at IS NULL OR expire_at > %(now)s)
-        RETURNING job_id
+        UPDATE job_artifacts archive SET expire_at = NULL
+        WHERE archive.job_id = %(job_id)s AND {HAS_NOT_EXPIRED}
+        RETURNING archive.job_id
     )
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
 """

@@ -34,7 +34,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     log = await queries.find_log(context.database(request), job_id)
     if log is None:
         raise ApiError(404, {"message": "404 Not Found"})
-    if not log.closed:
+    if not (log.closed or log.watched):
         await queries.note_watched(context.database(request), job_id)
     size = log.size - log.held_size
     etag = ETag(f"{job_id}-{size}-{log.checksum:08x}")

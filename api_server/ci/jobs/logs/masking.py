@@ -19,28 +19,24 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
     known = sorted(filter(None, secrets), key=len, reverse=True)
     if not known:
         return text, b""
-    pattern = re.compile(b"|".join(map(re.escape, known)))
+    beginnings = _beginnings(text, known)
     done: list[bytes] = []
     position = 0
-    while True:
-        match = pattern.search(text, position)
-        held = _beginning_of_secret(text, position, known)
-        if held is not None and (match is None or held <= match.start()):
-            return b"".join([*done, text[position:held]]), text[held:]
-        if match is None:
-            return b"".join([*done, text[position:]]), b""
+    for match in re.finditer(b"|".join(map(re.escape, known)), text):
+        if any(position <= start <= match.start() for start in beginnings):
+            break
         done += [text[position : match.start()], _MASK * len(match[0])]
         position = match.end()
+    held = next((start for start in beginnings if start >= position), len(text))
+    return b"".join([*done, text[position:held]]), text[held:]
 
 
-def _beginning_of_secret(text: bytes, position: int, secrets: Collection[bytes]) -> int | None:
-    """The first place from which the rest of `text` is a beginning, not the whole, of a secret."""
-    longest = max(map(len, secrets))
+def _beginnings(text: bytes, secrets: Collection[bytes]) -> list[int]:
+    """The places from which the rest of `text` is a beginning, not the whole, of a secret."""
     first_bytes = {secret[0] for secret in secrets}
-    for start in range(max(position, len(text) - longest + 1), len(text)):
-        if text[start] not in first_bytes:
-            continue
-        rest = text[start:]
-        if any(len(rest) < len(secret) and secret.startswith(rest) for secret in secrets):
-            return start
-    return None
+    return [
+        start
+        for start in range(max(0, len(text) - max(map(len, secrets)) + 1), len(text))
+        if text[start] in first_bytes
+        and any(len(text) - start < len(secret) and secret.startswith(text[start:]) for secret in secrets)
+    ]

@@ -21,10 +21,13 @@ class Log:
     closed: bool
     #: Of the whole log, once it has been moved to the object store.
     object_key: str | None
+    #: That it is read has been written down a moment ago.
+    watched: bool
 
 
 _FIND_LOG = """
-    SELECT job_logs.size, job_logs.checksum, job_logs.held_size, job_logs.doubted, job_logs.closed, job_logs.object_key
+    SELECT job_logs.size, job_logs.checksum, job_logs.held_size, job_logs.doubted, job_logs.closed, job_logs.object_key,
+        coalesce(job_logs.watched_at > %(now)s::timestamptz - interval '10 seconds', false) AS watched
     FROM job_logs WHERE job_logs.job_id = %(job_id)s
 """
 FIND_LOG = Statement(_FIND_LOG, Log)
@@ -136,9 +139,7 @@ async def lock_for_check(transaction: Transaction, job_id: int) -> Log | None:
 
 
 NOTE_WATCHED = """
-    UPDATE job_logs SET watched_at = %(now)s
-    WHERE job_id = %(job_id)s
-        AND (watched_at IS NULL OR watched_at < %(now)s::timestamptz - interval '10 seconds')
+    UPDATE job_logs SET watched_at = %(now)s WHERE job_id = %(job_id)s
 """
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from api_server.web.context import VAULT
 from tests.support.ci import ci_project, give_log, happen, run
 from tests.support.forge import Client
 
@@ -143,14 +144,11 @@ async def test_a_runner_that_knows_how_finishes_after_script_first(project):
 
 async def test_variables_given_to_play_are_kept_encrypted_and_for_this_job_only(project):
     """Row 11."""
-    from api_server.web.context import VAULT
-    from tests.support.ci import database
-
     job = await in_status(project, "manual", MANUAL, log=False)
     variables = [{"key": "TARGET", "value": "staging"}, {"key": "TOKEN", "value": "s3cret"}]
     answer = await act(project.api, job, "play", json={"job_variables_attributes": variables})
     assert answer.status == 200, answer
-    rows = await database(project.forge).rows(
+    rows = await project.forge.database.rows(
         "SELECT key, value FROM job_variables WHERE job_id = %(id)s", id=job["id"]
     )
     vault = project.forge.server.app[VAULT]

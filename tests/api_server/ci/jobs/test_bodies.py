@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.support.ci import ci_project, database, give_log, happen, run
+from tests.support.ci import ci_project, give_log, happen, run
 
 FAILING = "unit tests:\n  script: make test\n  tags: [linux, arm]\n  artifacts: {paths: [out]}\n"
 
@@ -149,7 +149,7 @@ async def test_artifacts_are_listed_and_the_archive_is_shown_until_it_expires(fo
         await run(forge, job["id"])
         await happen(forge, job["id"], "success")
         await give_log(forge, job["id"], size=7)
-        async with database(forge).transaction() as transaction:
+        async with forge.database.transaction() as transaction:
             await transaction.row(
                 ARCHIVE,
                 project_id=project.id,
@@ -205,10 +205,10 @@ async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
     """Row 5 and 4.6."""
     project = await ci_project(forge)
     token = await run(forge, (await project.job())["id"])
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
     assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row("DELETE FROM users WHERE id = %(id)s", id=project.developer.id)
     assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
 
@@ -236,7 +236,7 @@ async def test_archived_jobs_can_be_read_and_canceled_but_not_run_again_or_erase
     async with new_forge(archive_builds_older_than=3600) as forge:
         project = await ci_project(forge)
         done, manual, pending = [await project.job_in(status) for status in ("success", "manual", "pending")]
-        async with database(forge).transaction() as transaction:
+        async with forge.database.transaction() as transaction:
             await transaction.row("UPDATE jobs SET created_at = now() - interval '2 hours'")
         await give_log(forge, done["id"])
         assert (await project.api.get(f"{project.url}/jobs/{done['id']}")).body["archived"] is True

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from api_server.ci.pipelines.states import STATUSES
 from tests.support.ci import ci_project, happen
 from tests.support.forge import new_name
 
@@ -97,8 +98,6 @@ async def test_an_unknown_scope_is_refused_in_all_three_lists(five, query):
 
 async def test_all_thirteen_statuses_are_accepted_as_scope(five):
     """4.1 and decision D4."""
-    from api_server.ci.pipelines.states import STATUSES
-
     project, _ = five
     assert len(STATUSES) == 13
     query = "&".join(f"scope[]={status}" for status in STATUSES)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api_server.web.access import Role
-from tests.support.ci import CiProject, bring, ci_project, database, give_log
+from tests.support.ci import CiProject, bring, ci_project, give_log
 from tests.support.forge import Forge, Person
 
 FORBIDDEN = {"message": "403 Forbidden"}
@@ -91,7 +91,7 @@ async def _jobs(project: CiProject, branch: str, user_id: int | None) -> dict[st
     for action, (status, *_) in ACTIONS.items():
         await bring(project.forge, jobs[action]["id"], status)
         await give_log(project.forge, jobs[action]["id"])
-    async with database(project.forge).transaction() as transaction:
+    async with project.forge.database.transaction() as transaction:
         await transaction.run(ARCHIVE, project_id=project.id, job_id=jobs["keep"]["id"])
         if user_id is not None:
             await transaction.run(

@@ -5,7 +5,9 @@ import pytest
 from api_server.ci.jobs import handlers as jobs
 from api_server.ci.jobs.artifacts import handlers as artifacts
 from api_server.ci.jobs.logs import handlers as logs
+from api_server.web.access import Role
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
+from tests.support.forge import Client
 from tests.support.route_table import name_of, path_of, required
 
 FORBIDDEN = {"message": "403 Forbidden"}
@@ -62,7 +64,7 @@ async def test_least_role(closed, endpoint):
         if path.endswith(("retry", "erase")):
             await bring(project.forge, job["id"], "failed")
             await give_log(project.forge, job["id"])
-            async with project.forge.server.app[_database()].transaction() as transaction:
+            async with project.forge.database.transaction() as transaction:
                 await transaction.row(
                     "UPDATE jobs SET user_id = %(user_id)s WHERE id = %(id)s",
                     user_id=people[role].id,
@@ -82,18 +84,10 @@ async def test_least_role(closed, endpoint):
             )
 
 
-def _database():
-    from api_server.web.context import DATABASE
-
-    return DATABASE
-
-
 async def test_guests_and_signed_in_readers_see_jobs_of_projects_that_show_them(forge):
     """Row 1: public pipelines on (the default)."""
     private, public = await ci_project(forge), await ci_project(forge, visibility="public")
     guest, stranger = await forge.user("guest"), await forge.user("stranger")
-    from api_server.web.access import Role
-
     await forge.member("projects", private.id, guest, Role.GUEST)
     assert (await guest.api.get(f"{private.url}/jobs")).status == 200
     assert (await stranger.api.get(f"{private.url}/jobs")).body == HIDDEN
@@ -147,8 +141,6 @@ async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
 
 async def test_developers_erase_only_jobs_of_their_own(forge):
     """Row 10."""
-    from api_server.web.access import Role
-
     project = await ci_project(forge)
     other = await forge.user("other")
     await forge.member("projects", project.id, other, Role.DEVELOPER)
@@ -170,8 +162,6 @@ async def test_the_role_is_asked_before_the_job_is_looked_for(closed):
 
 async def test_reading_needs_read_api_and_writing_needs_api(forge):
     """3.2 and 3.3."""
-    from tests.support.forge import Client
-
     project = await ci_project(forge)
     job = await project.job()
     reader = Client(forge.session, forge.base, await forge.token(project.developer.id, ("read_api",)))

@@ -15,7 +15,7 @@ from obstore.exceptions import GenericError
 
 from api_server.ci.jobs import upkeep
 from api_server.ci.runners import dotenv
-from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
@@ -122,7 +122,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
         assert len(files_below(folder)) == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense"])
+@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense", b"--x\r\nno colon\r\n\r\n"])
 async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
     answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
@@ -169,6 +169,22 @@ async def test_people_download_the_archive_and_files_of_it(
     assert (await forge.anonymous.get(url)).status == 401
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"no zip",
+        ZIP[:-30],
+        ZIP[20:],
+        archive(out__é=b"").replace("é".encode(), b"\xff\xff"),
+    ],
+    ids=["no zip", "without its end", "without its beginning", "a name that is no UTF-8"],
+)
+async def test_a_damaged_archive_has_no_files(project: CiProject, job: RunningJob, broken: bytes) -> None:
+    await job.upload(broken)
+    answer = await project.api.get(f"{project.url}/jobs/{job.id}/artifacts/out/a_b_txt")
+    assert (answer.status, answer.body) == (404, {"message": "404 File Not Found"})
+
+
 async def test_by_the_name_of_a_branch(
     forge: Forge, project: CiProject, runner: Runner, job: RunningJob
 ) -> None:
@@ -201,10 +217,10 @@ async def test_a_full_store_is_503_and_keeps_nothing(
 async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.upload(ZIP, expire_in="1 week")
     assert (await artifacts_of(project, job))["expires"] is not None
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row(EXPIRE, id=job.id)
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/artifacts")).status == 404
-    await upkeep.expire_artifacts(database(forge))
+    await upkeep.expire_artifacts(forge.database)
     assert "archive" not in await artifacts_of(project, job)
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
@@ -217,7 +233,9 @@ async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: Running
     assert (kept.status, kept.body["artifacts_expire_at"]) == (200, None)
 
 
-@pytest.mark.parametrize(("expire_in", "status"), [("never", 201), ("3 mins 4 sec", 201), ("soon", 400)])
+@pytest.mark.parametrize(
+    ("expire_in", "status"), [("never", 201), ("3 mins 4 sec", 201), ("soon", 400), ("9000 years", 400)]
+)
 async def test_expire_in(job: RunningJob, expire_in: str, status: int) -> None:
     assert (await job.upload(ZIP, expire_in=expire_in)).status == status
 

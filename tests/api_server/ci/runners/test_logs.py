@@ -8,7 +8,7 @@ import pytest
 from api_server.ci.jobs.logs import sealing
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.state.objects import OBJECTS
-from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
@@ -168,7 +168,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
     await job.finish()
     await seal(forge, job.id)
     assert (
-        await database(forge).value("SELECT count(*) FROM job_log_chunks WHERE job_id = %(id)s", id=job.id)
+        await forge.database.value("SELECT count(*) FROM job_log_chunks WHERE job_id = %(id)s", id=job.id)
         == 0
     )
     await check()

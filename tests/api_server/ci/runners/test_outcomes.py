@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from api_server.ci.jobs import upkeep
-from tests.support.ci import CiProject, database
+from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner, checksum
 
@@ -44,6 +44,13 @@ async def test_exit_codes_that_are_allowed(
     await job.finish("failed", failure_reason="script_failure", exit_code=exit_code)
     assert (await shown(project, job))["allow_failure"] is allowed
     assert await project.status(pipeline) == ("success" if allowed else "failed")
+
+
+@pytest.mark.parametrize("exit_code", [3221225477, -(2**40)])
+async def test_exit_codes_of_more_than_31_bits(project: CiProject, job: RunningJob, exit_code: int) -> None:
+    """On Windows a program that was stopped for a memory fault has such a one."""
+    await job.finish("failed", failure_reason="script_failure", exit_code=exit_code)
+    assert (await shown(project, job))["status"] == "failed"
 
 
 async def test_the_token_ends_with_the_job(forge: Forge, job: RunningJob) -> None:
@@ -94,7 +101,7 @@ async def test_a_runner_that_never_agrees_does_not_ask_forever(job: RunningJob) 
 
 async def test_a_log_that_is_being_appended_to_is_202(forge: Forge, job: RunningJob) -> None:
     await job.log(b"text")
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row("SELECT FROM job_logs WHERE job_id = %(id)s FOR UPDATE", id=job.id)
         answer = await job.update("success", output=checksum(b"text"))
         assert (answer.status, answer.headers["X-GitLab-Trace-Update-Interval"]) == (202, "60")
@@ -142,13 +149,13 @@ async def test_jobs_without_a_runner_or_out_of_time_fail(
     runner = await a_runner(forge, project_id=project.id, maximum_timeout=maximum_timeout)
     await project.pipeline()
     job = await runner.job()
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.run(
             MAKE_OLD,
             id=job.id,
             silent=datetime.timedelta(seconds=silent),
             running=datetime.timedelta(seconds=running),
         )
-    await upkeep.fail_lost_jobs(database(forge), forge.settings.runner_timeout)
+    await upkeep.fail_lost_jobs(forge.database, forge.settings.runner_timeout)
     found = await shown(project, job)
     assert (found["status"], found.get("failure_reason")) == outcome

@@ -47,6 +47,10 @@ async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -
             {"runner_type": "instance_type", "maximum_timeout": 5},
             {"message": {"maximum_timeout": ["needs to be at least 10 minutes"]}},
         ),
+        (
+            {"runner_type": "instance_type", "maximum_timeout": 2**31},
+            {"error": "maximum_timeout is invalid"},
+        ),
     ],
 )
 async def test_refusals_of_creation(forge: Forge, values: dict, body: dict) -> None:
@@ -88,6 +92,9 @@ async def test_pausing_and_changing(forge: Forge, project: CiProject) -> None:
     assert (await runner.poll()).status == 201
     refused = await forge.root.put(f"/runners/{runner.id}", {"tag_list": [], "run_untagged": False})
     assert refused.status == 400
+    for timeout in (2**31, -(2**31)):
+        refused = await forge.root.put(f"/runners/{runner.id}", {"maximum_timeout": timeout})
+        assert (refused.status, refused.body) == (400, {"error": "maximum_timeout is invalid"})
     assert (await forge.root.get(f"/runners/{runner.id}")).body["tag_list"] == ["x"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from api_server.ci.jobs import removal
 from api_server.ci.jobs.logs import sealing
 from api_server.ci.jobs.logs.storage import logs_of
-from tests.support.ci import CiProject, ci_project, database, eventually
+from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import RunningJob, a_runner
@@ -27,7 +27,7 @@ async def finished_job(forge: Forge, project: CiProject, moment: str) -> Running
     assert (await job.upload(b"archive", expire_in="never")).status == 201
     await job.finish()
     await sealing.seal(logs_of(forge.server.app), job.id)
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         await transaction.row(AGE, id=job.id, moment=moment)
     return job
 
@@ -80,10 +80,10 @@ async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch:
     project = await ci_project(forge)
     jobs = [await finished_job(forge, project, "1999-01-01T00:00:00Z") for _ in range(3)]
     moment = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-    run = removal.remove_before(database(forge), moment, dry_run=False)
+    run = removal.remove_before(forge.database, moment, dry_run=False)
     assert await anext(run) == removal.Removed(1, 10)
     await run.aclose()
     assert [(await statuses(project, job))[1] for job in jobs] == [404, 200, 200]
-    async for _ in removal.remove_before(database(forge), moment, dry_run=False):
+    async for _ in removal.remove_before(forge.database, moment, dry_run=False):
         pass
     assert [(await statuses(project, job))[1] for job in jobs] == [404, 404, 404]

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import job_queries
-from tests.support.ci import CiProject, ci_project, database, run
+from tests.support.ci import CiProject, ci_project, eventually, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
 
@@ -204,7 +204,7 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     runner = await a_runner(forge, project_id=project.id)
     pipeline = await project.pipeline("a: {script: 'true'}\nb: {script: 'true'}\n")
     jobs = await project.jobs(pipeline)
-    async with database(forge).transaction() as transaction:
+    async with forge.database.transaction() as transaction:
         sealed_elsewhere = {"A": b"sealed under another key, long enough"}
         await job_queries.set_job_variables(transaction, jobs["a"]["id"], sealed_elsewhere)
     assert (await runner.job()).id == jobs["b"]["id"]
@@ -230,3 +230,21 @@ async def test_a_job_already_started_is_nobody_elses(forge: Forge, project: CiPr
     job = await project.job()
     await run(forge, job["id"])
     assert (await runner.poll()).status == 204
+
+
+LOCK_PIPELINE = "SELECT FROM pipelines WHERE id = %(id)s FOR UPDATE"
+#: Raises where another transaction holds one.
+LOCK_JOBS = "SELECT FROM jobs WHERE pipeline_id = %(id)s FOR UPDATE NOWAIT"
+WAITS = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
+
+
+async def test_a_hand_out_that_waits_for_the_pipeline_holds_no_job(forge: Forge, project: CiProject) -> None:
+    """Whoever cancels the job at this moment has the pipeline, and wants the job."""
+    runner = await a_runner(forge, project_id=project.id)
+    pipeline = await project.pipeline("build: {script: 'true', variables: {CI_DEBUG_TRACE: 'true'}}")
+    async with forge.database.transaction() as transaction:
+        await transaction.run(LOCK_PIPELINE, id=pipeline["id"])
+        taking = asyncio.create_task(runner.job())
+        await eventually(lambda: forge.database.value(WAITS))
+        await transaction.run(LOCK_JOBS, id=pipeline["id"])
+    assert (await taking).variables["CI_DEBUG_TRACE"] == "true"
