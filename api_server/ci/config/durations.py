@@ -19,7 +19,7 @@ _SHORT = {
 _UNITS = {
     spelling: _SECONDS[unit] for unit, short in _SHORT.items() for spelling in (unit, unit + "s", *short)
 }
-_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]*)(?:(?:,| and\b)* *|$)")
+_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* *|$)")
 
 
 def parse(text: str | int) -> int:
