@@ -11,6 +11,8 @@ from aiohttp import web
 
 from api_server.admin import sessions
 from api_server.admin.sessions import Form, Visitor
+from api_server.web.errors import ApiError
+from api_server.web.request_data import read_form
 
 #: Answers a form of the page's visitor.
 FormHandler = Callable[[web.Request, Visitor, Form], Awaitable[web.StreamResponse]]
@@ -58,8 +60,8 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
     async def handle(request: web.Request) -> web.StreamResponse:
         who = await sessions.visitor(request)
         sent: Form = {}
-        with contextlib.suppress(ValueError):  # what cannot be read is as good as nothing
-            sent = await request.post()
+        with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
+            sent = await read_form(request)
         if not who.wrote(sent):
             text = "It was opened too long ago, or cookies are blocked. Go back, load the page again, and try again."
             return say(request, who, "This form cannot be accepted", text, status=403)

@@ -54,12 +54,13 @@ async def _body(request: web.Request) -> dict[str, Any]:
             raise bad_parameters("parameters are not valid UTF-8") from None
     if request.content_type == "multipart/form-data":
         return _nested(
-            [(name, value) for name, value in (await _form(request)).items() if isinstance(value, str)]
+            [(name, value) for name, value in (await read_form(request)).items() if isinstance(value, str)]
         )
     return {}
 
 
-async def _form(request: web.Request) -> Mapping[str, Any]:
+async def read_form(request: web.Request) -> Mapping[str, Any]:
+    """The fields of an HTML form. Raises 400 where it cannot be read."""
     try:
         return await request.post()
     except (ValueError, AssertionError, LookupError, HttpProcessingError) as problem:

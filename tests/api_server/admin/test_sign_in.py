@@ -133,6 +133,22 @@ async def test_a_form_of_somewhere_else_is_refused(page_forge: Forge, browser: B
 
 
 @pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data; boundary=x", b"--x\r\nno colon\r\n\r\nabc\r\n--x--\r\n"),
+        ("multipart/form-data", b"--x--\r\n"),
+        ("application/x-www-form-urlencoded; charset=none", b"login=alice"),
+        ("application/x-www-form-urlencoded", b"login=\xff"),
+    ],
+)
+async def test_a_form_that_cannot_be_read_is_refused(browser: Browser, kind: str, body: bytes) -> None:
+    url = f"{browser.base}/-/sign_in"
+    async with browser.session.post(url, data=body, headers={"Content-Type": kind}) as answer:
+        assert answer.status == 403
+        assert "This form cannot be accepted" in await answer.text()
+
+
+@pytest.mark.parametrize(
     ("wanted", "reached"),
     [
         ("/-/invites/flinv-x_-1", "/-/invites/flinv-x_-1"),
