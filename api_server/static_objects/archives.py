@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 import structlog
 from aiohttp import hdrs, web
-from aiohttp.helpers import ETag
 
 from api_server.git import archives, references
 from api_server.git.archives import Archive
@@ -121,9 +120,10 @@ async def serve_to_client(
 async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
     """Raises `NotFoundError`."""
     archive = wanted.archive
-    tag = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()[:32]
-    headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: f'"{tag}"'}
-    if matches(request, ETag(tag)):
+    digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
+    tag = f'"{digest[:32]}"'
+    headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: tag}
+    if matches(request, tag):
         return web.Response(status=304, headers=headers)
     store = request.config_dict[ARCHIVES]
     file = await store.get(project.id, repositories(request).path(project.id), archive)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import pygit2
 from aiohttp import hdrs, web
-from aiohttp.helpers import ETag
 
 from api_server.git import files, references
 from api_server.git.files import Entry
@@ -30,9 +29,10 @@ SAFETY = {
 async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
     """200, 206, or 304 before anything is read. Raises 404 for an unknown ref or path."""
     repository, ref, entry = _find(request, path, project)
-    tag = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()[:32]
-    headers = SAFETY | kept(project, ref) | {hdrs.ETAG: f'"{tag}"'}
-    if matches(request, ETag(tag)):
+    digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
+    tag = f'"{digest[:32]}"'
+    headers = SAFETY | kept(project, ref) | {hdrs.ETAG: tag}
+    if matches(request, tag):
         return web.Response(status=304, headers=headers)
     async with files.stream(repository, entry) as chunks:
         head = await _head(chunks)

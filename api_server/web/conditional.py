@@ -5,7 +5,6 @@ import datetime
 import hashlib
 
 from aiohttp import hdrs, web
-from aiohttp.helpers import ETag
 from aiohttp.typedefs import Handler
 
 from api_server.web.errors import ApiError
@@ -27,7 +26,7 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
             return response
         response.headers[hdrs.ETAG] = f'W/"{_digest(response.body)}"'
     response.headers.setdefault("Cache-Control", "max-age=0, private, must-revalidate")
-    if has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), response.headers[hdrs.ETAG]):
+    if matches(request, response.headers[hdrs.ETAG]):
         return _not_modified(response)
     return response
 
@@ -42,9 +41,9 @@ def _digest(body: bytes) -> str:
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
-def matches(request: web.Request, etag: ETag) -> bool:
-    """Whether `If-None-Match` names `etag`."""
-    return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), f'"{etag.value}"')
+def matches(request: web.Request, etag: str) -> bool:
+    """Whether `If-None-Match` names `etag`, which is written as in a header."""
+    return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), etag)
 
 
 def require_unmodified(request: web.Request, updated_at: datetime.datetime) -> None:

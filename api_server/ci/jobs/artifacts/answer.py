@@ -5,15 +5,14 @@ import hashlib
 import mimetypes
 import zipfile
 from typing import IO
-from urllib.parse import quote
 
 from aiohttp import hdrs, web
-from aiohttp.helpers import ETag
 
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.state.objects import OBJECTS, Objects
 from api_server.web import context
+from api_server.web.answers import attachment
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
 from api_server.web.stored_objects import SAFETY, send_stored
@@ -34,7 +33,7 @@ async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamR
     """The whole file, or the part of it that `Range` asks for."""
     headers = {
         "Content-Type": _TYPES[artifact.file_format],
-        "Content-Disposition": _attachment(artifact.filename),
+        "Content-Disposition": attachment(artifact.filename),
     }
     digest = artifact.sha256.hex()
     try:
@@ -51,16 +50,16 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
     if member is None:
         raise not_found("File")
     file, size = member
-    tag = ETag(hashlib.sha256(artifact.sha256 + path.encode()).hexdigest())
+    etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
     try:
-        if matches(request, tag):
-            return web.Response(status=304, headers={hdrs.ETAG: f'"{tag.value}"'})
+        if matches(request, etag):
+            return web.Response(status=304, headers={hdrs.ETAG: etag})
         name = path.rpartition("/")[2]
         headers = SAFETY | {
             hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: _attachment(name),
+            hdrs.CONTENT_DISPOSITION: attachment(name),
             hdrs.CONTENT_LENGTH: str(size),
-            hdrs.ETAG: f'"{tag.value}"',
+            hdrs.ETAG: etag,
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
@@ -83,8 +82,3 @@ def _open_member(objects: Objects, key: str, path: str) -> tuple[IO[bytes], int]
         return None if found.is_dir() else (archive.open(found), found.file_size)
     except (KeyError, RuntimeError, FileNotFoundError, zipfile.BadZipFile, ValueError):
         return None
-
-
-def _attachment(name: str) -> str:
-    plain = name.encode("ascii", "replace").decode().replace('"', "_").replace("\\", "_")
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"

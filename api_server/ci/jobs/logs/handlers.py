@@ -1,7 +1,6 @@
 """A job's log as an answer, or the part of it that was asked for (endpoint 7, decision D4)."""
 
 from aiohttp import hdrs, web
-from aiohttp.helpers import ETag
 
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.logs import queries
@@ -37,12 +36,12 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     if not (log.closed or log.watched):
         await queries.note_watched(context.database(request), job_id)
     size = log.size - log.held_size
-    etag = ETag(f"{job_id}-{size}-{log.checksum:08x}")
+    etag = f'"{job_id}-{size}-{log.checksum:08x}"'
     if matches(request, etag):
-        return web.Response(status=304, headers={hdrs.ETAG: f'"{etag.value}"'})
-    part = wanted_part(request, size, f'"{etag.value}"')
+        return web.Response(status=304, headers={hdrs.ETAG: etag})
+    part = wanted_part(request, size, etag)
     headers = part.headers | {
-        hdrs.ETAG: f'"{etag.value}"',
+        hdrs.ETAG: etag,
         hdrs.CONTENT_TYPE: "text/plain; charset=utf-8",
         hdrs.CONTENT_DISPOSITION: f'infile; filename="{job_id}.log"',
         hdrs.CACHE_CONTROL: "private, no-cache",

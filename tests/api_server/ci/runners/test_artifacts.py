@@ -185,6 +185,18 @@ async def test_a_damaged_archive_has_no_files(project: CiProject, job: RunningJo
     assert (answer.status, answer.body) == (404, {"message": "404 File Not Found"})
 
 
+async def test_a_file_whose_name_no_header_can_hold_is_sent_under_a_like_one(
+    forge: Forge, project: CiProject, job: RunningJob
+) -> None:
+    await job.upload(archive(**{'a\x01"\\b': b"content"}))
+    url = f"{project.url}/jobs/{job.id}/artifacts/a%01%22%5Cb"
+    answer = await project.api.get(url)
+    assert (answer.status, answer.body) == (200, "content"), answer
+    assert answer.headers["Content-Disposition"] == (
+        "attachment; filename=\"a___b\"; filename*=UTF-8''a%01%22%5Cb"
+    )
+
+
 async def test_by_the_name_of_a_branch(
     forge: Forge, project: CiProject, runner: Runner, job: RunningJob
 ) -> None:
