@@ -8,10 +8,8 @@ import attrs
 
 from api_server.ci.pipelines import job_queries, transitions
 from api_server.ci.pipelines.states import Event
-from api_server.state.database import Database
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from api_server.web.access import Role
-from api_server.web.context import DATABASE
 from tests.support.forge import Client, Forge, Person
 
 #: One job that does nothing.
@@ -25,11 +23,6 @@ PUSHES_UNDER_WAY = """
     SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline'
         AND args ->> 'project_id' = %(id)s::text AND status IN ('todo', 'doing'))
 """
-
-
-def database(forge: Forge) -> Database:
-    found: Database = forge.server.app[DATABASE]
-    return found
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.projects import default_branch
 from api_server.state.queue import QUEUE
 from api_server.web.access import Role
-from tests.support.ci import ci_project, database, eventually, run
+from tests.support.ci import ci_project, eventually, run
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit
@@ -124,7 +124,7 @@ async def test_agents_are_granted_what_it_says(forge: Forge) -> None:
 
     async def grants() -> int:
         sql = "SELECT count(*) FROM cluster_agent_grants WHERE agent_id = %(id)s"
-        return int(await database(forge).value(sql, id=made.body["id"]))
+        return int(await forge.database.value(sql, id=made.body["id"]))
 
     async def allowed() -> list[int]:
         token = await run(forge, (await jobs.job())["id"])
