@@ -109,7 +109,13 @@ CHEAP: dict[str, tuple[str, Read]] = {
     "a project's members": (
         "users",
         lambda d, _, __: members.list_members(
-            d, Page(descending=False), project_id=5, namespace_ids=[], query=None, user_ids=None
+            d,
+            Page(descending=False),
+            project_id=5,
+            namespace_ids=[],
+            query=None,
+            finds_private=False,
+            user_ids=None,
         ),
     ),
 }

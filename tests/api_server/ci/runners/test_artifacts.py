@@ -1,7 +1,6 @@
 """Artifacts: uploaded by runners, downloaded by jobs and people, kept, expired and deleted."""
 
 import asyncio
-import contextlib
 import io
 import zipfile
 from unittest.mock import AsyncMock
@@ -9,12 +8,9 @@ from unittest.mock import AsyncMock
 import gitlab
 import obstore
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from obstore.exceptions import GenericError
 
 from api_server.ci.jobs import upkeep
-from api_server.ci.runners import dotenv
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -267,39 +263,6 @@ async def test_deleting(forge: Forge, project: CiProject, job: RunningJob) -> No
     assert (await project.api.get(url)).status == 404
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/trace")).status == 200
     assert (await project.api.post(f"{url}/keep")).status == 404
-
-
-async def test_dotenv_variables_reach_later_jobs(project: CiProject, runner: Runner, job: RunningJob) -> None:
-    report = b'# made by build\nVERSION=1.2.3\nQUOTED="two words"\nCI_NODE_TOTAL=weak\n'
-    assert (await job.upload(report, ".env", artifact_type="dotenv", artifact_format="raw")).status == 201
-    await job.finish()
-    variables = (await runner.job()).variables
-    assert (variables["VERSION"], variables["QUOTED"]) == ("1.2.3", "two words")
-
-
-async def test_a_broken_dotenv_report_is_400(job: RunningJob) -> None:
-    for content, text in ((b"no line", "Invalid Format"), (b"A=" + b"x" * 6000, "Dotenv Artifact Too Big")):
-        answer = await job.upload(content, ".env", artifact_type="dotenv", artifact_format="raw")
-        assert answer.status == 400
-        assert text in answer.body["message"]
-
-
-@given(
-    some.dictionaries(
-        some.from_regex(r"[A-Z_][A-Z0-9_]*", fullmatch=True),
-        some.from_regex(r"[!#-&(-~]*", fullmatch=True),
-        max_size=9,
-    )
-)
-def test_dotenv_reads_what_was_written(variables: dict[str, str]) -> None:
-    text = "".join(f"{key}={value}\n" for key, value in variables.items())
-    assert dotenv.parse(text.encode()) == variables
-
-
-@given(some.binary(max_size=200))
-def test_dotenv_never_fails_otherwise_than_by_refusal(content: bytes) -> None:
-    with contextlib.suppress(dotenv.InvalidReport):
-        assert len(dotenv.parse(content)) <= dotenv.MAX_VARIABLES
 
 
 async def test_python_gitlab(forge: Forge, project: CiProject, job: RunningJob) -> None:
