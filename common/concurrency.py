@@ -1,0 +1,85 @@
+"""How much may go on at once: places that are held while work lasts, in all and for each of those who ask."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+
+import attrs
+
+
+class TooBusy(Exception):
+    """No place became free in time; it is worth another try after a while."""
+
+
+@attrs.frozen
+class _Waiting:
+    keys: tuple[Hashable, ...]
+    admitted: asyncio.Future[None]
+
+
+class ConcurrencyLimiter:
+    """At most `total` holders of a place at once, and at most `each` of them with the same key.
+
+    Who finds none waits for up to `patience` seconds: first come, first served, but nobody waits for a place of a key
+    that is not her own. No more than `queue` wait, so that waiting is bounded as well.
+    """
+
+    def __init__(self, total: int, each: int, *, patience: float = 0.0, queue: int = 1000) -> None:
+        self._total = total
+        self._each = each
+        self._patience = patience
+        self._queue = queue
+        self._held = 0
+        self._held_by: Counter[Hashable] = Counter()
+        self._waiting: list[_Waiting] = []
+
+    @property
+    def held(self) -> int:
+        """How many places are taken."""
+        return self._held
+
+    @asynccontextmanager
+    async def place(self, *keys: Hashable) -> AsyncIterator[None]:
+        """A place under all of these keys for the length of the block. Raises `TooBusy`."""
+        await self._take(keys)
+        try:
+            yield
+        finally:
+            self._give_back(keys)
+
+    async def _take(self, keys: tuple[Hashable, ...]) -> None:
+        if self._fits(keys):
+            self._hold(keys)
+            return
+        if not self._patience or len(self._waiting) >= self._queue:
+            raise TooBusy
+        mine = _Waiting(keys, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        try:
+            await asyncio.wait({mine.admitted}, timeout=self._patience)
+        except asyncio.CancelledError:
+            if mine.admitted.done():
+                self._give_back(keys)
+            raise
+        finally:
+            if not mine.admitted.done():
+                self._waiting.remove(mine)
+        if not mine.admitted.done():
+            raise TooBusy
+
+    def _fits(self, keys: tuple[Hashable, ...]) -> bool:
+        return self._held < self._total and all(self._held_by[key] < self._each for key in keys)
+
+    def _hold(self, keys: tuple[Hashable, ...]) -> None:
+        self._held += 1
+        self._held_by.update(keys)
+
+    def _give_back(self, keys: tuple[Hashable, ...]) -> None:
+        self._held -= 1
+        self._held_by -= Counter(keys)
+        for waiting in list(self._waiting):
+            if self._fits(waiting.keys):
+                self._waiting.remove(waiting)
+                self._hold(waiting.keys)
+                waiting.admitted.set_result(None)
