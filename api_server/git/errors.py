@@ -23,6 +23,10 @@ class InvalidNameError(RepositoryError):
     """Not a name that git allows for a branch or tag."""
 
 
+class AmbiguousNameError(RepositoryError):
+    """A branch and a tag have this name, and nothing says which of them is meant."""
+
+
 class NameTakenError(RepositoryError):
     """A branch or tag of this name, or one that would be its folder, exists already."""
 

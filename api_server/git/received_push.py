@@ -8,8 +8,15 @@ from typing import Literal
 import attrs
 import pygit2
 
-from api_server.git.errors import RepositoryError
-from api_server.git.ref_names import BRANCHES, FULL_SHA, INTERNAL, NO_COMMIT, TAGS, is_valid_ref_name
+from api_server.git.errors import InvalidNameError, RepositoryError
+from api_server.git.ref_names import (
+    BRANCHES,
+    INTERNAL,
+    NO_COMMIT,
+    check_branch_name,
+    is_valid_ref_name,
+    short_name,
+)
 from api_server.git.repositories import open_repository
 
 #: Room for 100,000 updates; the pack that follows is not limited by it.
@@ -137,8 +144,8 @@ def refusal_of(push: Push, verdict: Verdict) -> str | None:
             return f"{update.ref!a} is not a valid name for a branch or tag."
         if update.ref.startswith(INTERNAL):
             return f"{update.ref} is kept by the server and cannot be pushed."
-        if update.kind == "create" and FULL_SHA.fullmatch(_short_name(update.ref)):
-            return f"{update.ref} has the form of a commit's SHA, choose another name."
+        if update.kind == "create" and (problem := _problem_with(update.ref)):
+            return problem
     if verdict.refusal is not None:
         return verdict.refusal
     for update in push.updates:
@@ -183,5 +190,12 @@ def _happened(repository: pygit2.Repository, update: RefUpdate, push_id: str) ->
     )
 
 
-def _short_name(ref: str) -> str:
-    return ref.removeprefix(BRANCHES).removeprefix(TAGS)
+def _problem_with(new_ref: str) -> str | None:
+    name = short_name(new_ref)
+    if name is None:
+        return None
+    try:
+        check_branch_name(name)
+    except InvalidNameError as problem:
+        return str(problem)
+    return None

@@ -14,21 +14,23 @@ INTERNAL = (MERGE_REQUESTS, KEEP_AROUND)
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
 NO_COMMIT = "0" * 40
 
-#: Longer names exist on no known server; the bound keeps the search for refs in a URL cheap.
-MAX_NAME_BYTES = 1024
-_MAX_COMPONENT_BYTES = 255  # a component is a file name
+#: Of a full name, `refs/heads/` included: libgit2 looks up no longer ones.
+MAX_NAME_BYTES = 1023
+_MAX_COMPONENT_BYTES = 250  # a component is a file name, and while git writes it `<name>.lock` is another
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
+#: What git, or a URL in which a path follows, reads as something else than the branch or tag of that name.
+_MISLEADING = re.compile(r"-|@\Z|refs/|(?:HEAD|[0-9a-fA-F]{40})(?:/|\Z)")
 
 
 def is_valid_ref_name(name: str) -> bool:
-    """Whether `name`, below refs/heads/ or refs/tags/, passes the nine rules of git-check-ref-format(1)."""
+    """Whether the full name `name` (`refs/heads/main`) passes the rules of git-check-ref-format(1) and can be stored."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
         return False
-    if not 0 < length <= MAX_NAME_BYTES or name == "@" or name.endswith(".") or _FORBIDDEN.search(name):
+    if not 0 < length <= MAX_NAME_BYTES or name.endswith(".") or _FORBIDDEN.search(name):
         return False
-    return all(
+    return "/" in name and all(
         part
         and not part.startswith(".")
         and not part.endswith(".lock")
@@ -38,10 +40,15 @@ def is_valid_ref_name(name: str) -> bool:
 
 
 def check_branch_name(name: str) -> None:
-    """Raises `InvalidNameError` unless a user may give a new branch or tag this name.
+    """Raises `InvalidNameError` unless a new branch or tag may have this name, however it is made (decision D11).
 
-    Stricter than `is_valid_ref_name`, as `git branch` is: no leading "-", not HEAD; and not 40 hexadecimal
-    digits, because a full SHA in a URL always means the commit.
+    Stricter than `is_valid_ref_name`: a name that means something else to git (`HEAD`, `refs/...`, 40 hexadecimal
+    digits, an option) would take the place of that wherever a ref is asked for.
     """
-    if not is_valid_ref_name(name) or name.startswith("-") or name == "HEAD" or FULL_SHA.fullmatch(name):
+    if not is_valid_ref_name(BRANCHES + name) or _MISLEADING.match(name):
         raise InvalidNameError(f"{name!r} is not a valid name for a branch or tag.")
+
+
+def short_name(ref: str) -> str | None:
+    """`main` of `refs/heads/main` and of `refs/tags/main`; None for what is neither branch nor tag."""
+    return next((ref.removeprefix(kind) for kind in (BRANCHES, TAGS) if ref.startswith(kind)), None)

@@ -8,10 +8,9 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
-from api_server.git.errors import NotFoundError
+from api_server.git.errors import AmbiguousNameError, NotFoundError
 from api_server.git.ref_names import (
     BRANCHES,
-    FULL_SHA,
     INTERNAL,
     KEEP_AROUND,
     MAX_NAME_BYTES,
@@ -20,6 +19,7 @@ from api_server.git.ref_names import (
 )
 from api_server.git.repositories import Repository
 
+_ANY_FULL_SHA = re.compile(r"[0-9a-fA-F]{40}")
 _ABBREVIATED_SHA = re.compile(r"[0-9a-f]{7,39}")
 
 
@@ -90,28 +90,47 @@ def tag(repository: Repository, name: str) -> Tag | None:
 
 
 def resolve(repository: Repository, revision: str) -> Resolved | None:
-    """The commit that a branch, tag, `refs/...`, HEAD or abbreviated (7 digits) SHA names, in this order.
+    """The commit that a revision names: a full name (SHA, HEAD, `refs/heads/...`, `refs/tags/...`) or else a branch,
+    tag or abbreviated (7 digits) SHA, in this order.
 
-    A full SHA comes before everything: it always means the commit, whatever a branch may be called.
+    A full name means just that, whatever branches and tags may be called. Of a branch and a tag of one name git would
+    take the tag; here it is the branch, since only branches can be protected.
     """
-    if FULL_SHA.fullmatch(revision):
-        return _resolve_sha(repository, revision)
-    if (named := _resolve_name(repository, revision)) is not None:
-        return named
+    if _ANY_FULL_SHA.fullmatch(revision):
+        return _resolve_sha(repository, revision.lower())
+    if revision == "HEAD":
+        return _resolve_branch(repository, default_branch(repository))
     if revision.startswith(BRANCHES):
-        return _resolve_name(repository, revision.removeprefix(BRANCHES), branches_only=True)
+        return _resolve_branch(repository, revision.removeprefix(BRANCHES))
     if revision.startswith(TAGS):
         return _resolve_tag(repository, revision.removeprefix(TAGS))
-    if revision == "HEAD":
-        return _resolve_name(repository, default_branch(repository), branches_only=True)
+    if revision.startswith("refs/"):
+        return None
+    if (named := _resolve_branch(repository, revision) or _resolve_tag(repository, revision)) is not None:
+        return named
     return _resolve_sha(repository, revision) if _ABBREVIATED_SHA.fullmatch(revision) else None
+
+
+def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
+    """As `resolve`, of branches and tags alone. Raises `AmbiguousNameError` for a short name that both have."""
+    found = resolve(repository, name)
+    if found is None or found.kind == "commit":
+        return None
+    if found.kind == "branch" and found.name == name and _resolve_tag(repository, name) is not None:
+        raise AmbiguousNameError(f"{name!r} is both a branch and a tag.")
+    return found
 
 
 def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str] | None:
     """Splits `<ref>/<path>` where the longest existing ref ends; the path is "" when nothing follows it.
 
-    Looks up each prefix (20 microseconds, with any number of refs) and never lists the refs.
+    A full SHA and HEAD end at the first slash, whatever refs there are. Looks up each prefix (20 microseconds, with
+    any number of refs) and never lists the refs.
     """
+    first, _, rest = text.partition("/")
+    if first == "HEAD" or _ANY_FULL_SHA.fullmatch(first):
+        resolved = resolve(repository, first)
+        return None if resolved is None else (resolved, rest)
     end = len(text)
     while end > 0:
         ref = text[:end]
@@ -152,10 +171,9 @@ def commit_id(repository: Repository, sha: str) -> str | None:
     return str(peeled.id)
 
 
-def _resolve_name(repository: Repository, name: str, *, branches_only: bool = False) -> Resolved | None:
-    if (found := branch(repository, name)) is not None:
-        return Resolved("branch", name, found.commit)
-    return None if branches_only else _resolve_tag(repository, name)
+def _resolve_branch(repository: Repository, name: str) -> Resolved | None:
+    found = branch(repository, name)
+    return Resolved("branch", name, found.commit) if found is not None else None
 
 
 def _resolve_tag(repository: Repository, name: str) -> Resolved | None:
@@ -169,7 +187,7 @@ def _resolve_sha(repository: Repository, sha: str) -> Resolved | None:
 
 
 def _reference(repository: Repository, namespace: str, name: str) -> pygit2.Reference | None:
-    if not is_valid_ref_name(name):
+    if not is_valid_ref_name(namespace + name):
         return None
     try:
         return repository.lookup_reference(namespace + name)

@@ -1,26 +1,25 @@
 """Names of refs and what they resolve to."""
 
-import subprocess
 import time
 from pathlib import Path
 
 import pygit2
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api_server.git import ref_transactions, references
 from api_server.git.errors import (
+    AmbiguousNameError,
     BranchMovedError,
     GitError,
-    InvalidNameError,
     NameTakenError,
     NotFoundError,
     RepositoryMissingError,
 )
 from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate, applied_updates
-from api_server.git.ref_names import NO_COMMIT, check_branch_name, is_valid_ref_name
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, move_branch
 
@@ -35,51 +34,66 @@ def repository(repositories: Repositories, head: str) -> Repository:
     return repositories.open(PROJECT)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text(st.sampled_from("ab/.@{-~^: \\*?[lock\x7fé"), max_size=12))
-@example("a.lock/b")
-@example("@")
-def test_valid_names_are_those_of_git_check_ref_format(name: str) -> None:
-    checked = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"])
-    assert is_valid_ref_name(name) == (checked.returncode == 0 and name != "@")
-
-
-@pytest.mark.parametrize("name", ["", "-x", "HEAD", "a" * 40, "a..b", "a b", "a/", "x" * 1025, "a\0b"])
-def test_a_new_branch_cannot_have_a_misleading_name(name: str) -> None:
-    with pytest.raises(InvalidNameError):
-        check_branch_name(name)
-
-
-async def test_a_branch_comes_before_a_tag_of_its_name_and_a_full_sha_before_both(
-    repository: Repository, head: str
-) -> None:
+async def test_a_branch_comes_before_a_tag_of_its_name(repository: Repository, head: str) -> None:
     other = _child(repository, head)
     await move_branch(repository, "v1", other)
     repository.references.create("refs/tags/v1", head)
-    repository.references.create(f"refs/heads/{head}", other)
     resolved = {
         name: references.resolve(repository, name)
-        for name in (
-            "v1",
-            "refs/tags/v1",
-            "refs/heads/v1",
-            head,
-            head[:7],
-            "HEAD",
-            "nothing",
-            "refs/heads/no",
-        )
+        for name in ("v1", "refs/tags/v1", "refs/heads/v1", head[:7], "HEAD", "nothing", "refs/heads/no")
     }
     assert resolved == {
         "v1": references.Resolved("branch", "v1", other),
         "refs/tags/v1": references.Resolved("tag", "v1", head),
         "refs/heads/v1": references.Resolved("branch", "v1", other),
-        head: references.Resolved("commit", head, head),
         head[:7]: references.Resolved("commit", head, head),
         "HEAD": references.Resolved("branch", "main", head),
         "nothing": None,
         "refs/heads/no": None,
     }
+
+
+async def test_where_either_would_do_one_name_for_both_is_refused(repository: Repository, head: str) -> None:
+    await move_branch(repository, "v1", _child(repository, head))
+    repository.references.create("refs/tags/v1", head)
+    with pytest.raises(AmbiguousNameError, match="'v1' is both a branch and a tag"):
+        references.resolve_unambiguous(repository, "v1")
+    for name in ("refs/tags/v1", "refs/heads/v1", "main", "HEAD"):
+        assert references.resolve_unambiguous(repository, name) == references.resolve(repository, name)
+    for name in (head, head[:7], "nothing"):
+        assert references.resolve_unambiguous(repository, name) is None
+
+
+def test_a_full_name_means_just_that_whatever_refs_are_called(repository: Repository, head: str) -> None:
+    """Such refs cannot be made any more; a repository may have them from before."""
+    other = _child(repository, head)
+    misleading = ["HEAD", "refs/heads/main", "refs/tags/v1", "refs/x", head, head.upper()]
+    for name in misleading:
+        for kind in ("refs/heads/", "refs/tags/"):
+            repository.references.create(kind + name, other)
+    found = {name: references.resolve(repository, name) for name in misleading}
+    main, commit = references.Resolved("branch", "main", head), references.Resolved("commit", head, head)
+    assert found == {
+        "HEAD": main,
+        "refs/heads/main": main,
+        "refs/tags/v1": None,
+        "refs/x": None,
+        head: commit,
+        head.upper(): commit,
+    }
+    assert references.resolve(repository, "refs/heads/HEAD") == references.Resolved("branch", "HEAD", other)
+
+
+@pytest.mark.parametrize("kind", ["refs/heads/", "refs/tags/"])
+def test_no_ref_takes_over_the_files_of_a_commit_or_of_head(
+    repository: Repository, head: str, kind: str
+) -> None:
+    for start in ("HEAD", head):
+        repository.references.create(f"{kind}{start}/a", _child(repository, head))
+        found = references.split_ref_and_path(repository, f"{start}/a/b")
+        assert found is not None
+        assert (found[0].commit, found[1]) == (head, "a/b")
+    assert references.split_ref_and_path(repository, f"{'1' * 40}/a") is None
 
 
 def test_annotated_tags_have_a_message_and_a_commit(repository: Repository, head: str) -> None:

@@ -16,7 +16,7 @@ from api_server.git.received_push import (
     Verdict,
     applied_updates,
 )
-from api_server.git.repositories import Repositories
+from api_server.git.repositories import Repositories, open_repository
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 
 PROTECTED_MAIN = Verdict(fast_forward_only=frozenset({"refs/heads/main"}))
@@ -144,19 +144,26 @@ async def test_a_merge_requests_head_can_be_fetched_and_keep_around_is_hidden(
 
 
 async def test_odd_names_travel_both_ways(service: Service, git: Client, clone: Path) -> None:
-    """Slashes, a leading dash, a tag and a branch of one name, and letters beyond ASCII."""
-    names = ["refs/heads/a/b/c", "refs/heads/-rf", "refs/heads/v1", "refs/tags/v1", "refs/heads/größe"]
+    """Slashes, a tag and a branch of one name, letters beyond ASCII; what is misleading can still be removed."""
+    names = ["refs/heads/a/b/c", "refs/heads/v1", "refs/tags/v1", "refs/heads/größe"]
     await git("push", "-q", "origin", *(f"HEAD:{name}" for name in names), cwd=clone)
     listed = await git("-c", "core.quotePath=false", "ls-remote", service.url)
     assert {line.split("\t")[1] for line in listed.splitlines()} >= set(names)
     assert {update.ref for update in service.applied[-1]} == set(names)
-    await git("push", "-q", "origin", ":refs/heads/-rf", cwd=clone)
-    assert [update.ref for update in service.applied[-1]] == ["refs/heads/-rf"]
+    for ref in ("refs/heads/-rf", "refs/heads/HEAD", "refs/tags/refs/heads/main"):
+        open_repository(service.repository).references.create(ref, await git("rev-parse", "HEAD", cwd=clone))
+        await git("push", "-q", "origin", f":{ref}", cwd=clone)
+        assert [update.ref for update in service.applied[-1]] == [ref]
 
 
-async def test_a_branch_cannot_be_named_like_a_commit(service: Service, git: Client, clone: Path) -> None:
-    printed = await git("push", "origin", f"HEAD:refs/heads/{'ab' * 20}", cwd=clone, fails=True)
-    assert "has the form of a commit's SHA" in printed
+@pytest.mark.parametrize("kind", ["heads", "tags"])
+@pytest.mark.parametrize("name", ["HEAD", "-x", "refs/heads/main", "ab" * 20])
+async def test_a_pushed_ref_cannot_be_named_like_something_else(
+    service: Service, git: Client, clone: Path, kind: str, name: str
+) -> None:
+    printed = await git("push", "origin", f"HEAD:refs/{kind}/{name}", cwd=clone, fails=True)
+    assert f"{name!r} is not a valid name for a branch or tag" in printed
+    assert f"refs/{kind}/{name}" not in await git("ls-remote", "--refs", service.url)
 
 
 async def test_push_options_reach_the_decision(service: Service, git: Client, clone: Path) -> None:
