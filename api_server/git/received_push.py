@@ -8,12 +8,12 @@ from typing import Literal
 import attrs
 import pygit2
 
-from api_server.git.errors import InvalidNameError, RepositoryError
+from api_server.git.errors import RepositoryError
 from api_server.git.ref_names import (
     BRANCHES,
     INTERNAL,
     NO_COMMIT,
-    check_branch_name,
+    is_branch_name,
     is_valid_ref_name,
     short_name,
 )
@@ -144,8 +144,9 @@ def refusal_of(push: Push, verdict: Verdict) -> str | None:
             return f"{update.ref!a} is not a valid name for a branch or tag."
         if update.ref.startswith(INTERNAL):
             return f"{update.ref} is kept by the server and cannot be pushed."
-        if update.kind == "create" and (problem := _problem_with(update.ref)):
-            return problem
+        name = short_name(update.ref)
+        if update.kind == "create" and name is not None and not is_branch_name(name):
+            return f"{name!r} is not a valid name for a branch or tag; choose another."
     if verdict.refusal is not None:
         return verdict.refusal
     for update in push.updates:
@@ -188,14 +189,3 @@ def _happened(repository: pygit2.Repository, update: RefUpdate, push_id: str) ->
     return any(
         str(entry.oid_new) == update.new and entry.committer.email == push_id for entry in reference.log()
     )
-
-
-def _problem_with(new_ref: str) -> str | None:
-    name = short_name(new_ref)
-    if name is None:
-        return None
-    try:
-        check_branch_name(name)
-    except InvalidNameError as problem:
-        return str(problem)
-    return None

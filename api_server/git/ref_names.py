@@ -23,7 +23,7 @@ _MISLEADING = re.compile(r"-|@\Z|refs/|(?:HEAD|[0-9a-fA-F]{40})(?:/|\Z)")
 
 
 def is_valid_ref_name(name: str) -> bool:
-    """Whether the full name `name` (`refs/heads/main`) passes the rules of git-check-ref-format(1) and can be stored."""
+    """Whether the full name `name` (`refs/heads/main`) passes git-check-ref-format(1) and can be stored."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
@@ -39,13 +39,18 @@ def is_valid_ref_name(name: str) -> bool:
     )
 
 
-def check_branch_name(name: str) -> None:
-    """Raises `InvalidNameError` unless a new branch or tag may have this name, however it is made (decision D11).
+def is_branch_name(name: str) -> bool:
+    """Whether a new branch or tag may have this name, however it is made (decision D11).
 
     Stricter than `is_valid_ref_name`: a name that means something else to git (`HEAD`, `refs/...`, 40 hexadecimal
     digits, an option) would take the place of that wherever a ref is asked for.
     """
-    if not is_valid_ref_name(BRANCHES + name) or _MISLEADING.match(name):
+    return is_valid_ref_name(BRANCHES + name) and not _MISLEADING.match(name)
+
+
+def check_branch_name(name: str) -> None:
+    """Raises `InvalidNameError` unless `is_branch_name`."""
+    if not is_branch_name(name):
         raise InvalidNameError(f"{name!r} is not a valid name for a branch or tag.")
 
 

@@ -1,4 +1,4 @@
-"""What protects a branch: the rules of its project that match its name, together."""
+"""What protects a branch: the rules of its project that match its name, together; and that no tag takes its place."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,6 +6,7 @@ import attrs
 
 from api_server.code.branches import queries
 from api_server.code.branches.queries import RulesTogether
+from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web.access import Role
 
@@ -52,6 +53,13 @@ async def protections_of(database: Executor, project_id: int, names: Sequence[st
 async def protection_of(database: Executor, project_id: int, name: str) -> Protection:
     """As `protections_of`, of one branch."""
     return (await protections_of(database, project_id, [name]))[name]
+
+
+def refusal_of_tag(project: Project, name: str) -> str | None:
+    """Why nobody may make a tag of this name: it would stand for the default branch, which may be protected."""
+    if name != project.default_branch:
+        return None
+    return "You cannot use default branch name to create a tag"
 
 
 def _from(rules: RulesTogether) -> Protection:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from api_server.code.branches.protection import protections_of
+from api_server.code.branches.protection import protections_of, refusal_of_tag
 from api_server.git.received_push import RefUpdate, Verdict
-from api_server.git.ref_names import BRANCHES
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web.access import Role
@@ -20,6 +20,9 @@ async def verdict(database: Executor, project: Project, updates: Sequence[RefUpd
             return Verdict("You cannot delete a protected branch by a push; use the API.")
         if protection.protected and not protection.may_push(project.role, admin=project.admin):
             return Verdict("You are not allowed to push code to protected branches on this project.")
+    tags = [u.ref.removeprefix(TAGS) for u in updates if u.kind == "create" and u.ref.startswith(TAGS)]
+    for problem in filter(None, (refusal_of_tag(project, tag) for tag in tags)):
+        return Verdict(f"{problem}.")
     rigid = {BRANCHES + name for name, protection in protections.items() if not protection.allow_force_push}
     return Verdict(fast_forward_only=frozenset(rigid))
 

@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code import refs
-from api_server.code.branches.protection import protection_of
+from api_server.code.branches.protection import protection_of, refusal_of_tag
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.git import new_commits as git_changes
@@ -22,7 +22,7 @@ from api_server.git.errors import (
 )
 from api_server.git.new_commits import FileAction, NewCommit, Person
 from api_server.git.received_push import RefUpdate
-from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
+from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS, is_branch_name
 from api_server.git.references import Branch
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.project import Project
@@ -37,6 +37,7 @@ OneAction = Literal["create", "update", "delete"]
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
     """Raises 400 as GitLab words it, 403 on protected names."""
     repository = await opened(request, project)
+    _check_new_branch(name)
     await _check_may_push(request, project, name)
     source = references.resolve(repository, ref)
     if source is None:
@@ -45,8 +46,6 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
         await _move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
     except NameTakenError:
         raise invalid("Branch already exists") from None
-    except InvalidNameError:
-        raise invalid("Branch name is invalid") from None
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
@@ -73,6 +72,8 @@ async def create_tag(
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
+    if problem := refusal_of_tag(project, name):
+        raise invalid(problem)
     target = references.resolve(repository, ref)
     if target is None:
         raise invalid(f"Target {ref} is invalid")
@@ -135,8 +136,10 @@ async def commit_files(
 ) -> str:
     """As `commit_file`; `words` says what an action that cannot be done is refused with."""
     repository = await opened(request, project)
-    await _check_may_push(request, project, change.branch)
     before = references.branch(repository, change.branch)
+    if before is None:
+        _check_new_branch(change.branch)
+    await _check_may_push(request, project, change.branch)
     start = before or _start(repository, change)
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
@@ -145,9 +148,14 @@ async def commit_files(
         sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
         await _move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
-    except (BranchMovedError, NameTakenError, InvalidActionError, InvalidNameError) as problem:
+    except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
         raise invalid(words(problem)) from None
     return sha
+
+
+def _check_new_branch(name: str) -> None:
+    if not is_branch_name(name):
+        raise invalid("Branch name is invalid")
 
 
 def _start(repository: Repository, change: Change) -> Branch | None:

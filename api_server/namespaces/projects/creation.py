@@ -4,8 +4,7 @@ import asyncio
 
 import attrs
 
-from api_server.git.errors import InvalidNameError
-from api_server.git.ref_names import check_branch_name
+from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import namespace_queries, path_queries, paths, personal_queries
 from api_server.namespaces.projects import homes, queries
@@ -42,7 +41,8 @@ async def create(app: App, wanted: NewProject, who: Caller, author: Author) -> i
 
     Where it fails in the end, nothing is left of it, on disk neither.
     """
-    _check_name(wanted.default_branch)
+    if not is_branch_name(wanted.default_branch):
+        raise invalid({"default_branch": ["is invalid"]})
     project_id = None
     try:
         async with app[DATABASE].transaction() as transaction:
@@ -56,13 +56,6 @@ async def create(app: App, wanted: NewProject, who: Caller, author: Author) -> i
             await asyncio.shield(_clear_away(app, project_id))
         raise
     return project_id
-
-
-def _check_name(default_branch: str) -> None:
-    try:
-        check_branch_name(default_branch)
-    except InvalidNameError:
-        raise invalid({"default_branch": ["is invalid"]}) from None
 
 
 async def _namespace(transaction: Transaction, wanted: NewProject, who: Caller) -> Namespace:

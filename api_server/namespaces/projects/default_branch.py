@@ -6,6 +6,7 @@ from aiohttp import web
 
 from api_server.git import references
 from api_server.git.errors import RepositoryError
+from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.projects import queries
 from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
@@ -31,7 +32,8 @@ async def change(transaction: Transaction, repositories: Repositories, project_i
     """Queues what follows when the project's row, which is locked, gets `name`. Raises 400 where there is no such
     branch."""
     repository = repositories.open(project_id) if repositories.exists(project_id) else None
-    if repository is None or references.branch(repository, name) is None:
+    # one of old that is named like something else would be read as that
+    if repository is None or not is_branch_name(name) or references.branch(repository, name) is None:
         raise invalid({"base": [f"Could not change HEAD: branch '{name}' does not exist"]})
     await enqueue(transaction, FOLLOW, project_id=project_id)
 

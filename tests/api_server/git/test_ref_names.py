@@ -38,7 +38,8 @@ def test_a_new_branch_or_tag_cannot_have_a_misleading_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a" * 39, "a" * 41, "HEADS", "a/HEAD", "refs", "refs-x/y", "heads/main", "x-", "a/-x", "größe", "a@"]
+    "name",
+    ["a" * 39, "a" * 41, "HEADS", "a/HEAD", "refs", "refs-x/y", "heads/main", "x-", "a/-x", "größe", "a@"],
 )
 def test_other_names_are_taken(name: str) -> None:
     check_branch_name(name)
