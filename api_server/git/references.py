@@ -117,7 +117,9 @@ def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
     if found is None or found.kind == "commit":
         return None
     if found.kind == "branch" and found.name == name and _resolve_tag(repository, name) is not None:
-        raise AmbiguousNameError(f"{name!r} is both a branch and a tag.")
+        raise AmbiguousNameError(
+            f"{name!r} is both a branch and a tag: say {BRANCHES}{name} or {TAGS}{name}."
+        )
     return found
 
 

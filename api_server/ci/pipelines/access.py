@@ -4,12 +4,15 @@ import datetime
 
 from aiohttp import web
 
-from api_server.ci.pipelines import queries
+from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.code.branches.protection import protection_of
+from api_server.code.branches.protection import UNPROTECTED, protection_of
+from api_server.git.errors import AmbiguousNameError
+from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
+from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.errors import forbidden
+from api_server.web.errors import bad_request, forbidden
 
 
 async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:
@@ -17,19 +20,37 @@ async def find_pipeline(request: web.Request, project: Project, pipeline_id: int
     return await queries.find_pipeline(context.database(request), project.id, pipeline_id)
 
 
+async def may_run_on(
+    database: Executor, project_id: int, ref: str, *, tag: bool, role: int, admin: bool
+) -> bool:
+    """Whether somebody with that role in the project may run something on a branch (where it is protected, only who
+    may push) or on a tag (Developers: rules that protect branches say nothing of tags). `ref` is a short name."""
+    protection = UNPROTECTED if tag else await protection_of(database, project_id, ref)
+    return protection.may_push(role, admin=admin)
+
+
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    """Whether the caller may run, cancel and erase on this ref: not in archived projects, and where branches are
-    protected only who may push."""
-    if project.archived or tag:
-        return not project.archived
-    protection = await protection_of(context.database(request), project.id, ref)
-    return protection.may_push(project.role, admin=project.admin)
+    """Whether the caller may run, cancel and erase on this ref: `may_run_on`, and never in archived projects."""
+    if project.archived:
+        return False
+    database, role = context.database(request), project.role
+    return await may_run_on(database, project.id, ref, tag=tag, role=role, admin=project.admin)
 
 
 async def check_may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> None:
     """Raises 403 unless `may_change`."""
     if not await may_change(request, project, ref, tag=tag):
         raise forbidden()
+
+
+def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, bool]:
+    """The short name under which pipelines run on what `name` names, and whether that is a tag; the name of what the
+    repository has not (any more) is taken for a branch's. Raises 400 for the name of a branch and a tag."""
+    try:
+        found = repository.resolve_ref(repositories(request), project.id, name)
+    except AmbiguousNameError as problem:
+        raise bad_request(f"Ref is ambiguous. {problem}") from None
+    return (name, False) if found is None else (found.name, found.kind == "tag")
 
 
 def archived_before(request: web.Request) -> datetime.datetime | None:

@@ -21,8 +21,9 @@ from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.git import references
-from api_server.git.errors import RepositoryError
+from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
+from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.state.database import Database
 from api_server.state.errors import Conflict, NotFound
@@ -96,6 +97,16 @@ class Maker:
         if not plan.jobs:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
         return await self._write(wanted, read, plan)
+
+    def resolve(self, project_id: int, ref: str) -> Resolved:
+        """The branch or tag that `ref` names: what it is is asked before who may run there. Raises `NotMade`."""
+        try:
+            found = repository.resolve_ref(self.repositories, project_id, ref)
+        except AmbiguousNameError:
+            raise NotMade("Ref is ambiguous") from None
+        if found is None:
+            raise NotMade("Reference not found")
+        return found
 
     async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
         """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""

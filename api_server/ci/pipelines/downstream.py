@@ -5,12 +5,12 @@ from typing import Any
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, repository, transitions
+from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, transitions
+from api_server.ci.pipelines.access import may_run_on
 from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
 from api_server.ci.pipelines.downstream_queries import Bridge
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.states import COMPLETE
-from api_server.code.branches.protection import protection_of
 from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Database
 from api_server.web.access import Role
@@ -107,18 +107,17 @@ async def _wanted_elsewhere(
     target = await downstream_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
         raise Refused("downstream_bridge_project_not_found")
-    ref = trigger.branch or target.default_branch
-    protection = await protection_of(maker.database, target.id, ref)
-    may_run = target.admin or (target.role >= Role.DEVELOPER and protection.may_push(target.role))
-    if not may_run or target.archived or target.builds_access_level == "disabled":
+    member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are
+    if not member or target.archived or target.builds_access_level == "disabled":
         raise Refused("insufficient_bridge_permissions")
-    resolved = repository.resolve_ref(maker.repositories, target.id, ref)
-    if resolved is None:
-        raise Refused("downstream_pipeline_creation_failed")
+    resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
+    ref, tag = resolved.name, resolved.kind == "tag"
+    if not await may_run_on(maker.database, target.id, ref, tag=tag, role=target.role, admin=target.admin):
+        raise Refused("insufficient_bridge_permissions")
     return Wanted(
         project_id=target.id,
-        ref=resolved.name,
-        tag=resolved.kind == "tag",
+        ref=ref,
+        tag=tag,
         sha=resolved.commit,
         before_sha=NO_COMMIT,
         source="pipeline",

@@ -7,12 +7,17 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, queries, repository
-from api_server.ci.pipelines.access import check_may_change, check_not_archived, find_pipeline, may_change
+from api_server.ci.pipelines import actions, queries
+from api_server.ci.pipelines.access import (
+    check_may_change,
+    check_not_archived,
+    find_pipeline,
+    may_change,
+    short_ref,
+)
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.states import Status
-from api_server.git.repositories import repositories
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -110,13 +115,12 @@ class LintFile:
 @routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER, opens="builds"))
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    resolved = repository.resolve_ref(repositories(request), found.id, wanted.ref)
-    if resolved is None:
-        raise NotMade("Reference not found")
+    making = maker(request.config_dict)
+    resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
         raise NotMade(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
-    pipeline_id = await maker(request.config_dict).make(
+    pipeline_id = await making.make(
         Wanted(
             project_id=found.id,
             ref=resolved.name,
@@ -144,8 +148,8 @@ async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Pro
 @routes.get("/projects/{id}/pipelines/latest", access=project(opens="builds"))
 async def show_latest_pipeline(request: web.Request, wanted: LatestPipeline, found: Project) -> web.Response:
     """Of a ref, by default the default branch."""
-    ref = wanted.ref or found.default_branch
-    return json_text(await queries.show_latest_pipeline(context.database(request), found.id, ref))
+    ref, tag = short_ref(request, found, wanted.ref or found.default_branch)
+    return json_text(await queries.show_latest_pipeline(context.database(request), found.id, ref, tag=tag))
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(opens="builds"))
@@ -230,13 +234,15 @@ async def lint_text(request: web.Request, wanted: LintText, found: Project) -> w
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
 async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> web.Response:
-    """Tries out the project's file as it is on `content_ref` (the default branch)."""
+    """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
+    default branch)."""
     question = Question(
         project_id=found.id,
         user_id=caller(request).user_id,
         ref=wanted.content_ref or found.default_branch,
         text=None,
         plans=wanted.dry_run,
+        plans_on=wanted.dry_run_ref or found.default_branch,
         shows_jobs=wanted.include_jobs,
     )
     return json_value(await lint(maker(request.config_dict), question))

@@ -10,15 +10,15 @@ from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.plan import PlannedJob
-from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.git.references import Resolved
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """A configuration to be tried out: `text`, or without one the project's file, as it were on `ref`.
+    """A configuration to be tried out: `text`, or without one the project's file as it is on `ref`.
 
-    `plans` also asks what its rules leave of it.
+    `plans` also asks what its rules leave of it: on `ref`, or on `plans_on` where that is another one.
     """
 
     project_id: int
@@ -27,6 +27,7 @@ class Question:
     text: str | None
     plans: bool
     shows_jobs: bool
+    plans_on: str | None = None
 
 
 async def lint(maker: Maker, question: Question) -> dict[str, Any]:
@@ -39,21 +40,32 @@ async def lint(maker: Maker, question: Question) -> dict[str, Any]:
 
 
 async def _context(maker: Maker, question: Question) -> tuple[Context, str | None]:
-    resolved = repository.resolve_ref(maker.repositories, question.project_id, question.ref)
-    if resolved is None:
+    """Raises `NotMade`."""
+    try:
+        resolved = maker.resolve(question.project_id, question.ref)
+    except NotMade:
         if question.text is None:
-            raise NotMade("Please provide content of .gitlab-ci.yml")
+            raise
         return Context(), question.text
-    return await maker.context(
-        Wanted(
-            project_id=question.project_id,
-            ref=resolved.name,
-            tag=resolved.kind == "tag",
-            sha=resolved.commit,
-            source="push",
-            user_id=question.user_id,
-            configuration=question.text,
-        )
+    context, text = await maker.context(_wanted(question, resolved, question.text))
+    if not question.plans or question.plans_on is None:
+        return context, text
+    elsewhere = maker.resolve(question.project_id, question.plans_on)
+    if elsewhere == resolved:
+        return context, text
+    # as if somebody had sent it: on a protected ref its rules are not told what is protected
+    return await maker.context(_wanted(question, elsewhere, text))
+
+
+def _wanted(question: Question, on: Resolved, text: str | None) -> Wanted:
+    return Wanted(
+        project_id=question.project_id,
+        ref=on.name,
+        tag=on.kind == "tag",
+        sha=on.commit,
+        source="push",
+        user_id=question.user_id,
+        configuration=text,
     )
 
 

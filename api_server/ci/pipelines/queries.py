@@ -118,15 +118,16 @@ SHOW_LATEST_PIPELINE = one(
     ENTITIES["pipeline"],
     """
     SELECT pipelines.* FROM pipelines
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.source <> 'parent_pipeline'
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
+        AND pipelines.source <> 'parent_pipeline'
     ORDER BY pipelines.id DESC LIMIT 1
     """,
 )
 
 
-async def show_latest_pipeline(database: Executor, project_id: int, ref: str) -> str:
-    """The newest pipeline of a ref, child pipelines aside."""
-    return await database.entity(SHOW_LATEST_PIPELINE, project_id=project_id, ref=ref)
+async def show_latest_pipeline(database: Executor, project_id: int, ref: str, *, tag: bool) -> str:
+    """The newest pipeline of a branch or tag, child pipelines aside."""
+    return await database.entity(SHOW_LATEST_PIPELINE, project_id=project_id, ref=ref, tag=tag)
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ import attrs
 from api_server.ci.config import context, descriptions
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.git import commits, files, references, trees
-from api_server.git.errors import NotFoundError, RepositoryError
+from api_server.git.errors import NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
@@ -70,12 +70,12 @@ def read_commit(
 
 
 def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
-    """The branch or tag that `ref` names; None for anything else and without a repository."""
+    """The branch or tag that `ref` names, in short or in full; None for anything else and without a repository. Raises
+    `AmbiguousNameError`."""
     try:
-        found = references.resolve(repositories.open(project_id), ref)
-    except RepositoryError:
+        return references.resolve_unambiguous(repositories.open(project_id), ref)
+    except RepositoryMissingError:
         return None
-    return found if found is not None and found.kind != "commit" else None
 
 
 def read_text(repository: Repository, sha: str, path: str) -> str | None:

@@ -6,12 +6,14 @@ from aiohttp import web
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.jobs.artifacts.answer import archive_of, send_artifact, send_member
+from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.ci.jobs.parameters import OneJob
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
     archived_before,
     check_may_change,
     check_not_archived,
+    short_ref,
 )
 from api_server.ci.pipelines.job_data import delete_objects
 from api_server.namespaces.projects.access import project
@@ -47,14 +49,14 @@ class FileOfRef(ArtifactsOfRef):
 @routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/download", access=project(opens="builds"))
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
-    archive = await queries.archive_of_ref(context.database(request), found.id, wanted.ref, wanted.job)
+    archive = await _archive_of_ref(request, found, wanted)
     return await send_artifact(request, archive)
 
 
 @routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:.+}", access=project(opens="builds"))
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
-    archive = await queries.archive_of_ref(context.database(request), found.id, wanted.ref, wanted.job)
+    archive = await _archive_of_ref(request, found, wanted)
     return await send_member(request, archive, wanted.path)
 
 
@@ -103,3 +105,9 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
             artifacts=len(keys),
         )
     return no_content()
+
+
+async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
+    """Raises 400 for the name of a branch and a tag, 404."""
+    ref, tag = short_ref(request, found, wanted.ref)
+    return await queries.archive_of_ref(context.database(request), found.id, ref, tag=tag, name=wanted.job)

@@ -66,18 +66,18 @@ ARCHIVE_OF_REF = Query(
     f"""
     SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
     JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {HAS_NOT_EXPIRED}
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.status = 'success'
-        AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
+        AND pipelines.status = 'success' AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
     ORDER BY pipelines.id DESC LIMIT 1
     """,
     Artifact,
 )
 
 
-async def archive_of_ref(database: Executor, project_id: int, ref: str, name: str) -> Artifact:
+async def archive_of_ref(database: Executor, project_id: int, ref: str, *, tag: bool, name: str) -> Artifact:
     """The archive of the job of that name in the last successful pipeline of a branch or tag where it has one. Raises
     NotFound."""
-    return await database.one(ARCHIVE_OF_REF, project_id=project_id, ref=ref, name=name)
+    return await database.one(ARCHIVE_OF_REF, project_id=project_id, ref=ref, tag=tag, name=name)
 
 
 SET_REPORT_VARIABLES = """
