@@ -39,6 +39,10 @@ class InvalidActionError(RepositoryError):
     """A file action does not fit the files of the branch."""
 
 
+class InvalidPathError(InvalidActionError):
+    """git would refuse a file at this path, or this content of a file that it reads itself."""
+
+
 class MergeConflictError(RepositoryError):
     """Both sides changed the same places. `paths` are the files in conflict."""
 

@@ -15,6 +15,8 @@ from api_server.git.errors import (
     NotFoundError,
     NothingToMergeError,
 )
+from api_server.git.file_names import check_path, read_by_git
+from api_server.git.fsck import check_content
 from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
 
@@ -58,9 +60,15 @@ async def commit_files(
 ) -> str:
     """The SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
 
-    No ref leads to it until one is moved there. Raises `InvalidActionError`.
+    No ref leads to it until one is moved there. Raises `InvalidActionError`, `InvalidPathError`.
     """
-    return await asyncio.to_thread(_commit_files, repository, actions, commit, parent)
+    files = await asyncio.to_thread(_changed, repository, actions, parent)
+    for name, blob in files.read_by_git():
+        await check_content(name, repository[blob].peel(pygit2.Blob).data)
+    parents = [] if parent is None else [parent]
+    return await asyncio.to_thread(
+        lambda: _create_commit(repository, commit, files.index.write_tree(repository), parents)
+    )
 
 
 async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
@@ -80,14 +88,11 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
     return await asyncio.to_thread(lambda: _conflicts(_merged_index(repository, source, target)))
 
 
-def _commit_files(
-    repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
-) -> str:
+def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
     files = _Files(repository, parent)
     for action in actions:
         files.apply(action)
-    tree = files.index.write_tree(repository)
-    return _create_commit(repository, commit, tree, [] if parent is None else [parent])
+    return files
 
 
 def _merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
@@ -124,11 +129,11 @@ class _Files:
             self.index.read_tree(repository[commit].peel(pygit2.Tree))
         self.modes: dict[str, int] = {entry.path: int(entry.mode) for entry in self.index}
         self.folders: dict[str, int] = {}
+        self.changed: set[str] = set()
         for path in self.modes:
             self._count_folders(path, 1)
 
     def apply(self, action: FileAction) -> None:
-        _check_path(action.path)
         if action.action == "create":
             self._put(action.path, self._blob(action), FileMode.BLOB, action.executable)
         elif action.action == "update":
@@ -140,6 +145,11 @@ class _Files:
             self._remove(action.path)
         else:
             self._move(action)
+
+    def read_by_git(self) -> list[tuple[str, pygit2.Oid]]:
+        """The changed files that git reads for itself: what each may be taken for, and its content."""
+        named = [(read_by_git(path.rpartition("/")[2]), path) for path in sorted(self.changed)]
+        return [(name, self.index[path].id) for name, path in named if name]
 
     def _move(self, action: FileAction) -> None:
         source = action.previous_path or ""
@@ -165,14 +175,17 @@ class _Files:
             raise InvalidActionError(f"{blocking[0]!r} is a file, so {path!r} cannot be in it.")
         if executable is not None:
             mode = FileMode.BLOB_EXECUTABLE if executable else FileMode.BLOB
+        check_path(path, mode)
         self.index.add(pygit2.IndexEntry(path, content, FileMode(mode)))
         self.modes[path] = mode
         self._count_folders(path, 1)
+        self.changed.add(path)
 
     def _remove(self, path: str) -> None:
         self.index.remove(path)
         del self.modes[path]
         self._count_folders(path, -1)
+        self.changed.discard(path)
 
     def _count_folders(self, path: str, step: int) -> None:
         for folder in _folders(path):
@@ -184,11 +197,3 @@ class _Files:
 def _folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:n]) for n in range(1, len(parts))]
-
-
-def _check_path(path: str) -> None:
-    """Raises `InvalidActionError` for paths that git, or a check-out on some system, would refuse."""
-    parts = path.split("/")
-    bad = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
-    if bad or "\0" in path or "\\" in path or len(path.encode(errors="replace")) > 4096:
-        raise InvalidActionError(f"{path!r} is not a valid path for a file.")

@@ -18,6 +18,7 @@ from api_server.git.errors import (
     BranchMovedError,
     InvalidActionError,
     InvalidNameError,
+    InvalidPathError,
     NameTakenError,
 )
 from api_server.git.new_commits import FileAction, NewCommit, Person
@@ -190,7 +191,7 @@ def _commit(request: web.Request, change: Change) -> NewCommit:
 
 
 def _words(change: FileChange, problem: Exception) -> str:
-    if isinstance(problem, InvalidActionError):
+    if isinstance(problem, InvalidActionError) and not isinstance(problem, InvalidPathError):
         return {
             "create": "A file with this name already exists",
             "update": "A file with this name doesn't exist",
