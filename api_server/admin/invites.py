@@ -34,13 +34,13 @@ async def show(request: web.Request) -> web.Response:
 
 async def accept(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     """Only for somebody who has confirmed that the invited address is hers."""
-    if who.user is None:
-        token = request.match_info["token"]
-        return web.Response(status=303, headers={"Location": f"/-/sign_in?return_to=/-/invites/{token}"})
     async with context.database(request).transaction() as transaction:
         invitation = await queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
             return _unknown(request, who)
+        if who.user is None:  # only here, where what was sent is known to be a token, and fit for a header
+            page = f"/-/invites/{request.match_info['token']}"
+            return web.Response(status=303, headers={"Location": f"/-/sign_in?return_to={page}"})
         if not await queries.is_own_address(transaction, who.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
             return pages.say(request, who, "The invitation could not be accepted", text, status=403)

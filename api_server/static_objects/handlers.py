@@ -16,10 +16,11 @@ from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath
 
 def setup(app: web.Application) -> None:
     """Last of all: these patterns match much."""
+    rest = "{rest:(?s:.+)}"  # a file's name may have line feeds in it
     for pattern in (
-        "/{project:.+}/-/raw/{rest:.+}",
-        "/{project:.+}/-/archive/{rest:.+}",
-        "/{project:.+}/raw/{rest:.+}",
+        f"/{{project:.+}}/-/raw/{rest}",
+        f"/{{project:.+}}/-/archive/{rest}",
+        f"/{{project:.+}}/raw/{rest}",
     ):
         app.router.add_get(pattern, static_object)
 

@@ -90,6 +90,19 @@ async def test_a_public_file_is_fetched_once_and_served_to_everybody(joined: Joi
     assert "Surrogate-Key" not in first.headers
 
 
+async def test_line_breaks_in_names_pass_the_edge_and_break_nothing(joined: Joined, tmp_path: Path) -> None:
+    alice, project, path = await _project(joined, tmp_path / "w", "private")
+    odd = {"a\r\nX-Y: z/c\n.svg": "<svg/>\n"}
+    await push_files(joined.forge, tmp_path / "odd", project, alice, odd, branch="odd")
+    name, folder = "a%0D%0AX-Y:%20z/c%0A.svg", "a%0D%0AX-Y%3A+z"
+    for rest in (f"raw/odd/{name}", f"archive/odd/x%0Ay.zip?path={folder}"):
+        answer = await joined.get(await joined.link(f"{path}/-/{rest}", alice))
+        assert answer.status == 200, rest
+        assert "X-Y" not in answer.headers
+    missing = await joined.get(await joined.link(f"{path}/-/raw/main/no%0D%0AX-Y:%20z", alice))
+    assert (missing.status, "X-Y" in missing.headers) == (404, False)
+
+
 async def test_after_a_push_the_next_request_sees_it(joined: Joined, tmp_path: Path) -> None:
     alice, project, path = await _project(joined, tmp_path / "w", "public")
     assert (await joined.get(f"{path}/-/raw/main/README.md")).body == "first\n"

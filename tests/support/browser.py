@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import attrs
+from yarl import URL
 
 from tests.support.forge import Forge, Person
 
@@ -34,7 +35,7 @@ class Browser:
         return await self._ask("POST", path, data=hidden | fields)
 
     async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
-        async with self.session.request(method, f"{self.base}{path}", **options) as answer:
+        async with self.session.request(method, URL(f"{self.base}{path}", encoded=True), **options) as answer:
             self.status, self.text, self.headers = answer.status, await answer.text(), answer.headers
             self.path = answer.url.path
         return self

@@ -26,7 +26,7 @@ NO_MORE_ATTEMPTS = "UPDATE status_check_deliveries SET next_attempt_at = '2999-0
 _PARAMETERS: dict[str, dict[str, str]] = {
     "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download": {"job": "finished"},
-    "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:.+}": {"job": "finished"},
+    "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}": {"job": "finished"},
 }
 
 

@@ -92,6 +92,28 @@ async def test_names_that_cannot_stand_in_a_header_are_written_so_that_they_can(
         assert (answer.status, answer.headers["Content-Disposition"]) == (200, f"attachment; {disposition}")
 
 
+async def test_a_line_feed_is_a_character_like_others_in_a_file_name(forge: Forge, tmp_path: Path) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice, visibility="public")
+    await push_files(forge, tmp_path, project, alice, {"a\nb/c\n\r.svg": "<svg/>\n"})
+    place = Place(forge, alice, project, "")
+    for marker in ("-/raw", "raw"):
+        answer = await place.get(f"/{marker}/main/a%0Ab/c%0A%0D.svg")
+        assert (answer.status, answer.body) == (200, "<svg/>\n")
+        assert answer.headers["Content-Disposition"] == (
+            "attachment; filename=\"c__.svg\"; filename*=UTF-8''c%0A%0D.svg"
+        )
+    answers = [
+        await place.get(f"/-/archive/main/x%0Ay.{ending}?path=a%0Ab") for ending in ("zip", "tar", "tar.gz")
+    ]
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    assert all("\n" not in answer.headers["Content-Disposition"] for answer in answers)
+    nothing = [
+        await place.get(f"/-/{rest}") for rest in ("raw/ma%0Ain/a", "archive/ma%0Ain/a.zip", "raw/main/%0A")
+    ]
+    assert [(answer.status, answer.body) for answer in nothing] == [(404, "404 Not Found\n")] * 3
+
+
 async def test_an_lfs_pointer_is_served_as_what_it_is(public: Place) -> None:
     assert (await public.get("/-/raw/main/model.lfs")).body == FILES["model.lfs"]
 

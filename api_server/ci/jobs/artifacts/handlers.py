@@ -53,7 +53,7 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
     return await send_artifact(request, archive)
 
 
-@routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:.+}", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}", access=project(opens="builds"))
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
     archive = await _archive_of_ref(request, found, wanted)
@@ -67,7 +67,7 @@ async def download(request: web.Request, wanted: OneJob, found: Project) -> web.
     return await send_artifact(request, await archive_of(request, job.id))
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts/{path:.+}", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}", access=project(opens="builds"))
 async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """One file of the archive."""
     job = await find_job(request, found, wanted.job_id)

@@ -184,12 +184,12 @@ async def test_a_damaged_archive_has_no_files(project: CiProject, job: RunningJo
 async def test_a_file_whose_name_no_header_can_hold_is_sent_under_a_like_one(
     forge: Forge, project: CiProject, job: RunningJob
 ) -> None:
-    await job.upload(archive(**{'a\x01"\\b': b"content"}))
-    url = f"{project.url}/jobs/{job.id}/artifacts/a%01%22%5Cb"
+    await job.upload(archive(**{'a\x01\n"\\b': b"content"}))
+    url = f"{project.url}/jobs/{job.id}/artifacts/a%01%0A%22%5Cb"
     answer = await project.api.get(url)
     assert (answer.status, answer.body) == (200, "content"), answer
     assert answer.headers["Content-Disposition"] == (
-        "attachment; filename=\"a___b\"; filename*=UTF-8''a%01%22%5Cb"
+        "attachment; filename=\"a____b\"; filename*=UTF-8''a%01%0A%22%5Cb"
     )
 
 
