@@ -10,11 +10,13 @@ from aiohttp import hdrs, web
 
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.jobs.artifacts.queries import Artifact
+from api_server.namespaces.projects.project import Project
 from api_server.state.objects import OBJECTS, Objects
 from api_server.web import context
+from api_server.web.access import Role
 from api_server.web.answers import attachment
-from api_server.web.conditional import matches
-from api_server.web.errors import not_found
+from api_server.web.conditional import matches, not_modified
+from api_server.web.errors import forbidden, not_found
 from api_server.web.stored_objects import SAFETY, send_stored
 
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
@@ -27,6 +29,12 @@ async def archive_of(request: web.Request, job_id: int) -> Artifact:
     if archive is None:
         raise not_found("Artifacts")
     return archive
+
+
+def check_may_read(project: Project, archive: Artifact) -> None:
+    """Raises 403 below Developer where the job's file says `artifacts:public: false`."""
+    if not archive.public and project.role < Role.DEVELOPER:
+        raise forbidden()
 
 
 async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
@@ -53,7 +61,7 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
     etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
     try:
         if matches(request, etag):
-            return web.Response(status=304, headers={hdrs.ETAG: etag})
+            return not_modified(SAFETY | {hdrs.ETAG: etag})
         name = path.rpartition("/")[2]
         headers = SAFETY | {
             hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.artifacts import queries
-from api_server.ci.jobs.artifacts.answer import archive_of, send_artifact, send_member
+from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read, send_artifact, send_member
 from api_server.ci.jobs.parameters import OneJob
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -48,6 +48,7 @@ class FileOfRef(ArtifactsOfRef):
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
     archive = await queries.archive_of_ref(context.database(request), found.id, wanted.ref, wanted.job)
+    check_may_read(found, archive)
     return await send_artifact(request, archive)
 
 
@@ -55,6 +56,7 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
     archive = await queries.archive_of_ref(context.database(request), found.id, wanted.ref, wanted.job)
+    check_may_read(found, archive)
     return await send_member(request, archive, wanted.path)
 
 
@@ -62,14 +64,18 @@ async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: P
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
     job = await find_job(request, found, wanted.job_id)
-    return await send_artifact(request, await archive_of(request, job.id))
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_artifact(request, archive)
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/artifacts/{path:.+}", access=project(opens="builds"))
 async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """One file of the archive."""
     job = await find_job(request, found, wanted.job_id)
-    return await send_member(request, await archive_of(request, job.id), wanted.path)
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_member(request, archive, wanted.path)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))

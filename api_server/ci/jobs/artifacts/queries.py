@@ -42,15 +42,21 @@ class Artifact:
     size: int
     object_key: str
     sha256: bytes
+    #: False where its job's file says `artifacts:public: false`.
+    public: bool
 
 
-_COLUMNS = "archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256"
+#: Of rows called archive and jobs.
+_COLUMNS = """
+    archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
+    coalesce((jobs.plan #>> '{artifacts,public}')::boolean, true) AS public
+"""
 #: Of a row called archive.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
 
 FIND_ARTIFACT = Query(
     f"""
-    SELECT {_COLUMNS} FROM job_artifacts archive
+    SELECT {_COLUMNS} FROM job_artifacts archive JOIN jobs ON jobs.id = archive.job_id
     WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
     """,
     Artifact,
