@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
+from api_server.state.statements import Query, Statement
 
 ADD_ARTIFACT = """
     WITH job AS (
@@ -31,6 +31,27 @@ async def add_artifact(
 ) -> bool:
     """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
     return await transaction.run(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) > 0
+
+
+KEPT_BYTES = Statement("""
+    SELECT coalesce(sum(job_artifacts.size), 0)::bigint FROM job_artifacts
+    WHERE job_artifacts.project_id = %(project_id)s
+""")
+HOLD_SIZES = """
+    SELECT pg_advisory_xact_lock(hashtextextended('artifacts:' || %(project_id)s, 20))
+"""
+
+
+async def kept_bytes(database: Executor, project_id: int) -> int:
+    """Of all artifacts of a project."""
+    return int(await database.value(KEPT_BYTES, project_id=project_id))
+
+
+async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
+    """Likewise, with those that this transaction has added and others were adding; nobody else is told so until it
+    ends."""
+    await transaction.run(HOLD_SIZES, project_id=project_id)
+    return await kept_bytes(transaction, project_id)
 
 
 @attrs.frozen
