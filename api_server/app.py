@@ -45,8 +45,9 @@ from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
 from api_server.state.secrets import open_vault
+from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
-from api_server.static_objects.archives import ARCHIVES, ArchiveStore
+from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.web.auth import TOKENS
@@ -87,7 +88,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
-    app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
+    archive_builds.setup(app)
     app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
@@ -135,16 +136,12 @@ def _add_tasks(app: web.Application) -> None:
 
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
-        await asyncio.to_thread(app[ARCHIVES].remove_project, project_id)
+        await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")
 
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
-    async def shrink_archives() -> None:
-        await asyncio.to_thread(app[ARCHIVES].shrink)
-
-    queue.add_periodic("shrink_archives", "*/10 * * * *", shrink_archives)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
