@@ -8,6 +8,7 @@ import hashlib
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 import attrs
 
@@ -20,7 +21,7 @@ _FAN = struct.Struct(">256L")
 HEAD_BYTES = len(_MAGIC) + _FAN.size
 #: Digest, place in the directory, offset of the local header, bytes packed and unpacked, CRC-32, method.
 _RECORD = struct.Struct(">16sL3QLH")
-_RECORDS_AT_A_TIME = 20_000
+_PIECE = 2**20
 
 
 @attrs.frozen
@@ -36,15 +37,20 @@ class Member:
 
 def packed(entries: Iterable[Entry], key: bytes) -> Iterator[bytes]:
     """The index, in pieces. `key` is up to 64 bytes that nobody else knows."""
-    records = sorted(
-        _RECORD.pack(_digest(one.name, key), place, one.offset, one.packed, one.size, one.crc, one.method)
-        for place, one in enumerate(entries)
-    )
-    yield _MAGIC + _FAN.pack(
-        *(bisect_right(records, first, key=lambda record: record[0]) for first in range(256))
-    )
-    for start in range(0, len(records), _RECORDS_AT_A_TIME):
-        yield b"".join(records[start : start + _RECORDS_AT_A_TIME])
+    groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
+    for place, one in enumerate(entries):
+        digest = _digest(one.name, key)
+        groups[digest[0]] += _RECORD.pack(
+            digest, place, one.offset, one.packed, one.size, one.crc, one.method
+        )
+    piece = bytearray(_MAGIC + _FAN.pack(*accumulate(len(group) // _RECORD.size for group in groups)))
+    for group in groups:
+        starts = range(0, len(group), _RECORD.size)
+        piece += b"".join(sorted(bytes(group[start : start + _RECORD.size]) for start in starts))
+        if len(piece) > _PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def place(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
