@@ -20,7 +20,7 @@ from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import job_requests
+from api_server.ci.runners import artifact_quota, job_requests
 from api_server.code import refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -45,8 +45,9 @@ from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
 from api_server.state.secrets import open_vault
+from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
-from api_server.static_objects.archives import ARCHIVES, ArchiveStore
+from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.web.auth import TOKENS
@@ -56,6 +57,8 @@ from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
+from api_server.zip_files.directory import Limits as ZipLimits
+from api_server.zip_files.members import ZIP_FILES, ZipFiles
 from common import operations
 
 
@@ -75,14 +78,17 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir)
+    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
+    app[ZIP_FILES] = ZipFiles(
+        app[OBJECTS], ZipLimits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
+    )
     app[QUEUE] = Queue(settings.database_url)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
-    app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
+    archive_builds.setup(app)
     app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
@@ -104,6 +110,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     lfs.setup(app)
     static_objects.setup(app)
     job_requests.setup(app)
+    artifact_quota.setup(app)
     _add_tasks(app)
     return app
 
@@ -129,16 +136,12 @@ def _add_tasks(app: web.Application) -> None:
 
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
-        await asyncio.to_thread(app[ARCHIVES].remove_project, project_id)
+        await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")
 
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
-    async def shrink_archives() -> None:
-        await asyncio.to_thread(app[ARCHIVES].shrink)
-
-    queue.add_periodic("shrink_archives", "*/10 * * * *", shrink_archives)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     queue.add(edges.TASK, purge_edges, attempts=15)
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)

@@ -82,9 +82,31 @@ class Settings:
         default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"
     )
 
-    archive_cache_bytes: int = option(default=2 * 2**30, help="bytes of built archives that are kept")
+    archive_cache_bytes: int = option(
+        default=2 * 2**30, help="bytes of built archives that are kept, with those that are being built"
+    )
+    archive_limit: int = option(default=2**30, help="bytes of one archive of a repository")
+    archive_timeout: int = option(default=600, help="seconds that building one archive may take")
+    archive_wait: int = option(
+        default=20,
+        help="seconds for which an archive waits to be built while others are; the edge waits for 60",
+    )
+    archive_builds: int = option(default=4, help="archives that are built at the same time")
+    archive_builds_each: int = option(
+        default=2, help="archives that are built at the same time for one user or address, or of one project"
+    )
     body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
+    disk_reserve: int = option(
+        default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
+    )
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
+    project_artifacts_limit: int = option(
+        default=100 * 2**30, help="bytes of all artifacts of one project; 0 is no limit"
+    )
+    artifact_members_limit: int = option(default=200_000, help="files in one uploaded archive of artifacts")
+    artifact_unpacked_limit: int = option(
+        default=20 * 2**30, help="bytes of all files of one archive of artifacts, unpacked"
+    )
     lfs_limit: int = option(default=5 * 2**30, help="bytes of one LFS object")
     log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")
     database_pool: int = option(default=10, help="connections to PostgreSQL of this process")

@@ -1,9 +1,7 @@
-"""Archives of a commit's files: the same bytes each time, as a stream or into a file."""
+"""Archives of a commit's files: the same bytes each time."""
 
 import asyncio
 import bz2
-import os
-import uuid
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -53,7 +51,9 @@ class Archive:
 
 
 @asynccontextmanager
-async def stream(repository: Path, archive: Archive) -> AsyncIterator[AsyncIterator[bytes]]:
+async def stream(
+    repository: Path, archive: Archive, *, time_limit: float = TIME_LIMIT_SECONDS
+) -> AsyncIterator[AsyncIterator[bytes]]:
     """The archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
 
     Raises `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
@@ -64,26 +64,10 @@ async def stream(repository: Path, archive: Archive) -> AsyncIterator[AsyncItera
     paths = ["--", archive.path] if archive.path else []
     arguments = ["archive", f"--format={git_format}", f"--prefix={archive.prefix}/", archive.commit, *paths]
     async with start(
-        arguments, repository=repository, configuration=_CONFIGURATION, time_limit=TIME_LIMIT_SECONDS
+        arguments, repository=repository, configuration=_CONFIGURATION, time_limit=time_limit
     ) as child:
         compressor = _COMPRESSORS.get(archive.format)
         yield _compressed(child, compressor()) if compressor is not None else child.checked_output()
-
-
-async def build(repository: Path, archive: Archive, destination: Path) -> int:
-    """Writes the archive to `destination`, complete or not at all; returns its size. Raises like `stream`."""
-    unfinished = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}")
-    try:
-        with unfinished.open("xb") as file:
-            async with stream(repository, archive) as chunks:
-                async for chunk in chunks:
-                    await asyncio.to_thread(file.write, chunk)
-            size = file.tell()
-            await asyncio.to_thread(_flush_to_disk, file.fileno(), file.flush)
-        unfinished.replace(destination)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return size
 
 
 async def _compressed(child: Child, compressor: _Compressor) -> AsyncIterator[bytes]:
@@ -102,8 +86,3 @@ def _check(repository: Path, archive: Archive) -> None:
         raise NotFoundError(f"The commit {archive.commit} does not exist.")
     if archive.path and find(opened, archive.commit, archive.path) is None:
         raise NotFoundError(f"The path {archive.path!r} does not exist in {archive.commit}.")
-
-
-def _flush_to_disk(descriptor: int, flush: Callable[[], None]) -> None:
-    flush()
-    os.fsync(descriptor)

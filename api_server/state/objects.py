@@ -1,6 +1,7 @@
 """The object store: bytes too many for the database, by key, in local files or in S3 (decision D10)."""
 
 import asyncio
+import errno
 import io
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -14,6 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
 
+from api_server.state.disk import leaves_free
 from api_server.state.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -29,20 +31,21 @@ _PARTS_AT_A_TIME = 2
 class Objects:
     """Objects by key; keys are paths such as `projects/1/jobs/2/<random>`. An object is there wholly or not at all."""
 
-    def __init__(self, backend: Backend, folder: Path | None) -> None:
+    def __init__(self, backend: Backend, folder: Path | None, disk_reserve: int = 0) -> None:
         self._backend = backend
         self._folder = folder
+        self._disk_reserve = disk_reserve
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
 
-        Raises `Unavailable` when the store is full or does not answer.
+        Raises `Unavailable` when the store is full or does not answer, and before the disk is.
         """
         try:
             await obstore.put_async(
                 self._backend,
                 key,
-                chunks,
+                chunks if self._folder is None else self._within_the_disk(chunks, self._folder),
                 use_multipart=True,
                 chunk_size=_PART,
                 max_concurrency=_PARTS_AT_A_TIME,
@@ -51,6 +54,12 @@ class Objects:
             raise Unavailable("the object store") from problem
         if self._folder is not None:
             await asyncio.to_thread(_make_durable, self._folder / key)
+
+    async def _within_the_disk(self, chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            if not await asyncio.to_thread(leaves_free, folder, len(chunk), self._disk_reserve):
+                raise Unavailable("the object store") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            yield chunk
 
     async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
         """Bytes `start` to `end` (exclusive). Raises FileNotFoundError, and `Unavailable`."""
@@ -111,14 +120,14 @@ class _Object(io.RawIOBase):
         return self._reader.tell()
 
 
-def open_objects(url: str, data_dir: Path) -> Objects:
+def open_objects(url: str, data_dir: Path, disk_reserve: int = 0) -> Objects:
     """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
-    the folder `objects` below `data_dir`."""
+    the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         folder = Path(unquote(parts.path)) if url else data_dir / "objects"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Objects(LocalStore(folder, automatic_cleanup=True), folder)
+        return Objects(LocalStore(folder, automatic_cleanup=True), folder, disk_reserve)
     return Objects(from_url(url), None)
 
 

@@ -25,11 +25,13 @@ class GetArchive:
 @routes.get("/projects/{id}/repository/archive.{format:[a-z0-9.]+}", access=project(opens="repository"))
 async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
-    if wait := request.config_dict[LIMITS].archive(caller(request).user_id):
+    user_id = caller(request).user_id
+    if wait := request.config_dict[LIMITS].archive(user_id):
         raise too_many_requests(wait)
     return await serve_to_client(
         request,
         found,
+        user_id,
         ref=wanted.sha or found.default_branch,
         ending=f".{wanted.format}",
         folder=wanted.path.strip("/"),

@@ -3,87 +3,31 @@
 import asyncio
 import hashlib
 import os
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Hashable
+from typing import BinaryIO
 
 import attrs
-import structlog
 from aiohttp import hdrs, web
 
-from api_server.git import archives, references
+from api_server.git import references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
+from api_server.static_objects.archive_builds import ARCHIVES, Asker
+from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY, send
 from api_server.web.answers import quotable
 from api_server.web.conditional import matches
-from api_server.web.errors import not_found
+from api_server.web.errors import ApiError, not_found
+from api_server.web.reasons import REASONS
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
-
-log = structlog.get_logger(__name__)
 
 _CHUNK = 256 * 1024
 #: Changes when the way of packing does: a stored archive and its entity tag say which way it was made.
 _PACKING = "1"
-#: Nothing takes so long to be packed: what nobody has written to since then was left by a crash.
-_UNFINISHED_SECONDS = 3600
-
-
-class ArchiveStore:
-    """Finished archives below `root`; each is built once, however many wait for it."""
-
-    def __init__(self, root: Path, most_bytes: int) -> None:
-        self._root = root
-        self._most_bytes = most_bytes
-        self._building: dict[Path, asyncio.Task[int]] = {}
-
-    async def get(self, project_id: int, repository: Path, archive: Archive) -> Path:
-        """The file of `archive`. Raises `NotFoundError`, or `GitError` where git fails."""
-        name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
-        file = self._root / str(project_id) / f"{name}.{archive.format}"
-        if file.exists():
-            os.utime(file)
-            return file
-        task = self._building.get(file)
-        if task is None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            task = asyncio.create_task(archives.build(repository, archive, file))
-            self._building[file] = task
-            task.add_done_callback(lambda _: self._building.pop(file, None))
-        await asyncio.shield(task)
-        return file
-
-    def remove_project(self, project_id: int) -> None:
-        folder = self._root / str(project_id)
-        for file in folder.glob("*"):
-            file.unlink(missing_ok=True)
-        if folder.exists():
-            folder.rmdir()
-
-    def shrink(self) -> None:
-        """Removes what was not asked for the longest, down to the limit, and what a crash has left unfinished."""
-        files = [(file, file.stat()) for file in self._root.glob("*/*")]
-        if not files:
-            return
-        now = self._file_systems_now()
-        total = sum(stat.st_size for _, stat in files)
-        for file, stat in sorted(files, key=lambda item: item[1].st_mtime):
-            unfinished = file.name.startswith(".") and now - stat.st_mtime > _UNFINISHED_SECONDS
-            if total > self._most_bytes or unfinished:
-                file.unlink(missing_ok=True)
-                total -= stat.st_size
-
-    def _file_systems_now(self) -> float:
-        """What a file would be dated that is written now, perhaps by another machine's clock."""
-        with tempfile.TemporaryFile(dir=self._root) as probe:
-            return os.fstat(probe.fileno()).st_mtime
-
-
-ARCHIVES = web.AppKey("archives", ArchiveStore)
 
 
 @attrs.frozen
@@ -95,16 +39,32 @@ class Wanted:
     ref: str
 
 
-async def serve(request: web.Request, path: StaticPath, project: Project) -> web.StreamResponse:
-    """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format."""
+async def serve(
+    request: web.Request, path: StaticPath, project: Project, user_id: int | None, *, from_storage: bool
+) -> web.StreamResponse:
+    """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format, 413 for what is too
+    large, and `TooBusy`; no cache may keep such an answer.
+
+    The external storage asks for many people: only users are told apart there.
+    """
     try:
-        return await _sent(request, project, _asked_for(request, path, project))
+        asker = (
+            ("user", user_id)
+            if user_id is not None
+            else None
+            if from_storage
+            else ("address", request.remote)
+        )
+        return await _sent(request, project, _asked_for(request, path, project), asker)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
+    except TooLargeError as problem:
+        headers = {hdrs.CACHE_CONTROL: "no-store"}
+        return web.Response(status=413, text=f"413: {REASONS[413]}: {problem}\n", headers=headers)
 
 
 async def serve_to_client(
-    request: web.Request, project: Project, *, ref: str, ending: str, folder: str
+    request: web.Request, project: Project, user_id: int, *, ref: str, ending: str, folder: str
 ) -> web.StreamResponse:
     """As `serve`, for a client of the API, in the API's words; `ending` is like `.tar.gz`."""
     try:
@@ -112,13 +72,17 @@ async def serve_to_client(
         wanted = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, wanted)
+        return await _sent(request, project, wanted, ("user", user_id))
     except NotFoundError:
         raise not_found("File") from None
+    except TooLargeError as problem:
+        raise ApiError(413, {"message": f"413 {REASONS[413]} - {problem}"}) from None
 
 
-async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.StreamResponse:
-    """Raises `NotFoundError`."""
+async def _sent(
+    request: web.Request, project: Project, wanted: Wanted, asker: Hashable | None
+) -> web.StreamResponse:
+    """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
     archive = wanted.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
@@ -126,12 +90,16 @@ async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.S
     if matches(request, tag):
         return web.Response(status=304, headers=headers)
     store = request.config_dict[ARCHIVES]
-    file = await store.get(project.id, repositories(request).path(project.id), archive)
-    headers |= {
-        hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-        hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
-    }
-    return await send(request, b"", _read(file), file.stat().st_size, headers)
+    name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
+    file = store.files.path(project.id, f"{name}.{archive.format}")
+    keys = [("project", project.id), *([asker] if asker is not None else [])]
+    waiting = Asker(keys=keys, has_left=lambda: request.transport is None or request.transport.is_closing())
+    async with store.opened(repositories(request).path(project.id), archive, file, waiting) as opened:
+        headers |= {
+            hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
+            hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
+        }
+        return await send(request, b"", _read(opened), os.fstat(opened.fileno()).st_size, headers)
 
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:
@@ -185,7 +153,6 @@ def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:
     return ref.name != ref.commit and not named_plainly
 
 
-async def _read(file: Path) -> AsyncIterator[bytes]:
-    with file.open("rb") as opened:
-        while chunk := await asyncio.to_thread(opened.read, _CHUNK):
-            yield chunk
+async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(file.read, _CHUNK):
+        yield chunk

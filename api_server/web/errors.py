@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
+from common.concurrency import TooBusy
 
 log = structlog.get_logger(__name__)
 
@@ -147,6 +148,8 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
         case Unavailable():
             _tell(problem)
             return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
+        case TooBusy():
+            return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
         case _:
             _tell_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
@@ -155,6 +158,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
     if isinstance(problem, Unavailable):
         _tell(problem)
+    if isinstance(problem, Unavailable | TooBusy):
         return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
     _tell_unexpected(problem, request)
     return web.Response(status=500, text=f"500: {REASONS[500]}")

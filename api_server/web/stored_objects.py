@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from aiohttp import hdrs, web
 
 from api_server.state.objects import Objects
-from api_server.web.conditional import matches
+from api_server.web.conditional import matches, not_modified
 from api_server.web.ranges import wanted_part
 
 #: Others made these bytes: nothing in them may run in a browser.
@@ -24,14 +24,13 @@ async def send_stored(
     Raises FileNotFoundError where it has been deleted, and 416.
     """
     etag = f'"{sha256}"'
+    whole = SAFETY | {hdrs.ETAG: etag} | dict(headers)
     if matches(request, etag):
-        return web.Response(status=304, headers={hdrs.ETAG: etag})
+        return not_modified(whole)
     part = wanted_part(request, size, etag)
     chunks = objects.read(key, part.start, part.end)
     first = await anext(chunks, b"")
-    response = web.StreamResponse(
-        status=part.status, headers=SAFETY | part.headers | {hdrs.ETAG: etag} | dict(headers)
-    )
+    response = web.StreamResponse(status=part.status, headers=whole | part.headers)
     await response.prepare(request)
     if request.method != "HEAD":
         await response.write(first)

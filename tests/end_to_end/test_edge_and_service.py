@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -43,15 +44,13 @@ class Joined:
         return location.removeprefix(self.edge)
 
 
-@pytest.fixture(scope="module")
-async def joined(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Joined]:
+@asynccontextmanager
+async def join(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Joined]:
+    """A running service that sends its users to a running edge; `settings` are the service's."""
     port = free_port()
     edge = f"http://127.0.0.1:{port}"
-    folder = tmp_path_factory.mktemp("joined")
-    settings = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
-    async with running_forge(new_database(), folder / "service", **settings) as forge:
+    told = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
+    async with running_forge(database_url, folder / "service", **told, **settings) as forge:
         chosen = EdgeSettings(
             origin=forge.base,
             storage_token=STORAGE_TOKEN,
@@ -69,6 +68,14 @@ async def joined(
             )
             assert changed.status == 200
             yield Joined(forge, edge)
+
+
+@pytest.fixture(scope="module")
+async def joined(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Joined]:
+    async with join(new_database(), tmp_path_factory.mktemp("joined")) as joined:
+        yield joined
 
 
 async def _project(joined: Joined, folder: Path, visibility: str) -> tuple[Person, dict[str, Any], str]:
@@ -188,6 +195,29 @@ async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     digests = await asyncio.gather(*(fetch() for _ in range(200)))
     assert len(set(digests)) == 1
     assert await _requests(joined.forge) - before == 2  # this one archive, and the metrics before it
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "body"),
+    [
+        (
+            {"archive_limit": 1000},
+            413,
+            "413: Request Entity Too Large: The archive has more than 1000 bytes\n",
+        ),
+        ({"disk_reserve": 2**60}, 503, "503: Service Unavailable"),
+    ],
+)
+async def test_no_edge_keeps_the_refusal_of_an_archive(
+    new_database: Callable[[], str], tmp_path: Path, settings: dict[str, int], status: int, body: str
+) -> None:
+    async with join(new_database(), tmp_path / "joined", **settings) as joined:
+        _, _, path = await _project(joined, tmp_path / "w", "public")
+        for _ in range(2):
+            before = await _requests(joined.forge)
+            answer = await joined.get(f"{path}/-/archive/main/x.tar")
+            assert (answer.status, answer.body) == (status, body)
+            assert await _requests(joined.forge) - before == 2  # this one, and the metrics before it
 
 
 async def _has_told_edges(forge: Forge) -> bool:

@@ -1,7 +1,9 @@
 """What is large passes through the API server's process without ever being in its memory as a whole."""
 
 import asyncio
+import io
 import os
+import zipfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.git_client import Git
 from tests.support.runner import INFO, RunningJob
 from tests.support.server_process import ServerProcess, server_process
+from tests.support.zips import many_members
 
 MIB = 2**20
 #: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
@@ -90,6 +93,36 @@ async def test_artifacts_of_100_mib(server: ServerProcess) -> None:
     await job.finish()
     assert await _size(server, f"/projects/{project['id']}/jobs/{job.id}/artifacts") == 100 * MIB
     assert server.peak_memory() - before < ALLOWED
+
+
+async def test_one_file_of_an_archive_of_150_000(server: ServerProcess) -> None:
+    """Its directory is read once, when it is uploaded."""
+    project, job = await _running_job(server)
+    before = server.peak_memory()
+    await _upload(job, b"".join(many_members(150_000)))
+    await job.finish()
+    for number in range(10):
+        path = f"/projects/{project['id']}/jobs/{job.id}/artifacts/d/{number:08}"
+        assert await _size(server, path) == 1
+    assert server.peak_memory() - before < ALLOWED
+
+
+async def test_a_file_of_100_mib_in_an_archive_of_some_hundred_bytes(server: ServerProcess) -> None:
+    project, job = await _running_job(server)
+    before = server.peak_memory()
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_BZIP2) as writer, writer.open("bomb", "w") as file:
+        for _ in range(100):
+            file.write(bytes(MIB))
+    await _upload(job, bomb.getvalue())
+    await job.finish()
+    assert await _size(server, f"/projects/{project['id']}/jobs/{job.id}/artifacts/bomb") == 100 * MIB
+    assert server.peak_memory() - before < ALLOWED
+
+
+async def _upload(job: RunningJob, content: bytes) -> None:
+    answer = await job.upload(content, artifact_type="archive", artifact_format="zip")
+    assert answer.status == 201, answer
 
 
 async def test_a_push_and_a_clone_of_100_mib(server: ServerProcess, tmp_path: Path) -> None:

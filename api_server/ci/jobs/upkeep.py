@@ -16,6 +16,7 @@ from api_server.state.database import Database
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS
+from api_server.zip_files.members import with_indices
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +36,7 @@ def setup(app: web.Application) -> None:
             await seal(logs_of(app), job_id)
 
     async def delete_bytes(keys: list[str]) -> None:
-        await app[OBJECTS].delete(keys)
+        await app[OBJECTS].delete(with_indices(keys))
 
     async def expire() -> None:
         await expire_artifacts(app[DATABASE])

@@ -10,13 +10,16 @@ from api_server.ci.config import durations
 from api_server.ci.config.keywords import REPORTS
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
+from api_server.ci.runners.artifact_quota import Room, room_of
 from api_server.ci.runners.job_token_queries import HeldJob
-from api_server.ci.runners.multipart import Received, receive
+from api_server.ci.runners.multipart import Received, receive, too_large
 from api_server.state.errors import Conflict
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.errors import bad_request, forbidden
 from api_server.web.params import structure
+from api_server.zip_files.directory import TooMuchError
+from api_server.zip_files.members import ZIP_FILES, with_indices
 
 Format = Literal["zip", "gzip", "raw"]
 FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
@@ -36,21 +39,31 @@ async def store(request: web.Request, job: HeldJob) -> None:
     and keeps nothing then."""
     objects = request.config_dict[OBJECTS]
     folder = f"projects/{job.project_id}/jobs/{job.id}"
-    received = await receive(request, objects, folder, context.settings(request).artifact_limit)
-    added = False
-    try:
-        added = await _add(request, job, received)
-    finally:
-        if not added:
-            await objects.delete([received.key])
+    limit = context.settings(request).artifact_limit
+    with await room_of(request, job.project_id) as room:
+
+        def grow(size: int) -> None:
+            if size > limit:
+                raise too_large()
+            room.grow(size)
+
+        received = await receive(request, objects, folder, grow)
+        added = False
+        try:
+            added = await _add(request, job, received, room)
+        finally:
+            if not added:
+                await objects.delete(with_indices([received.key]))
 
 
-async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
-    """False where the job has this very file already. Raises 400 and 403."""
+async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
+    """False where the job has this very file already. Raises 400, 403 and 413."""
     said = structure({**received.fields, **request.query}, Upload)
     if said.artifact_type not in FILE_TYPES:
         raise bad_request(f"{said.artifact_type} is no type of artifact")
     variables = await _report(request, received) if said.artifact_type == "dotenv" else {}
+    if said.artifact_type == "archive":
+        await _index(request, received)
     try:
         async with context.database(request).transaction() as transaction:
             added = await queries.add_artifact(
@@ -66,6 +79,7 @@ async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
             )
             if not added:
                 raise forbidden("Job is not running")
+            await room.settled(transaction)
             if variables:
                 vault = context.vault(request)
                 sealed = {key: vault.encrypt(value) for key, value in variables.items()}
@@ -76,6 +90,13 @@ async def _add(request: web.Request, job: HeldJob, received: Received) -> bool:
             raise bad_request("another artifact of the same type already exists") from None
         return False
     return True
+
+
+async def _index(request: web.Request, received: Received) -> None:
+    try:
+        await request.config_dict[ZIP_FILES].make_index(received.key)
+    except TooMuchError as problem:
+        raise too_large(f"The archive has more than {problem}") from None
 
 
 async def _report(request: web.Request, received: Received) -> dict[str, str]:

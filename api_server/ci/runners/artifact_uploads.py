@@ -6,6 +6,7 @@ from aiohttp import web
 from api_server.ci.jobs.artifacts.answer import archive_of, send_artifact
 from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_token_queries
+from api_server.ci.runners.artifact_quota import room_of
 from api_server.ci.runners.artifact_storing import store
 from api_server.ci.runners.job_token import OneJob, job_of_token, job_token, protocol_headers, running_job
 from api_server.ci.runners.multipart import too_large
@@ -31,7 +32,10 @@ async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Respo
     limit = context.settings(request).artifact_limit
     if (wanted.filesize or 0) > limit:
         raise too_large()
-    return json_value({"MaximumSize": limit}, headers=protocol_headers(job))
+    with await room_of(request, job.project_id) as room:
+        room.grow(wanted.filesize or 0)
+    most = limit if room.left is None else min(limit, room.left)
+    return json_value({"MaximumSize": most}, headers=protocol_headers(job))
 
 
 @routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body=True)

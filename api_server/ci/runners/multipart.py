@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import attrs
@@ -14,6 +14,8 @@ from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 _FIELD_BYTES = 1024
 _FIELDS = 20
+#: What a body has at most besides the file.
+_FORM_BYTES = 64 * 1024
 
 
 @attrs.frozen
@@ -27,13 +29,15 @@ class Received:
     fields: Mapping[str, str]
 
 
-async def receive(request: web.Request, objects: Objects, folder: str, limit: int) -> Received:
-    """Stores the part `file` of a multipart body below `folder`; the other parts are fields. Raises 400, and 413 for a
-    file of more than `limit` bytes; nothing is stored then."""
+async def receive(
+    request: web.Request, objects: Objects, folder: str, grow: Callable[[int], None]
+) -> Received:
+    """Stores the part `file` of a multipart body below `folder`; the other parts are fields. `grow` is told how many
+    bytes the file has, as it comes, and first of all how many it has at least. Raises 400, and what `grow` raises;
+    nothing is stored then."""
     if request.content_type != "multipart/form-data":
         raise bad_parameters("file is missing")
-    if (request.content_length or 0) > limit + 64 * 1024:
-        raise too_large()
+    grow(max(0, (request.content_length or 0) - _FORM_BYTES))
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
@@ -41,7 +45,7 @@ async def receive(request: web.Request, objects: Objects, folder: str, limit: in
             if not isinstance(part, BodyPartReader) or len(fields) > _FIELDS:
                 raise bad_request("the form is not understood")
             if part.name == "file" and not stored:
-                stored = await _store(part, objects, folder, limit)
+                stored = await _store(part, objects, folder, grow)
             elif part.name:
                 fields[part.name] = await _field(part)
     except (ValueError, HttpProcessingError):
@@ -55,11 +59,15 @@ async def receive(request: web.Request, objects: Objects, folder: str, limit: in
     return Received(**stored, fields=fields)
 
 
-def too_large() -> ApiError:
-    return ApiError(413, {"message": "413 Request Entity Too Large"})
+def too_large(reason: str = "") -> ApiError:
+    """413, after which runners do not try again."""
+    text = "413 Request Entity Too Large"
+    return ApiError(413, {"message": f"{text} - {reason}" if reason else text})
 
 
-async def _store(part: BodyPartReader, objects: Objects, folder: str, limit: int) -> dict[str, Any]:
+async def _store(
+    part: BodyPartReader, objects: Objects, folder: str, grow: Callable[[int], None]
+) -> dict[str, Any]:
     key = f"{folder}/{secrets.token_hex(16)}"
     digest = hashlib.sha256()
     size = 0
@@ -68,8 +76,7 @@ async def _store(part: BodyPartReader, objects: Objects, folder: str, limit: int
         nonlocal size
         while chunk := await part.read_chunk(CHUNK):
             size += len(chunk)
-            if size > limit:
-                raise too_large()
+            grow(size)
             digest.update(chunk)
             yield bytes(chunk)
 

@@ -3,7 +3,6 @@
 import io
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -83,14 +82,11 @@ async def test_a_path_limits_the_archive(repositories: Repositories, sha: str, p
     ],
 )
 async def test_what_does_not_exist_is_refused_before_the_first_byte(
-    repositories: Repositories, sha: str, archive: Archive, tmp_path: Path
+    repositories: Repositories, sha: str, archive: Archive
 ) -> None:
     wanted = Archive(archive.commit or sha, archive.format, archive.prefix, archive.path)
     with pytest.raises(NotFoundError):
         await packed(repositories, wanted)
-    with pytest.raises(NotFoundError):
-        await archives.build(repositories.path(PROJECT), wanted, tmp_path / "out")
-    assert not list(tmp_path.glob("*out*"))
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "a/../b", "..", "a\0b", "/etc"])
@@ -101,17 +97,9 @@ async def test_a_prefix_stays_below_the_folder_where_it_is_unpacked(
         await packed(repositories, Archive(sha, "tar", prefix))
 
 
-async def test_a_file_is_built_whole(repositories: Repositories, sha: str, tmp_path: Path) -> None:
-    archive = Archive(sha, "tar.gz", "p")
-    size = await archives.build(repositories.path(PROJECT), archive, tmp_path / "out.tar.gz")
-    data = (tmp_path / "out.tar.gz").read_bytes()
-    assert size == len(data)
-    assert data == await packed(repositories, archive)
-
-
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_a_failure_in_the_middle_raises_and_leaves_no_file(
-    repositories: Repositories, format_: archives.ArchiveFormat, tmp_path: Path
+async def test_a_failure_in_the_middle_raises(
+    repositories: Repositories, format_: archives.ArchiveFormat
 ) -> None:
     repository = repositories.open(PROJECT)
     actions = [FileAction("create", f"{n}", bytes([n])) for n in range(9)]
@@ -120,9 +108,6 @@ async def test_a_failure_in_the_middle_raises_and_leaves_no_file(
     (repositories.path(PROJECT) / "objects" / lost[:2] / lost[2:]).unlink()
     with pytest.raises(GitError):
         await packed(repositories, Archive(sha, format_, "p"))
-    with pytest.raises(GitError):
-        await archives.build(repositories.path(PROJECT), Archive(sha, format_, "p"), tmp_path / "out")
-    assert not list(tmp_path.glob("*out*"))
 
 
 async def test_times_in_an_archive_are_the_commits(repositories: Repositories, sha: str) -> None:

@@ -2,14 +2,11 @@
 
 import hashlib
 import io
-import os
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 
-from api_server.static_objects.archives import ArchiveStore
 from api_server.web.access import Role
 from tests.api_server.static_objects.places import Place
 from tests.support.forge import Forge
@@ -62,30 +59,3 @@ async def test_the_api_gives_archives_to_those_who_may_read_the_repository(
     for place, person, status in [(public, stranger, 200), (private, stranger, 404), (private, guest, 403)]:
         answer = await person.api.get(f"/projects/{place.project['id']}/repository/{path}")
         assert answer.status == status
-
-
-def write(file: Path, size: int, age: float) -> Path:
-    """A file of so many bytes that was last asked for, or written to, so many seconds ago."""
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(bytes(size))
-    when = file.stat().st_mtime - age
-    os.utime(file, (when, when))
-    return file
-
-
-def test_what_was_not_asked_for_the_longest_makes_room(tmp_path: Path) -> None:
-    store = ArchiveStore(tmp_path, 250)
-    store.shrink()  # nothing is there yet
-    old = write(tmp_path / "1" / "old.zip", 100, age=300)
-    recent = [write(tmp_path / "2" / f"{number}.zip", 100, age=100 + number) for number in range(2)]
-    store.shrink()
-    assert (old.exists(), [file.exists() for file in recent]) == (False, [True, True])
-
-
-def test_what_a_crash_has_left_unfinished_goes_after_an_hour(tmp_path: Path) -> None:
-    store = ArchiveStore(tmp_path, 1000)
-    left = write(tmp_path / "1" / ".left.zip", 1, age=3700)
-    written = write(tmp_path / "1" / ".written.zip", 1, age=3500)
-    finished = write(tmp_path / "1" / "finished.zip", 1, age=3700)
-    store.shrink()
-    assert [file.exists() for file in (left, written, finished)] == [False, True, True]

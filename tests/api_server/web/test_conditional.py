@@ -27,6 +27,7 @@ async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known(
     assert re.fullmatch(r'(W/)?"[^"]+"', tag)
     known = await furnished.read(route, if_none_match=f'"other", {tag}')
     assert (known.status, known.body, known.headers["ETag"]) == (304, "", tag)
+    assert known.headers["Cache-Control"] == answer.headers["Cache-Control"]
     changed = await furnished.read(route, if_none_match='"other"')
     assert (changed.status, changed.body) == (200, answer.body)
 

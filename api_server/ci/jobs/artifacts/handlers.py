@@ -5,7 +5,7 @@ from aiohttp import web
 
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.artifacts import queries
-from api_server.ci.jobs.artifacts.answer import archive_of, send_artifact, send_member
+from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read, send_artifact, send_member
 from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.ci.jobs.parameters import OneJob
 from api_server.ci.jobs.queries import show_job
@@ -64,14 +64,18 @@ async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: P
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
     job = await find_job(request, found, wanted.job_id)
-    return await send_artifact(request, await archive_of(request, job.id))
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_artifact(request, archive)
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}", access=project(opens="builds"))
 async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """One file of the archive."""
     job = await find_job(request, found, wanted.job_id)
-    return await send_member(request, await archive_of(request, job.id), wanted.path)
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_member(request, archive, wanted.path)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
@@ -108,6 +112,8 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
 
 
 async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
-    """Raises 400 for the name of a branch and a tag, 404."""
+    """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
     ref, tag = short_ref(request, found, wanted.ref)
-    return await queries.archive_of_ref(context.database(request), found.id, ref, tag=tag, name=wanted.job)
+    archive = await queries.archive_of_ref(context.database(request), found.id, ref, tag=tag, name=wanted.job)
+    check_may_read(found, archive)
+    return archive

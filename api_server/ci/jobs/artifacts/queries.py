@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
+from api_server.state.statements import Query, Statement
 
 ADD_ARTIFACT = """
     WITH job AS (
@@ -33,6 +33,27 @@ async def add_artifact(
     return await transaction.run(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) > 0
 
 
+KEPT_BYTES = Statement("""
+    SELECT coalesce(sum(job_artifacts.size), 0)::bigint FROM job_artifacts
+    WHERE job_artifacts.project_id = %(project_id)s
+""")
+HOLD_SIZES = """
+    SELECT pg_advisory_xact_lock(hashtextextended('artifacts:' || %(project_id)s, 20))
+"""
+
+
+async def kept_bytes(database: Executor, project_id: int) -> int:
+    """Of all artifacts of a project."""
+    return int(await database.value(KEPT_BYTES, project_id=project_id))
+
+
+async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
+    """Likewise, with those that this transaction has added and others were adding; nobody else is told so until it
+    ends."""
+    await transaction.run(HOLD_SIZES, project_id=project_id)
+    return await kept_bytes(transaction, project_id)
+
+
 @attrs.frozen
 class Artifact:
     """A file in the object store, and how it is sent."""
@@ -42,15 +63,21 @@ class Artifact:
     size: int
     object_key: str
     sha256: bytes
+    #: False where its job's file says `artifacts:public: false`.
+    public: bool
 
 
-_COLUMNS = "archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256"
+#: Of rows called archive and jobs.
+_COLUMNS = """
+    archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
+    coalesce((jobs.plan #>> '{artifacts,public}')::boolean, true) AS public
+"""
 #: Of a row called archive.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
 
 FIND_ARTIFACT = Query(
     f"""
-    SELECT {_COLUMNS} FROM job_artifacts archive
+    SELECT {_COLUMNS} FROM job_artifacts archive JOIN jobs ON jobs.id = archive.job_id
     WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
     """,
     Artifact,

@@ -10,7 +10,7 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.conditional import matches
+from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.ranges import wanted_part
 from api_server.web.routes import Routes
@@ -37,17 +37,17 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         await queries.note_watched(context.database(request), job_id)
     size = log.size - log.held_size
     etag = f'"{job_id}-{size}-{log.checksum:08x}"'
-    if matches(request, etag):
-        return web.Response(status=304, headers={hdrs.ETAG: etag})
-    part = wanted_part(request, size, etag)
-    headers = part.headers | {
+    headers = {
         hdrs.ETAG: etag,
         hdrs.CONTENT_TYPE: "text/plain; charset=utf-8",
         hdrs.CONTENT_DISPOSITION: f'infile; filename="{job_id}.log"',
         hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
-    response = web.StreamResponse(status=part.status, headers=headers)
+    if matches(request, etag):
+        return not_modified(headers)
+    part = wanted_part(request, size, etag)
+    response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
     left = part.end - part.start if request.method != "HEAD" else 0
     if left:

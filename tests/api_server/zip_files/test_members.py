@@ -1,0 +1,211 @@
+"""Files of stored archives: the same that Python's zipfile finds, and nothing that an archive only pretends to have."""
+
+import io
+import random
+import struct
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from api_server.state.objects import Objects, open_objects
+from api_server.zip_files.directory import DamagedError, Limits, TooMuchError, entries
+from api_server.zip_files.members import ZipFiles, with_indices
+from tests.support.folders import files_below
+from tests.support.zips import many_members
+
+KEY = "projects/1/jobs/2/0123456789abcdef0123456789abcdef"
+LIMITS = Limits(members=1000, unpacked_bytes=2**20)
+CONTENT = {
+    "stored": (b"as it is", zipfile.ZIP_STORED),
+    "a folder/deflated": (b"a\n" * 300_000, zipfile.ZIP_DEFLATED),
+    "bzip2": (b"b\n" * 100_000, zipfile.ZIP_BZIP2),
+    "nothing": (b"", zipfile.ZIP_DEFLATED),
+    "büro ☃": (b"in UTF-8", zipfile.ZIP_STORED),
+}
+
+
+def packed(**more: tuple[bytes, int]) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer:
+        writer.mkdir("empty folder")
+        for name, (content, method) in (CONTENT | more).items():
+            writer.writestr(name, content, method)
+    return archive.getvalue()
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    return open_objects("", tmp_path)
+
+
+async def put(objects: Objects, archive: bytes) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield archive
+
+    await objects.delete(with_indices([KEY]))
+    await objects.put(KEY, pieces())
+
+
+async def read(files: ZipFiles, archive: bytes, path: str) -> bytes | None:
+    member = await files.find(KEY, path)
+    if member is None:
+        return None
+    pieces = [piece async for piece in files.unpack(KEY, len(archive), member)]
+    assert all(len(piece) <= 2**20 for piece in pieces)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"", b""), (b"#!/bin/sh\n" * 9, b"")], ids=["plain", "with bytes before it"]
+)
+async def test_files_are_those_that_zipfile_finds(objects: Objects, before: bytes, after: bytes) -> None:
+    archive = before + packed() + after
+    await put(objects, archive)
+    files = ZipFiles(objects, LIMITS)
+    found = {name: await read(files, archive, name) for name in CONTENT}
+    assert found == {name: content for name, (content, _) in CONTENT.items()}
+    for missing in ("empty folder", "empty folder/", "a folder", "", "Stored", "../stored"):
+        assert await read(files, archive, missing) is None
+
+
+async def test_an_archive_with_a_comment(objects: Objects) -> None:
+    archive = io.BytesIO(packed())
+    with zipfile.ZipFile(archive, "a") as writer:
+        writer.comment = b"made by hand" * 1000
+    await put(objects, archive.getvalue())
+    assert await read(ZipFiles(objects, LIMITS), archive.getvalue(), "stored") == b"as it is"
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+async def test_of_two_files_of_one_name_the_last_counts(objects: Objects) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer:
+        for content in ("first", "second", "third"):
+            writer.writestr("name", content)
+    await put(objects, archive.getvalue())
+    assert await read(ZipFiles(objects, LIMITS), archive.getvalue(), "name") == b"third"
+
+
+async def test_numbers_of_64_bits(objects: Objects) -> None:
+    archive = b"".join(many_members(70_000))
+    await put(objects, archive)
+    files = ZipFiles(objects, Limits(70_000, 70_000))
+    assert [await read(files, archive, f"d/{number:08}") for number in (0, 65_536, 69_999, 70_000)] == [
+        b"x",
+        b"x",
+        b"x",
+        None,
+    ]
+    wide = io.BytesIO()
+    with zipfile.ZipFile(wide, "w") as writer, writer.open("large", "w", force_zip64=True) as file:
+        file.write(b"64 bits")
+    await put(objects, wide.getvalue())
+    assert await read(files, wide.getvalue(), "large") == b"64 bits"
+
+
+async def test_what_cannot_be_unpacked_is_not_there(objects: Objects) -> None:
+    archive = packed(lzma=(b"x" * 100, zipfile.ZIP_LZMA))
+    encrypted = archive[: (at := archive.rindex(b"PK\1\2")) + 8] + b"\1" + archive[at + 9 :]
+    await put(objects, encrypted)  # its last file is called lzma
+    files = ZipFiles(objects, LIMITS)
+    assert await read(files, encrypted, "lzma") is None
+    assert await read(files, encrypted, "stored") == b"as it is"
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (Limits(5, 2**20), "5 files"),
+        (Limits(6, 700_000), "700000 bytes of files"),
+        (Limits(6, 2**20), "4096 bytes in the name of a file"),
+    ],
+)
+async def test_more_than_the_limits_allow(objects: Objects, limits: Limits, says: str) -> None:
+    archive = packed(**({"n" * 4097: (b"", 0)} if "name" in says else {}))
+    limits = Limits(limits.members + ("name" in says), limits.unpacked_bytes)
+    await put(objects, archive)
+    files = ZipFiles(objects, limits)
+    with pytest.raises(TooMuchError, match=f"^{says}$"):
+        await files.make_index(KEY)
+    assert await read(files, archive, "stored") is None  # one that was stored before there were limits
+
+
+@pytest.mark.parametrize("declared", [99_999, 100_001, 2**31])
+async def test_a_size_that_is_not_the_real_one_is_never_passed_off_as_it(
+    objects: Objects, declared: int
+) -> None:
+    archive = packed(last=(b"z" * 100_000, zipfile.ZIP_DEFLATED))
+    at = archive.rindex(b"PK\1\2") + 24
+    lying = archive[:at] + struct.pack("<L", declared) + archive[at + 4 :]
+    await put(objects, lying)
+    with pytest.raises(DamagedError):
+        await read(ZipFiles(objects, Limits(1000, 2**40)), lying, "last")
+
+
+async def test_a_broken_file_is_damaged(objects: Objects) -> None:
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w", method) as writer:
+            writer.writestr("name", bytes(range(256)) * 20)
+        for at in (2, 40):
+            broken = bytearray(archive.getvalue())
+            broken[at : at + 9] = b"\xff" * 9
+            await put(objects, bytes(broken))
+            with pytest.raises(DamagedError):
+                await read(ZipFiles(objects, LIMITS), bytes(broken), "name")
+
+
+def broken_archives(count: int) -> Iterator[bytes]:
+    """An archive of three files with a few bytes of it changed, and perhaps without its end."""
+    archive = b"".join(many_members(3))
+    chance = random.Random(7)
+    for _ in range(count):
+        broken = bytearray(archive)
+        for _ in range(chance.randint(1, 3)):
+            broken[chance.randrange(len(broken))] = chance.choice((0, 1, 255, chance.randrange(256)))
+        yield bytes(broken[: chance.choice((None, None, -1, -30))])
+
+
+def test_whatever_bytes_a_directory_has_nothing_else_is_raised() -> None:
+    outcomes = set()
+    for broken in broken_archives(2000):
+        try:
+            outcomes.add(len(list(entries(io.BytesIO(broken), LIMITS))))
+        except (DamagedError, TooMuchError) as problem:
+            outcomes.add(type(problem))
+    assert outcomes == {0, 1, 2, 3, DamagedError, TooMuchError}
+
+
+async def test_whatever_bytes_an_archive_has_a_file_is_whole_or_damaged_or_not_there(
+    objects: Objects,
+) -> None:
+    files = ZipFiles(objects, LIMITS)
+    outcomes = set()
+    for broken in broken_archives(40):
+        await put(objects, broken)
+        try:
+            outcomes.add(await read(files, broken, "d/00000001"))
+        except DamagedError:
+            outcomes.add(b"damaged")
+    assert {b"x", None} <= outcomes <= {b"x", None, b"damaged"}
+
+
+async def test_an_index_is_made_at_the_first_use_and_again_when_its_form_is_another(
+    objects: Objects, tmp_path: Path
+) -> None:
+    archive = packed()
+    await put(objects, archive)
+    files = ZipFiles(objects, LIMITS)
+    index = tmp_path / "objects" / f"{KEY}.index"
+    assert not index.exists()
+    assert await read(files, archive, "stored") == b"as it is"
+    made = index.read_bytes()
+    index.write_bytes(b"zip index 0\n".ljust(2000))
+    assert await read(files, archive, "stored") == b"as it is"
+    assert index.read_bytes() == made
+    await objects.delete(with_indices([KEY]))
+    assert files_below(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        await files.find(KEY, "stored")
