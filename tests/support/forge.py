@@ -204,6 +204,7 @@ async def running_forge(
         "port": port,
         "root_token": ROOT_TOKEN,
         "database_pool": 5,
+        "pipeline_rate_limit": 0,
     }
     chosen = Settings(**defaults | settings)
     app = create_app(chosen)
