@@ -56,6 +56,12 @@ class Settings:
         help="smtp://user:password@host:port; without it mail is written to files",
     )
     mail_from: str = option(default="forgelet@localhost", help="sender of mail")
+    letters_per_user: int = option(
+        default=200, help="invitations and confirmations an hour that one user has mailed; 0 is no limit"
+    )
+    letters_per_address: int = option(
+        default=20, help="invitations and confirmations an hour to one address; 0 is no limit"
+    )
 
     allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
     status_check_timeout: int = option(default=0, help="seconds until a pending result fails; 0 is never")

@@ -93,7 +93,9 @@ async def _listed(request: web.Request, wanted: Paginated, user_id: int) -> web.
 async def _added(request: web.Request, user_id: int, email: str, *, confirmed: bool) -> web.Response:
     async with context.database(request).transaction() as transaction:
         user = await existing_user(transaction, user_id)
-        added = await changes.add(transaction, user, email, author(request), confirmed=confirmed)
+        added = await changes.add(
+            transaction, user, email, author(request), context.settings(request), confirmed=confirmed
+        )
     return json_text(added, status=201)
 
 
