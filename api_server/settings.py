@@ -63,6 +63,10 @@ class Settings:
         default=20, help="invitations and confirmations an hour to one address; 0 is no limit"
     )
 
+    audit_head_minutes: int = option(
+        default=60,
+        help="minutes until the audit trail's head is kept in log and object store again; 0 is never",
+    )
     allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
     status_check_timeout: int = option(default=0, help="seconds until a pending result fails; 0 is never")
     archive_builds_older_than: int = option(
