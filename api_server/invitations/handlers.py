@@ -18,7 +18,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.params import UNSET, CommaList, Name, Unset
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -32,7 +32,7 @@ class Invite:
     user_id: CommaList[str] | None = None
     expires_at: datetime.date | None = None
     member_role_id: int | None = None
-    invite_source: str = "invitations-api"
+    invite_source: Name = "invitations-api"
 
 
 @attrs.frozen(kw_only=True)

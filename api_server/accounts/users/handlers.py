@@ -16,6 +16,7 @@ from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name, Url
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -38,23 +39,23 @@ class UserId:
 class Profile:
     """What can be said of a user when it is made and later."""
 
-    password: str | None = None
+    password: Name | None = None
     admin: bool | None = None
     external: bool | None = None
     can_create_group: bool | None = None
     projects_limit: int | None = None
-    bio: str | None = None
-    location: str | None = None
-    public_email: str | None = None
-    website_url: str | None = None
-    organization: str | None = None
+    bio: Name | None = None
+    location: Name | None = None
+    public_email: Name | None = None
+    website_url: Url | None = None
+    organization: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
 class CreateUser(Profile):
-    email: str = attrs.field(metadata={"present": True})
-    username: str = attrs.field(metadata={"present": True})
-    name: str = attrs.field(metadata={"present": True})
+    email: Name = attrs.field(metadata={"present": True})
+    username: Name = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
     reset_password: bool = False
     force_random_password: bool = False
     skip_confirmation: bool = False
@@ -63,9 +64,9 @@ class CreateUser(Profile):
 @attrs.frozen(kw_only=True)
 class UpdateUser(Profile):
     id: int
-    email: str | None = None
-    username: str | None = None
-    name: str | None = None
+    email: Name | None = None
+    username: Name | None = None
+    name: Name | None = None
 
 
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
