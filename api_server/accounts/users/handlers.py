@@ -8,7 +8,6 @@ from aiohttp import web
 
 from api_server.accounts.settings.values import current
 from api_server.accounts.users import accounts, queries
-from api_server.state import secrets
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, json_value, no_content
@@ -112,7 +111,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
     profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
-    profile |= {name: value for name, value in (await _profile(wanted)).items() if value is not None}
+    profile |= {name: value for name, value in (await _profile(request, wanted)).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await accounts.create(
             request.config_dict,
@@ -132,7 +131,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
 
 @routes.put("/users/{id}", access=ADMINISTRATOR)
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
-    profile = await _profile(wanted)
+    profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:
         await accounts.update(
             request.config_dict,
@@ -185,11 +184,12 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
     return json_value({"token": token}, status=201)
 
 
-async def _profile(wanted: Profile) -> dict[str, Any]:
+async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
     values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
     if password is not None and len(password) < 8:
         raise invalid({"password": ["is too short (minimum is 8 characters)"]})
     # Takes some 50 ms of computing.
-    hashed = await asyncio.to_thread(secrets.hash_password, password) if password else None
+    hash_password = context.vault(request).hash_password
+    hashed = await asyncio.to_thread(hash_password, password) if password else None
     return values | {"password_hash": hashed}
