@@ -107,7 +107,11 @@ async def open_connection(
     )
     _read_as_they_are(driver)
     connection = Connection(driver, set() if prepares else None)
-    await connection.command(_KEEP_STATEMENTS_OUT_OF_LOGS)
+    try:
+        await connection.command(_KEEP_STATEMENTS_OUT_OF_LOGS)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
