@@ -37,6 +37,7 @@ from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
+from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
 from api_server.state import database
@@ -153,6 +154,7 @@ def _add_tasks(app: web.Application) -> None:
     member_tasks.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
+    mail_rates.setup(app)
     confirmation.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)

@@ -1,5 +1,7 @@
 """`python -m api_server.commands`: what an operator does beside the running server, with the server's settings."""
 
+from collections.abc import Callable
+
 import click
 import psycopg2
 import typed_settings
@@ -7,6 +9,7 @@ import typed_settings
 from api_server.audit.commands import audit
 from api_server.ci.jobs.commands import jobs
 from api_server.settings import Settings
+from api_server.state.migrate import UnsuitableDatabase, migrate
 from common import logs
 from common.settings import loaders, problem_with
 
@@ -31,6 +34,21 @@ def _settings() -> Settings:
     if unusable := problem_with(settings):
         raise click.ClickException(f"the settings cannot be used: {unusable}")
     return settings
+
+
+@commands.command("migrate")
+@click.option(
+    "--grant-to", metavar="ROLE", help="Role that is to serve; it gets what that takes, and no more."
+)
+@click.pass_obj
+def migrate_command(load: Callable[[], Settings], grant_to: str | None) -> None:
+    """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve."""
+    try:
+        migrate(load().database_url, grant_to)
+    except UnsuitableDatabase as problem:
+        raise click.ClickException(str(problem)) from None
+    except psycopg2.errors.UndefinedObject as problem:  # there is no such role
+        raise click.ClickException(str(problem).strip().partition("\n")[0]) from None
 
 
 commands.add_command(audit)

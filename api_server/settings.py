@@ -56,7 +56,17 @@ class Settings:
         help="smtp://user:password@host:port; without it mail is written to files",
     )
     mail_from: str = option(default="forgelet@localhost", help="sender of mail")
+    letters_per_user: int = option(
+        default=200, help="invitations and confirmations an hour that one user has mailed; 0 is no limit"
+    )
+    letters_per_address: int = option(
+        default=20, help="invitations and confirmations an hour to one address; 0 is no limit"
+    )
 
+    audit_head_minutes: int = option(
+        default=60,
+        help="minutes until the audit trail's head is kept in log and object store again; 0 is never",
+    )
     allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
     status_check_timeout: int = option(default=0, help="seconds until a pending result fails; 0 is never")
     archive_builds_older_than: int = option(
@@ -70,6 +80,22 @@ class Settings:
     )
     artifacts_expire_in: int = option(
         default=30 * 86400, help="seconds until artifacts expire whose job says nothing; 0 is never"
+    )
+    pipeline_rate_limit: int = option(
+        default=25, help="pipelines a minute of one user for one commit of a project; 0 is off"
+    )
+    git_push_pipeline_limit: int = option(
+        default=4, help="branches and tags of one push that get a pipeline, the first ones; 0 is all"
+    )
+    pipeline_hierarchy_size: int = option(
+        default=1000, help="pipelines that one pipeline may have started, directly or not, itself included"
+    )
+    child_pipeline_depth: int = option(
+        default=3, help="pipelines of one project above one another: parent, child, grandchild"
+    )
+    active_jobs_limit: int = option(
+        default=20_000,
+        help="unfinished jobs of a project's last day beyond which it gets no pipeline; 0 is off",
     )
     jobs_rate_limit: int = option(
         default=600, help="requests a minute and user for a project's jobs; 0 is off"

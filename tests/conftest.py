@@ -25,10 +25,16 @@ structlog.configure(
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A PostgreSQL server of this test process, with an empty database that others are made beside."""
+def postgres() -> Iterator[embedded_postgres.Cluster]:
+    """A PostgreSQL server of this test process."""
     with embedded_postgres.temporary() as cluster:
-        yield cluster.url()
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: embedded_postgres.Cluster) -> str:
+    """An empty database that others are made beside."""
+    return postgres.url()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from api_server.admin.queries import Account
 from api_server.admin.sessions import Form, Visitor
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.state.secrets import password_matches
 from api_server.web import context
 from api_server.web.rate_limit import RateLimiter
 
@@ -49,7 +48,8 @@ async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamR
         return _form(request, who, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
     # Takes some 50 ms of computing, with or without an account.
-    matches = await asyncio.to_thread(password_matches, password, account.password_hash if account else None)
+    hashed = account.password_hash if account else None
+    matches = await asyncio.to_thread(context.vault(request).password_matches, password, hashed)
     if account is None or not matches or account.password_hash is None or account.state != "active":
         await _record_failure(request, account, login)
         blocked = matches and account is not None and account.state != "active"

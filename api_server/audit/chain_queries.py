@@ -4,7 +4,7 @@ import datetime
 
 import attrs
 
-from api_server.state.database import Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -51,6 +51,35 @@ LINKS = Query(
 async def links(transaction: Transaction, *, after: int, size: int) -> list[Link]:
     """Up to `size` of those behind that position."""
     return await transaction.rows(LINKS, after=after, size=size)
+
+
+@attrs.frozen
+class LastLink:
+    """Where the chain ends."""
+
+    position: int
+    hash: bytes
+
+
+LAST_LINK = Query(
+    "SELECT audit_chain.position, audit_chain.hash FROM audit_chain ORDER BY audit_chain.position DESC LIMIT 1",
+    LastLink,
+)
+
+
+async def last_link(database: Executor) -> LastLink | None:
+    """Nothing where no event has been recorded yet."""
+    return await database.row(LAST_LINK)
+
+
+HASH_AT = """
+    SELECT audit_chain.hash FROM audit_chain WHERE audit_chain.position = %(position)s
+"""
+
+
+async def hash_at(database: Executor, position: int) -> bytes | None:
+    found: bytes | None = await database.value(HASH_AT, position=position)
+    return found
 
 
 REMOVED_BEFORE = """

@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import click
 
-from api_server.audit import chain, export_queries, exports
+from api_server.audit import chain, export_queries, exports, heads
 from api_server.settings import Settings
 from api_server.state import database
 from api_server.state.database import Database
+from api_server.state.errors import Unavailable
+from api_server.state.objects import open_objects
 
 ResultT = TypeVar("ResultT")
 #: Reads the server's settings; called when a command runs, so that --help needs none.
@@ -33,21 +35,28 @@ def audit() -> None:
 @click.option("--expect", metavar="HEAD", help="A head reported earlier, which the chain must still contain.")
 @click.pass_obj
 def verify(load: LoadSettings, expect: str | None) -> None:
-    """Checks every event against the chain of hashes.
+    """Checks every event against the chain of hashes, and the chain against the heads in the object store.
 
-    Prints the head of the chain; keep it outside of the database and give it as --expect the next time, so that not
-    even a forged chain goes unseen. Ends with status 1 and names the first broken row where there is one.
+    Prints the head of the chain; keep it where neither the database's owner nor the object store's reaches, and give it
+    as --expect the next time. Ends with status 1 and names the first broken row, or what is missing.
     """
     try:
-        expected = chain.Head.parse(expect) if expect else None
+        expected = [chain.Head.parse(expect)] if expect else []
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="--expect") from None
-    with _progress("events") as progress:
-        verdict = _with_database(load, lambda db: chain.verify(db, expected, progress))
+
+    async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
+        settings = load()
+        kept = await heads.kept(open_objects(settings.object_store_url, settings.data_dir))
+        with _progress("events") as progress:
+            return await chain.verify(db, [*kept, *expected], progress), kept
+
+    verdict, kept = _with_database(load, run)
     if verdict.problem:
         raise _broken(verdict.problem)
     removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
-    click.echo(f"sound: {verdict.head.position} events{removed}; head {verdict.head}")
+    agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
+    click.echo(f"sound: {verdict.head.position} events{removed}, {agreeing}; head {verdict.head}")
 
 
 @audit.command()
@@ -123,6 +132,9 @@ def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[Resu
         return asyncio.run(run())
     except exports.BrokenTrail as problem:
         raise _broken(str(problem)) from None
+    except Unavailable as problem:
+        reason = str(problem.__cause__).strip().partition("\n")[0]
+        raise click.ClickException(f"{problem}: {reason}") from None
 
 
 def _broken(problem: str) -> click.ClickException:

@@ -9,11 +9,21 @@ from api_server.accounts.member_roles import rules as member_roles
 from api_server.invitations import mails, queries
 from api_server.invitations.invitation import Invitation
 from api_server.invitations.queries import KnownUser
-from api_server.invitations.recipients import TAKEN, Recipients, sentence, text_of
+from api_server.invitations.recipients import (
+    TAKEN,
+    TOO_MANY_LETTERS,
+    TOO_MANY_TO_ADDRESS,
+    Recipients,
+    RefusedAsAWhole,
+    sentence,
+    text_of,
+)
 from api_server.namespaces.members import changes as members
 from api_server.namespaces.members import rules
 from api_server.namespaces.members.changes import Person
 from api_server.namespaces.members.sources import Source
+from api_server.outbound.mail import rates
+from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
@@ -35,12 +45,21 @@ class Offer:
     expires_at: datetime.date | None = None
 
 
+@attrs.frozen
+class Means:
+    """What inviting by mail takes of the application: the vault that makes tokens, and how many letters may go."""
+
+    vault: Vault
+    settings: Settings
+
+
 async def invite(
-    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, vault: Vault
+    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
 ) -> dict[str, str]:
     """Adds those who are known, invites the others by mail; what went wrong, by address or username.
 
-    Raises 403 where the caller may not grant the role at all. Rows are written in one order, whoever asks, so that
+    Raises 403 where the caller may not grant the role at all, and RefusedAsAWhole where she would have sent too many
+    mails within an hour. Rows are written in one order, whoever asks, so that
     requests for the same people wait for each other rather than for ever.
     """
     if not rules.may_touch(offer.source.role, offer.level):
@@ -59,8 +78,11 @@ async def invite(
             problems[name] = problem
     unknown = [email for email in recipients.emails if email.lower() not in owners]
     for email in sorted(unknown, key=str.lower):
-        if problem := await _ask(transaction, offer, email, author, vault):
+        if problem := await _ask(transaction, offer, email, author, means):
             problems[email] = problem
+    sent = len(unknown) - len(problems.keys() & set(unknown))
+    if await rates.by_user(transaction, means.settings, author.id, sent):
+        raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
     return problems
 
 
@@ -81,7 +103,7 @@ async def _add(transaction: Transaction, offer: Offer, user: KnownUser, author: 
 
 
 async def _ask(
-    transaction: Transaction, offer: Offer, email: str, author: Author, vault: Vault
+    transaction: Transaction, offer: Offer, email: str, author: Author, means: Means
 ) -> str | None:
     source = offer.source
     try:
@@ -100,10 +122,13 @@ async def _ask(
         expires_at=offer.expires_at,
         created_by_id=author.id,
         token_seed=seed,
-        token_digest=digest(vault.derived_token(INVITATION_TOKEN, seed)),
+        token_digest=digest(means.vault.derived_token(INVITATION_TOKEN, seed)),
     )
     if invitation_id is None:
         return TAKEN
+    if await rates.to_address(transaction, means.settings, email):
+        await queries.delete(transaction, invitation_id)
+        return TOO_MANY_TO_ADDRESS
     await mails.queue_invitation(transaction, invitation_id)
     await _record(
         transaction,

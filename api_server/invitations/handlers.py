@@ -7,7 +7,7 @@ from aiohttp import web
 
 from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries, recipients
-from api_server.invitations.changes import Offer
+from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.members.sources import source_of
@@ -18,7 +18,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.params import UNSET, CommaList, Name, Unset
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -32,7 +32,7 @@ class Invite:
     user_id: CommaList[str] | None = None
     expires_at: datetime.date | None = None
     member_role_id: int | None = None
-    invite_source: str = "invitations-api"
+    invite_source: Name = "invitations-api"
 
 
 @attrs.frozen(kw_only=True)
@@ -67,9 +67,13 @@ async def invite(request: web.Request, wanted: Invite, found: Project | Group) -
         expires_at=wanted.expires_at,
     )
     async with context.database(request).transaction() as transaction:
-        problems = await changes.invite(transaction, offer, invited, author(request), context.vault(request))
+        problems = await changes.invite(transaction, offer, invited, author(request), _means(request))
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
+
+
+def _means(request: web.Request) -> Means:
+    return Means(context.vault(request), context.settings(request))
 
 
 @routes.get("/groups/{id}/invitations", access=group(Role.OWNER))

@@ -10,6 +10,8 @@ from api_server.web.errors import ApiError, bad_parameters, bad_request
 MOST_RECIPIENTS = 100
 
 TAKEN = "Invite email has already been taken"
+TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
+TOO_MANY_TO_ADDRESS = "Invite email has been mailed too often in the last hour. Try again later."
 MEMBER_ALREADY = "User already exists in source"
 
 

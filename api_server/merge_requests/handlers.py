@@ -15,7 +15,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.params import UNSET, CommaList, Description, Name, Unset
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -61,7 +61,7 @@ class CreateMergeRequest:
     target_branch: str = attrs.field(metadata={"present": True})
     target_project_id: int | None = None
     description: str | None = None
-    labels: CommaList[str] | None = None
+    labels: CommaList[Name] | None = None
     remove_source_branch: bool | None = None
 
 
@@ -75,9 +75,9 @@ class MergeRequestId:
 class UpdateMergeRequest(MergeRequestId):
     title: str | None = None
     description: str | Unset | None = UNSET
-    labels: CommaList[str] | Unset | None = UNSET
-    add_labels: CommaList[str] | None = None
-    remove_labels: CommaList[str] | None = None
+    labels: CommaList[Name] | Unset | None = UNSET
+    add_labels: CommaList[Name] | None = None
+    remove_labels: CommaList[Name] | None = None
     target_branch: str | None = None
     remove_source_branch: bool | None = None
     state_event: Literal["close", "reopen"] | None = None
@@ -86,7 +86,7 @@ class UpdateMergeRequest(MergeRequestId):
 @attrs.frozen(kw_only=True)
 class MergeMergeRequest(MergeRequestId):
     sha: str | None = None
-    merge_commit_message: str | None = None
+    merge_commit_message: Description | None = None
     should_remove_source_branch: bool | None = None
     auto_merge: bool = False
     #: What `auto_merge` was called before.

@@ -12,7 +12,7 @@ from api_server.git.remote.ssh_keys import HostKey, make_key_pair, parse_host_ke
 from api_server.mirrors.plan import branches_matching
 from api_server.mirrors.urls import MirrorUrl, split_mirror_url, uniqueness_key
 from api_server.state.secrets import Vault
-from api_server.web.params import UNSET, Unset
+from api_server.web.params import UNSET, Description, Name, Unset, Url
 
 AuthMethod = Literal["password", "ssh_public_key"]
 
@@ -49,13 +49,13 @@ class Configuration:
 class Wishes:
     """What a request asks for; `UNSET` leaves a thing as it is."""
 
-    url: str | Unset = UNSET
+    url: Url | Unset = UNSET
     enabled: bool | Unset = UNSET
     only_protected_branches: bool | Unset | None = UNSET
     keep_divergent_refs: bool | Unset = UNSET
-    mirror_branch_regex: str | Unset | None = UNSET
+    mirror_branch_regex: Name | Unset | None = UNSET
     auth_method: str | Unset = UNSET
-    host_keys: list[str] | Unset = UNSET
+    host_keys: list[Description] | Unset = UNSET
 
     def __attrs_post_init__(self) -> None:
         if self.sets_a_regex and self.only_protected_branches is True:

@@ -12,7 +12,7 @@ from api_server.web import context, tiers
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, Unset
+from api_server.web.params import UNSET, Unset, Url
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -37,7 +37,7 @@ class MirrorId:
 @attrs.frozen(kw_only=True)
 class CreateMirror(Wishes):
     id: str
-    url: str
+    url: Url
     auth_method: AuthMethod | Unset = UNSET
 
 

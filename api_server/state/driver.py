@@ -106,7 +106,21 @@ async def open_connection(
         options=" ".join(f"-c {name}={value}" for name, value in session.items()),
     )
     _read_as_they_are(driver)
-    return Connection(driver, set() if prepares else None)
+    connection = Connection(driver, set() if prepares else None)
+    try:
+        await connection.command(_KEEP_STATEMENTS_OUT_OF_LOGS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+#: Values stand in the statements as they are sent, and PostgreSQL logs a statement that fails. A role may turn that off
+#: that was allowed to: GRANT SET ON PARAMETER log_min_error_statement TO ...
+_KEEP_STATEMENTS_OUT_OF_LOGS = """
+    SELECT set_config('log_min_error_statement', 'panic', false)
+    WHERE has_parameter_privilege('log_min_error_statement', 'SET')
+"""
 
 
 def _read_as_they_are(connection: aiopg.Connection) -> None:

@@ -1,5 +1,5 @@
 -- Functions that entities are written with. Each is one expression, which PostgreSQL inlines.
--- Applied at each start: every statement here can be run again. None of them knows what time it is: the moment is the
+-- Applied whenever this file has changed: every statement here can be run again. None of them knows what time it is: the moment is the
 -- application's, and is handed in.
 
 -- As they were before they were handed the moment.

@@ -1,7 +1,10 @@
 """Brings a database to the schema of this version: the plain SQL files in `migrations/`, then `functions.sql`."""
 
+import hashlib
 from contextlib import closing
 from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
 
 import psycopg2
 import yoyo
@@ -11,13 +14,24 @@ from procrastinate.schema import SchemaManager
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
 
+#: Which migrations a database has, and of which `functions.sql` its functions are.
+_APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
+_FUNCTIONS = "SELECT obj_description(to_regprocedure('iso8601(timestamptz)'))"
+_REMEMBER_FUNCTIONS = "COMMENT ON FUNCTION iso8601(timestamptz) IS %s"
+_IS_OWNER = """
+    SELECT pg_has_role(pg_class.relowner, 'USAGE') FROM pg_class WHERE pg_class.oid = to_regclass('users')
+"""
+
 
 class UnsuitableDatabase(Exception):
-    """A PostgreSQL that cannot be used; the text says what to do."""
+    """A database that cannot be used; the text says what to do."""
 
 
-def migrate(url: str) -> None:
-    """Applies what is missing to the database at `url`. Raises `UnsuitableDatabase`, or psycopg2's errors."""
+def migrate(url: str, serving_role: str | None = None) -> None:
+    """Applies what is missing to the database at `url`, and grants `serving_role` what it needs to serve.
+
+    Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
+    """
     with closing(psycopg2.connect(url)) as connection:
         connection.autocommit = True
         if connection.server_version < OLDEST_POSTGRESQL:
@@ -25,18 +39,64 @@ def migrate(url: str) -> None:
             raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-            cursor.execute("SELECT to_regclass('procrastinate_jobs') IS NULL")
-            if cursor.fetchone() == (True,):
-                cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
-            _apply_migrations(url)
-            cursor.execute(resources.files("api_server.state").joinpath("functions.sql").read_text())
+            try:
+                if not _is_up_to_date(cursor):
+                    _bring_up_to_date(url, cursor)
+            except psycopg2.errors.InsufficientPrivilege:
+                raise _not_the_owner() from None
+            if serving_role is not None:
+                cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
+                cursor.execute(_file("grants.sql").read_text())
+
+
+def _is_up_to_date(cursor: Any) -> bool:
+    if _value(cursor, "SELECT to_regclass('_yoyo_migration')") is None:
+        return False
+    known = {file.name.removesuffix(".sql") for file in _file("migrations").iterdir()}
+    applied = set(_value(cursor, _APPLIED) or [])
+    if newer := sorted(applied - known):
+        raise UnsuitableDatabase(
+            f"the database is newer than this program, it has {newer[-1]}: run the version that it is of"
+        )
+    return known <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
+
+
+def _bring_up_to_date(url: str, cursor: Any) -> None:
+    if _value(cursor, _IS_OWNER) is False:
+        raise _not_the_owner()
+    if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
+        cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
+    _apply_migrations(url)
+    cursor.execute(_file("functions.sql").read_text())
+    cursor.execute(_REMEMBER_FUNCTIONS, (_functions_digest(),))
 
 
 def _apply_migrations(url: str) -> None:
     backend = yoyo.get_backend(url)
-    with resources.as_file(resources.files("api_server.state").joinpath("migrations")) as folder:
+    with resources.as_file(_file("migrations")) as folder:
         migrations = yoyo.read_migrations(str(folder))
         try:
             backend.apply_migrations(backend.to_apply(migrations))
         finally:
             backend.connection.close()
+
+
+def _not_the_owner() -> UnsuitableDatabase:
+    return UnsuitableDatabase(
+        "the database is not of this version's schema, and its role may not change it:"
+        " run `python -m api_server.commands migrate` as the role that owns the tables"
+    )
+
+
+def _functions_digest() -> str:
+    return hashlib.sha256(_file("functions.sql").read_bytes()).hexdigest()
+
+
+def _file(name: str) -> Traversable:
+    return resources.files("api_server.state").joinpath(name)
+
+
+def _value(cursor: Any, statement: str) -> Any:
+    cursor.execute(statement)
+    row = cursor.fetchone()
+    return row[0] if row else None

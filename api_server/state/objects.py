@@ -92,6 +92,15 @@ class Objects:
         async for listed in obstore.list(self._backend, prefix=prefix):
             await self.delete(meta["path"] for meta in listed)
 
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        """The keys that begin with `prefix` and a slash, in no order. Raises `Unavailable`."""
+        try:
+            async for listed in obstore.list(self._backend, prefix=prefix):
+                for meta in listed:
+                    yield meta["path"]
+        except BaseError as problem:
+            raise Unavailable("the object store") from problem
+
 
 OBJECTS = web.AppKey("objects", Objects)
 

@@ -32,25 +32,14 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def hash_password(password: str) -> str:
-    """scrypt with a salt of its own, as `scrypt$<salt>$<hash>` in hex."""
-    salt = os.urandom(16)
-    return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
-
-
-def password_matches(password: str, hashed: str | None) -> bool:
-    """Takes the same time whether or not the account has a password."""
-    _, salt, expected = (hashed or f"scrypt${'00' * 16}${'00' * 32}").split("$")
-    return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), expected)
-
-
-def _scrypt(password: str, salt: bytes) -> bytes:
-    return hashlib.scrypt(password.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
+def _scrypt(password: bytes, salt: bytes) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=2**14, r=8, p=1, dklen=32)
 
 
 @attrs.frozen
 class Vault:
-    """Encrypts with AES-256-GCM and derives tokens with HMAC-SHA-256, each under a key made from the service's."""
+    """Encrypts with AES-256-GCM, derives tokens and hashes passwords with HMAC-SHA-256, each under a key made from the
+    service's."""
 
     _key: bytes = attrs.field(repr=False)
 
@@ -72,6 +61,22 @@ class Vault:
         """A token that can be shown again and again though only its seed is stored."""
         mac = hmac.digest(self._derived("tokens"), bytes(seed), "sha256")
         return prefix + base64.urlsafe_b64encode(mac[:20]).decode().rstrip("=")
+
+    def hash_password(self, password: str) -> str:
+        """scrypt with a salt of its own, as `keyed$<salt>$<hash>` in hex. It can be tried out with the service's key
+        only, so that nobody can who has the database, or its log with statements in it."""
+        salt = os.urandom(16)
+        return f"keyed${salt.hex()}${_scrypt(self._keyed(password), salt).hex()}"
+
+    def password_matches(self, password: str, hashed: str | None) -> bool:
+        """Takes the same time whether or not the account has a password."""
+        kind, salt, expected = (hashed or f"keyed${'00' * 16}${'00' * 32}").split("$")
+        # Those that were stored before there was a key in it.
+        known = password.encode() if kind == "scrypt" else self._keyed(password)
+        return hmac.compare_digest(_scrypt(known, bytes.fromhex(salt)).hex(), expected)
+
+    def _keyed(self, password: str) -> bytes:
+        return hmac.digest(self._derived("passwords"), password.encode(), "sha256")
 
     def _derived(self, purpose: str) -> bytes:
         return hmac.digest(self._key, purpose.encode(), "sha256")

@@ -15,6 +15,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Description, Url
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -37,8 +38,8 @@ class Respond:
     sha: str = attrs.field(metadata={"present": True})
     external_status_check_id: int
     status: Literal["pending", "passed", "failed"] = "pending"
-    description: str | None = None
-    target_url: str | None = None
+    description: Description | None = None
+    target_url: Url | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,9 +1,10 @@
 """Parameters, parsed once: path, query, form and JSON body merged, then an attrs class filled strictly.
 
 A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
-`bool`, `str`, `datetime.date`, `datetime.datetime`, an Enum or Literal, `list[...]`, `dict[str, str]`, another attrs
-class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default
-`UNSET` tells "not sent" from null. The texts of refusals are GitLab's.
+`bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
+Enum or Literal, `list[...]`, `dict[str, str]`, another attrs class, `CommaList[...]`. A field without a default is
+required; `X | None` accepts null; `X | Unset` with default `UNSET` tells "not sent" from null. The texts of refusals
+are GitLab's.
 
 cattrs fills the classes and lists and collects what is wrong with them; what a single value may be, and that an empty
 one counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true).
@@ -14,7 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import attrs
 import cattrs
@@ -43,6 +44,19 @@ UNSET = Unset.UNSET
 
 class CommaList(list[ItemT]):
     """A list that may also be sent as one text with commas: `a,b`, `["a", "b"]` or `k[]=a&k[]=b`."""
+
+
+@attrs.frozen
+class AtMost:
+    """In `Annotated[str, AtMost(255)]`: the most characters of a text."""
+
+    characters: int
+
+
+#: What names something, or says a line about it; an address of the web; a text of any sense (decision D11).
+Name = Annotated[str, AtMost(255)]
+Url = Annotated[str, AtMost(2048)]
+Description = Annotated[str, AtMost(2**20)]
 
 
 async def parse(request: web.Request, parameters: type[ParametersT]) -> ParametersT:
@@ -107,7 +121,7 @@ def _class_hook(parameters: Any, converter: Any) -> Hook:
 def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> Hook:
     """What is empty is null where that is accepted, else as if it had not been sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
-    takes_empty = wanted is str or _origin(wanted) in (list, CommaList, dict) or _is_choice(wanted)
+    takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
 
     def structured(value: Any, _type: Any) -> Any:
         if value is None or (value == "" and not takes_empty):
@@ -177,6 +191,14 @@ def _list_hook(wanted: Any, converter: Any) -> Hook:
     return structured
 
 
+def _bounded(value: Any, wanted: Any) -> str:
+    text = scalars.string(value, str)
+    most = next(bound.characters for bound in wanted.__metadata__ if isinstance(bound, AtMost))
+    if len(text) > most:
+        raise Refused(f"is too long (maximum is {most} characters)")
+    return text
+
+
 def _mapping(value: Any, _type: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
@@ -188,6 +210,7 @@ def _converter() -> cattrs.Converter:
     for kind, hook in scalars.HOOKS.items():
         converter.register_structure_hook(kind, _or_choice(hook))
     converter.register_structure_hook_func(_is_choice, _choice)
+    converter.register_structure_hook_func(lambda wanted: _origin(wanted) is Annotated, _bounded)
     converter.register_structure_hook_func(lambda wanted: _origin(wanted) is dict, _mapping)
     converter.register_structure_hook_factory(lambda wanted: _origin(wanted) in (list, CommaList), _list_hook)
     converter.register_structure_hook_factory(attrs.has, _class_hook)

@@ -153,6 +153,8 @@ class Cluster:
                     cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
                     if cursor.fetchone() is None:
                         cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+                    # So that the statements which fail, with people's data in them, stay out of the log.
+                    cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
         except psycopg2.OperationalError as problem:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}.") from None
 

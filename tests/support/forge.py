@@ -204,6 +204,8 @@ async def running_forge(
         "port": port,
         "root_token": ROOT_TOKEN,
         "database_pool": 5,
+        "pipeline_rate_limit": 0,
+        "letters_per_user": 0,
     }
     chosen = Settings(**defaults | settings)
     app = create_app(chosen)

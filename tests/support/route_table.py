@@ -6,7 +6,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import attrs
@@ -54,6 +54,8 @@ def example(wanted: Any) -> Any:
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         return example(next(arm for arm in arguments if arm not in (type(None), Unset)))
+    if origin is Annotated:
+        return example(arguments[0])
     if origin is Literal:
         return arguments[-1]
     if origin in (list, CommaList):

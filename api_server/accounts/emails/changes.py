@@ -4,21 +4,28 @@ from api_server.accounts import address_queries as addresses
 from api_server.accounts.emails import confirmation, queries
 from api_server.accounts.emails.queries import Email
 from api_server.accounts.users.queries import User
+from api_server.outbound.mail import rates
 from api_server.outbound.mail.letters import is_address
+from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
-from api_server.web.errors import invalid, not_found
+from api_server.web.errors import invalid, not_found, too_many_requests
 
 
-async def add(transaction: Transaction, user: User, email: str, author: Author, *, confirmed: bool) -> str:
-    """The JSON of a new address of `user`, who gets a mail there unless it is `confirmed`. Raises 400."""
+async def add(
+    transaction: Transaction, user: User, email: str, author: Author, settings: Settings, *, confirmed: bool
+) -> str:
+    """The JSON of a new address of `user`, who gets a mail there unless it is `confirmed`. Raises 400 and 429."""
     if not is_address(email):
         raise invalid({"email": ["is invalid"]})
     if await addresses.users_of(transaction, email):
         raise invalid({"email": ["has already been taken"]})
     added = await queries.add(transaction, user.id, email, confirmed=confirmed)
     if not confirmed:
+        wait = await rates.to_address(transaction, settings, email)
+        if wait := max(wait, await rates.by_user(transaction, settings, author.id)):
+            raise too_many_requests(wait)
         await confirmation.queue_mail(transaction, added.id)
     await audit_trail.record(
         transaction,

@@ -12,6 +12,7 @@ from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -24,7 +25,7 @@ class EmailId:
 
 @attrs.frozen(kw_only=True)
 class AddEmail:
-    email: str = attrs.field(metadata={"present": True})
+    email: Name = attrs.field(metadata={"present": True})
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +94,9 @@ async def _listed(request: web.Request, wanted: Paginated, user_id: int) -> web.
 async def _added(request: web.Request, user_id: int, email: str, *, confirmed: bool) -> web.Response:
     async with context.database(request).transaction() as transaction:
         user = await existing_user(transaction, user_id)
-        added = await changes.add(transaction, user, email, author(request), confirmed=confirmed)
+        added = await changes.add(
+            transaction, user, email, author(request), context.settings(request), confirmed=confirmed
+        )
     return json_text(added, status=201)
 
 

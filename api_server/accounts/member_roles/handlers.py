@@ -12,6 +12,7 @@ from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Description, Name
 from api_server.web.routes import Routes
 from api_server.web.tiers import Feature
 
@@ -22,9 +23,9 @@ CUSTOM_ROLES = Feature("custom roles", "ultimate")
 
 @attrs.frozen(kw_only=True)
 class CreateRole:
-    name: str = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
     base_access_level: Role
-    description: str = ""
+    description: Description = ""
 
 
 @attrs.frozen(kw_only=True)

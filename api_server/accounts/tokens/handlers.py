@@ -16,7 +16,7 @@ from api_server.web.auth import ALL_SCOPES, Scope
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import CommaList
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -25,9 +25,9 @@ routes = Routes()
 @attrs.frozen(kw_only=True)
 class CreateToken:
     user_id: int
-    name: str = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
     scopes: CommaList[Scope]
-    description: str | None = None
+    description: Description | None = None
     expires_at: datetime.date | None = None
 
 

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from api_server.accounts.settings.values import current
 from api_server.accounts.users import accounts, queries
-from api_server.state import secrets
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, json_value, no_content
@@ -16,6 +15,7 @@ from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name, Url
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -38,23 +38,23 @@ class UserId:
 class Profile:
     """What can be said of a user when it is made and later."""
 
-    password: str | None = None
+    password: Name | None = None
     admin: bool | None = None
     external: bool | None = None
     can_create_group: bool | None = None
     projects_limit: int | None = None
-    bio: str | None = None
-    location: str | None = None
-    public_email: str | None = None
-    website_url: str | None = None
-    organization: str | None = None
+    bio: Name | None = None
+    location: Name | None = None
+    public_email: Name | None = None
+    website_url: Url | None = None
+    organization: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
 class CreateUser(Profile):
-    email: str = attrs.field(metadata={"present": True})
-    username: str = attrs.field(metadata={"present": True})
-    name: str = attrs.field(metadata={"present": True})
+    email: Name = attrs.field(metadata={"present": True})
+    username: Name = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
     reset_password: bool = False
     force_random_password: bool = False
     skip_confirmation: bool = False
@@ -63,9 +63,9 @@ class CreateUser(Profile):
 @attrs.frozen(kw_only=True)
 class UpdateUser(Profile):
     id: int
-    email: str | None = None
-    username: str | None = None
-    name: str | None = None
+    email: Name | None = None
+    username: Name | None = None
+    name: Name | None = None
 
 
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
@@ -111,7 +111,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
     profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
-    profile |= {name: value for name, value in (await _profile(wanted)).items() if value is not None}
+    profile |= {name: value for name, value in (await _profile(request, wanted)).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await accounts.create(
             request.config_dict,
@@ -131,7 +131,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
 
 @routes.put("/users/{id}", access=ADMINISTRATOR)
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
-    profile = await _profile(wanted)
+    profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:
         await accounts.update(
             request.config_dict,
@@ -184,11 +184,12 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
     return json_value({"token": token}, status=201)
 
 
-async def _profile(wanted: Profile) -> dict[str, Any]:
+async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
     values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
     if password is not None and len(password) < 8:
         raise invalid({"password": ["is too short (minimum is 8 characters)"]})
     # Takes some 50 ms of computing.
-    hashed = await asyncio.to_thread(secrets.hash_password, password) if password else None
+    hash_password = context.vault(request).hash_password
+    hashed = await asyncio.to_thread(hash_password, password) if password else None
     return values | {"password_hash": hashed}

@@ -11,6 +11,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -24,7 +25,7 @@ class ListAgents(Paginated):
 @attrs.frozen(kw_only=True)
 class CreateAgent:
     id: str
-    name: str = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
 
 
 @attrs.frozen(kw_only=True)

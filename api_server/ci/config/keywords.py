@@ -26,6 +26,8 @@ from api_server.ci.config.checks import (
 )
 
 WEEK = 604_800
+#: Nearly a thousand years: what ends before the year 9999, the last one that dates have.
+LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
 MAX_PARALLEL = 200
 
@@ -89,7 +91,7 @@ _artifacts = {
     "exclude": _texts,
     "untracked": boolean,
     "when": one_of("on_success", "on_failure", "always"),
-    "expire_in": duration(never=True),
+    "expire_in": duration(at_most=LONGEST_KEPT, never=True),
     "public": boolean,
     "reports": mapping(
         {

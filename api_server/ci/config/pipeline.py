@@ -18,6 +18,7 @@ from api_server.ci.config.plan import Plan, PlannedJob
 from api_server.ci.config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
+MAX_TRIGGERS = 100
 #: Variables of all jobs together, each job's own counted.
 MAX_VARIABLES = 50_000
 MAX_NAME = 255
@@ -87,13 +88,16 @@ class _Planner:
     def families(self) -> dict[str, list[PlannedJob]]:
         """For each job of the file those that this pipeline has of it: none, one, or more by `parallel`."""
         found: dict[str, list[PlannedJob]] = {}
-        count = 0
+        count = triggers = 0
         for name, job in self._configuration.jobs.items():
             planned = (self._planned(job, one) for one in instances(name, job.get("parallel")))
             found[name] = [one for one in planned if one is not None]
             count += len(found[name])
+            triggers += sum(one.trigger is not None for one in found[name])
             if count > MAX_JOBS:
                 raise ConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
+            if triggers > MAX_TRIGGERS:
+                raise ConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
         return found
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:

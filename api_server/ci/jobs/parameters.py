@@ -9,6 +9,7 @@ from api_server.ci.pipelines.states import STATUSES
 from api_server.state.listing import Listing, Page
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.params import Name
 
 
 def scope_of(value: Any) -> list[str] | None:
@@ -55,7 +56,7 @@ class CancelJob(OneJob):
 
 @attrs.frozen(kw_only=True)
 class JobVariable:
-    key: str = field(metadata={"present": True})
+    key: Name = field(metadata={"present": True})
     value: str
 
 

@@ -3,10 +3,12 @@
 import asyncio
 import datetime
 import re
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, ParamSpec, TypeVar
 
 import attrs
 import orjson
+from aiohttp import web
 
 from api_server.ci.config import descriptions
 from api_server.ci.config.context import Context
@@ -25,16 +27,24 @@ from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.state.database import Database
-from api_server.state.errors import Conflict, NotFound
+from api_server.settings import Settings
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import Conflict, NotFound, Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
+from api_server.web.rate_limit import RateLimiter
+from common.concurrency import ConcurrencyLimiter, TooBusy
 
+P = ParamSpec("P")
+T = TypeVar("T")
 PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
 
 #: What `CI_SERVER_VERSION` says: the dialect that scripts may rely on.
 DIALECT = "17.11.0"
+#: Files that are planned at a time, and the seconds that others wait for their turn.
+PLANNED_AT_A_TIME = 2
+PLANNING_PATIENCE = 30
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
@@ -54,18 +64,35 @@ class Wanted:
     origin: str | None = None
     #: A skipped pipeline will do.
     skip: bool = False
-    #: The bridge that starts it.
+    #: The bridge that starts it, and the pipeline that everything began with.
     source_job_id: int | None = None
+    hierarchy_id: int | None = None
     #: In the place of the file, for child pipelines.
     configuration: str | None = None
 
 
 class NotMade(ApiError):
-    """There is no pipeline; `errors` are sentences for who asked."""
+    """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
+    name). With `retry_after` (seconds) it is worth another try."""
 
-    def __init__(self, *errors: str) -> None:
-        super().__init__(400, {"message": {"base": list(errors)}})
+    def __init__(
+        self, *errors: str, reason: str = "downstream_pipeline_creation_failed", retry_after: int = 0
+    ) -> None:
+        headers = {"Retry-After": str(retry_after)} if retry_after else None
+        super().__init__(429 if retry_after else 400, {"message": {"base": list(errors)}}, headers)
         self.errors = errors
+        self.reason = reason
+
+
+class Limits:
+    """How many pipelines are made in a minute, and planned at a time, in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.rate = RateLimiter(settings.pipeline_rate_limit)
+        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_AT_A_TIME, patience=PLANNING_PATIENCE)
+
+
+LIMITS = web.AppKey("pipeline_limits", Limits)
 
 
 @attrs.frozen
@@ -75,7 +102,8 @@ class Maker:
     database: Database
     repositories: Repositories
     vault: Vault
-    base_url: str
+    settings: Settings
+    limits: Limits
 
     async def make(self, wanted: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
@@ -83,13 +111,14 @@ class Maker:
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
         finds out.
         """
+        self._count(wanted)
         subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
         try:
             context = await self._context(wanted, subject, read, trusted=True)
-            plan = await asyncio.to_thread(plan_pipeline, read.text or "", context)
+            plan = await self.in_thread(plan_pipeline, read.text or "", context)
         except ConfigError as refused:
             if wanted.source == "push":
                 return await self._write(wanted, read, plan=None, errors=refused.errors)
@@ -113,6 +142,22 @@ class Maker:
         subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
+
+    async def in_thread(self, planning: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what plans a file, which may take a second; some at a time, since they share Python and the threads."""
+        try:
+            async with self.limits.planning.place():
+                return await asyncio.to_thread(planning, *args, **kwargs)
+        except TooBusy as problem:
+            raise Unavailable("the planning of pipelines") from problem
+
+    def _count(self, wanted: Wanted) -> None:
+        """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
+        if wanted.source == "parent_pipeline":
+            return
+        wait = self.limits.rate.retry_after((wanted.project_id, wanted.user_id, wanted.sha))
+        if wait:
+            raise NotMade("Too many pipelines created in the last minute. Try again later.", retry_after=wait)
 
     async def _subject(self, wanted: Wanted) -> Subject:
         try:
@@ -145,7 +190,7 @@ class Maker:
         protected = await self._is_protected(wanted)
         return Context(
             predefined=pipeline_variables(
-                descriptions.Server(url=self.base_url, version=DIALECT),
+                descriptions.Server(url=self.settings.base_url, version=DIALECT),
                 described_project(subject),
                 descriptions.Pipeline(
                     iid=subject.next_iid,
@@ -184,6 +229,7 @@ class Maker:
         await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
+                await self._join_hierarchy(transaction, wanted)
                 pipeline_id = await creation_queries.create_pipeline(
                     transaction,
                     **attrs.asdict(wanted, filter=lambda field, _: field.name in creation_queries.COLUMNS),
@@ -195,6 +241,7 @@ class Maker:
                     status="failed" if errors else "created" if plan is not None else "skipped",
                 )
                 if plan is not None:
+                    await self._check_activity(transaction, wanted)
                     sealed = {one.key: self.vault.encrypt(one.value) for one in wanted.variables}
                     await creation_queries.create_variables(
                         transaction, pipeline_id, wanted.variables, sealed
@@ -211,9 +258,27 @@ class Maker:
                 self.database, origin=wanted.origin, source_job_id=wanted.source_job_id
             )
 
+    async def _join_hierarchy(self, transaction: Transaction, wanted: Wanted) -> None:
+        """The row that counts stays locked until the pipeline is there, so that no two pass the bound together. A
+        hierarchy whose first pipeline has been removed grows no more."""
+        most = self.settings.pipeline_hierarchy_size
+        if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
+            transaction, wanted.hierarchy_id, most
+        ):
+            raise NotMade(reason="reached_max_pipeline_hierarchy_size")
+
+    async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
+        """One new pipeline of a project at a time gets here: each holds its counter's row."""
+        most = self.settings.active_jobs_limit
+        if most and await creation_queries.active_jobs(transaction, wanted.project_id, most) >= most:
+            raise NotMade(
+                "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
+                retry_after=60,
+            )
+
 
 def maker(app: App) -> Maker:
-    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS].base_url)
+    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS])
 
 
 def described_project(subject: Subject) -> descriptions.Project:

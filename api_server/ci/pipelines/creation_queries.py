@@ -13,8 +13,21 @@ from api_server.state.statements import Query
 
 #: Of a `creation.Wanted`, what is a column of pipelines as it is.
 COLUMNS = frozenset(
-    {"project_id", "user_id", "source", "ref", "tag", "sha", "before_sha", "origin", "source_job_id"}
+    {
+        "project_id",
+        "user_id",
+        "source",
+        "ref",
+        "tag",
+        "sha",
+        "before_sha",
+        "origin",
+        "source_job_id",
+        "hierarchy_id",
+    }
 )
+#: Statuses in which a job will take up a runner by itself.
+ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
 #: Seconds a job may run when its file does not say.
 DEFAULT_TIMEOUT = 3600
 
@@ -75,10 +88,11 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        yaml_errors, origin, source_job_id, committed_at, created_at, updated_at, finished_at)
+        yaml_errors, origin, source_job_id, hierarchy_id, committed_at, created_at, updated_at, finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
-        %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s, %(committed_at)s,
-        %(now)s, %(now)s, CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
+        %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
+        %(hierarchy_id)s, %(committed_at)s, %(now)s, %(now)s,
+        CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
     FROM counted
     RETURNING id
 """
@@ -87,6 +101,31 @@ CREATE_PIPELINE = """
 async def create_pipeline(transaction: Transaction, **values: Any) -> int:
     """The new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
     return int(await transaction.value(CREATE_PIPELINE, **values))
+
+
+GROW_HIERARCHY = """
+    UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(id)s AND hierarchy_size < %(most)s
+"""
+
+
+async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
+    """Counts one more pipeline below the first one; False where there are `most` already, or that one is gone."""
+    return bool(await transaction.run(GROW_HIERARCHY, id=hierarchy_id, most=most))
+
+
+ACTIVE_JOBS = """
+    SELECT count(*) FROM unnest(%(statuses)s::text[]) wanted(status) CROSS JOIN LATERAL (
+        SELECT jobs.created_at FROM jobs
+        WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
+        ORDER BY -jobs.id LIMIT %(most)s
+    ) newest
+    WHERE newest.created_at > %(now)s::timestamptz - interval '1 day'
+"""
+
+
+async def active_jobs(transaction: Transaction, project_id: int, most: int) -> int:
+    """Builds of the last day that are still to come or running; counted up to `most` of each status."""
+    return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, most=most))
 
 
 CREATE_VARIABLES = """

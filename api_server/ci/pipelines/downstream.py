@@ -15,9 +15,6 @@ from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Database
 from api_server.web.access import Role
 
-#: Pipelines above one another; a chain that would get longer is taken for a loop.
-MAX_DEPTH = 5
-
 #: Status of the downstream pipeline -> what happens to a bridge that waits for it.
 _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "success": {"event": "success"},
@@ -25,14 +22,6 @@ _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "skipped": {"event": "drop", "failure_reason": "downstream_pipeline_failed"},
     "canceled": {"event": "cancel"},
 }
-
-
-class Refused(Exception):
-    """The bridge fails, for `reason` (GitLab's name)."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 async def start(maker: Maker, job_id: int) -> None:
@@ -44,10 +33,8 @@ async def start(maker: Maker, job_id: int) -> None:
     try:
         await maker.make(await _wanted(maker, bridge, planned))
         reason = None
-    except Refused as refused:
+    except NotMade as refused:
         reason = refused.reason
-    except NotMade:
-        reason = "downstream_pipeline_creation_failed"
     async with maker.database.transaction() as transaction:
         if reason is not None:
             await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
@@ -79,13 +66,16 @@ async def cancel(database: Database, job_id: int) -> None:
 
 
 async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
-    """The pipeline that the bridge asks for. Raises `Refused`."""
+    """The pipeline that the bridge asks for. Raises `NotMade`."""
     if planned.trigger is None or bridge.user_id is None:
-        raise Refused("invalid_bridge_trigger")
-    if bridge.depth >= MAX_DEPTH:
-        raise Refused("reached_max_descendant_pipelines_depth")
+        raise NotMade(reason="invalid_bridge_trigger")
+    child = planned.trigger.project is None
+    if child and bridge.depth >= maker.settings.child_pipeline_depth:
+        raise NotMade(reason="reached_max_descendant_pipelines_depth")
+    if bridge.loops and not child:
+        raise NotMade(reason="pipeline_loop_detected")
     variables = await _forwarded(maker, bridge, planned, planned.trigger)
-    if planned.trigger.project is None:
+    if child:
         return Wanted(
             project_id=bridge.project_id,
             ref=bridge.ref,
@@ -96,6 +86,7 @@ async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
             user_id=bridge.user_id,
             variables=variables,
             source_job_id=bridge.id,
+            hierarchy_id=bridge.hierarchy_id,
             configuration=child_configuration(planned.trigger.include),
         )
     return await _wanted_elsewhere(maker, bridge, planned.trigger, variables)
@@ -106,14 +97,14 @@ async def _wanted_elsewhere(
 ) -> Wanted:
     target = await downstream_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
-        raise Refused("downstream_bridge_project_not_found")
+        raise NotMade(reason="downstream_bridge_project_not_found")
     member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are
     if not member or target.archived or target.builds_access_level == "disabled":
-        raise Refused("insufficient_bridge_permissions")
+        raise NotMade(reason="insufficient_bridge_permissions")
     resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
     ref, tag = resolved.name, resolved.kind == "tag"
     if not await may_run_on(maker.database, target.id, ref, tag=tag, role=target.role, admin=target.admin):
-        raise Refused("insufficient_bridge_permissions")
+        raise NotMade(reason="insufficient_bridge_permissions")
     return Wanted(
         project_id=target.id,
         ref=ref,
@@ -124,6 +115,7 @@ async def _wanted_elsewhere(
         user_id=bridge.user_id,
         variables=variables,
         source_job_id=bridge.id,
+        hierarchy_id=bridge.hierarchy_id,
     )
 
 

@@ -9,7 +9,11 @@ from api_server.state.statements import Query
 
 @attrs.frozen
 class Bridge:
-    """A bridge with what its pipeline runs for; `depth` is how many pipelines it stands below, its own included."""
+    """A bridge with what its pipeline runs for.
+
+    `depth` counts its pipeline and the parents of that one. `loops`: projects above it have started each other in a
+    circle already. `hierarchy_id` is the pipeline that everything began with.
+    """
 
     id: int
     project_id: int
@@ -23,20 +27,25 @@ class Bridge:
     sha: str
     before_sha: str
     depth: int
+    loops: bool
+    hierarchy_id: int
 
 
 FIND_BRIDGE = Query(
     """
     WITH RECURSIVE above AS (
-        SELECT pipelines.source_job_id, 1 AS depth FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+        SELECT pipelines.*, true AS is_parent FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
         WHERE jobs.id = %(id)s
         UNION ALL
-        SELECT pipelines.source_job_id, above.depth + 1
+        SELECT pipelines.*, above.is_parent AND above.source = 'parent_pipeline'
         FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
     )
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.plan, jobs.retried, jobs.user_id,
         pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha,
-        (SELECT max(above.depth) FROM above) AS depth
+        (SELECT count(*) FROM above WHERE above.is_parent) AS depth,
+        EXISTS (SELECT FROM above WHERE above.source <> 'parent_pipeline'
+            GROUP BY above.project_id, above.ref, above.tag, above.source HAVING count(*) > 1) AS loops,
+        coalesce(pipelines.hierarchy_id, pipelines.id) AS hierarchy_id
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
     WHERE jobs.id = %(id)s AND jobs.kind = 'bridge'
     """,

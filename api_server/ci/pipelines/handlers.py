@@ -26,6 +26,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -70,7 +71,7 @@ class ListPipelines(Paginated):
 
 @attrs.frozen(kw_only=True)
 class GivenVariable:
-    key: str = attrs.field(metadata={"present": True})
+    key: Name = attrs.field(metadata={"present": True})
     value: str
     variable_type: Literal["env_var", "file"] = "env_var"
 

@@ -1,6 +1,5 @@
 """What a configuration would give, without giving it: GitLab's verdict."""
 
-import asyncio
 from typing import Any
 
 import attrs
@@ -36,7 +35,7 @@ async def lint(maker: Maker, question: Question) -> dict[str, Any]:
         context, text = await _context(maker, question)
     except NotMade as reason:
         return _verdict(list(reason.errors))
-    return await asyncio.to_thread(_judge, text or "", context, question)
+    return await maker.in_thread(_judge, text or "", context, question)
 
 
 async def _context(maker: Maker, question: Question) -> tuple[Context, str | None]:

@@ -27,18 +27,21 @@ CREATE_PUSHED_PIPELINE = "create_pushed_pipeline"
 
 async def react_to_push(
     vault: Vault,
+    most: int,
     transaction: Transaction,
     project: MovedProject,
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Queues a pipeline for each branch and tag that now stands at another commit, as the pusher wishes."""
+    """Queues a pipeline for the first `most` (0: all) branches and tags that now stand at another commit, as the pusher
+    wishes."""
     if project.builds_access_level == "disabled":
         return
-    for update in updates:
-        kind = next((kind for kind in (BRANCHES, TAGS) if update.ref.startswith(kind)), None)
-        if kind is None or update.kind == "delete":
-            continue
+    moved = [one for one in updates if one.kind != "delete" and one.ref.startswith((BRANCHES, TAGS))]
+    if most and len(moved) > most:
+        log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
+    for update in moved[: most or None]:
+        kind = BRANCHES if update.ref.startswith(BRANCHES) else TAGS
         wished = wishes(update.options)
         await enqueue(
             transaction,

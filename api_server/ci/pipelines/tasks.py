@@ -6,14 +6,16 @@ from typing import Any
 from aiohttp import web
 
 from api_server.ci.pipelines import downstream, pushes, transitions
-from api_server.ci.pipelines.creation import maker
+from api_server.ci.pipelines.creation import LIMITS, Limits, maker
 from api_server.code.refs import REF_LISTENERS
 from api_server.state.queue import QUEUE
-from api_server.web.context import DATABASE, VAULT
+from api_server.web.context import DATABASE, SETTINGS, VAULT
 
 
 def setup(app: web.Application) -> None:
-    app[REF_LISTENERS].append(functools.partial(pushes.react_to_push, app[VAULT]))
+    app[LIMITS] = Limits(app[SETTINGS])
+    most = app[SETTINGS].git_push_pipeline_limit
+    app[REF_LISTENERS].append(functools.partial(pushes.react_to_push, app[VAULT], most))
     queue = app[QUEUE]
 
     async def create_pushed_pipeline(**pushed: Any) -> None:

@@ -7,7 +7,7 @@ import attrs
 from api_server.ci.pipelines import states
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.web.pagination import Paginated
-from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.params import UNSET, CommaList, Name, Unset
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
@@ -25,7 +25,7 @@ class ListRunners(Paginated):
     status: RunnerStatus | None = None
     scope: Literal["active", "paused", "online", "offline", "specific", "shared"] | None = None
     paused: bool | None = None
-    tag_list: CommaList[str] | None = None
+    tag_list: CommaList[Name] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -47,21 +47,21 @@ class ListManagers(Paginated):
 class ListRunnerJobs(Paginated):
     id: int
     status: states.Status | None = None
-    system_id: str | None = None
+    system_id: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
 class UpdateRunner:
     id: int
-    description: str | None = None
+    description: Name | None = None
     active: bool | None = None
     paused: bool | None = None
     locked: bool | None = None
     run_untagged: bool | None = None
-    tag_list: CommaList[str] | None = None
+    tag_list: CommaList[Name] | None = None
     access_level: AccessLevel | None = None
     maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits)
-    maintenance_note: str | None = None
+    maintenance_note: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -74,12 +74,12 @@ class AssignRunner:
 class RunnerToBe:
     """What is said of a new runner, however it is made."""
 
-    description: str | None = None
-    maintenance_note: str | None = None
+    description: Name | None = None
+    maintenance_note: Name | None = None
     paused: bool | None = None
     locked: bool = False
     run_untagged: bool = True
-    tag_list: CommaList[str] = attrs.field(factory=CommaList)
+    tag_list: CommaList[Name] = attrs.field(factory=CommaList)
     access_level: AccessLevel = "not_protected"
     maximum_timeout: int | None = attrs.field(default=None, validator=_fits)
 
@@ -102,7 +102,7 @@ class RunnerToBe:
 @attrs.frozen(kw_only=True)
 class RegisterRunner(RunnerToBe):
     token: str
-    name: str | None = None
+    name: Name | None = None
     active: bool = True
 
     def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
@@ -127,10 +127,10 @@ class CreateRunner(RunnerToBe):
 @attrs.frozen(kw_only=True)
 class RunnerToken:
     token: str | None = None
-    system_id: str | None = None
+    system_id: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
 class DeleteManager:
     token: str
-    system_id: str
+    system_id: Name

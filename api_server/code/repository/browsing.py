@@ -26,6 +26,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
+from api_server.web.params import Description, Name
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -85,11 +86,11 @@ class Action:
 class CreateCommit:
     id: str
     branch: str = attrs.field(metadata={"present": True})
-    commit_message: str = attrs.field(metadata={"present": True})
+    commit_message: Description = attrs.field(metadata={"present": True})
     actions: list[Action]
     start_branch: str | None = None
-    author_name: str | None = None
-    author_email: str | None = None
+    author_name: Name | None = None
+    author_email: Name | None = None
     stats: bool = True
 
 

@@ -21,6 +21,7 @@ from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
 from api_server.web.pagination import Paginated
+from api_server.web.params import Description, Name
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -50,7 +51,7 @@ class CreateTag:
     id: str
     tag_name: str = attrs.field(metadata={"present": True})
     ref: str = attrs.field(metadata={"present": True})
-    message: str | None = None
+    message: Description | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -65,10 +66,10 @@ class ChangeFile:
     id: str
     path: str
     branch: str = attrs.field(metadata={"present": True})
-    commit_message: str = attrs.field(metadata={"present": True})
+    commit_message: Description = attrs.field(metadata={"present": True})
     start_branch: str | None = None
-    author_name: str | None = None
-    author_email: str | None = None
+    author_name: Name | None = None
+    author_email: Name | None = None
     last_commit_id: str | None = None
 
 

@@ -17,6 +17,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Description, Name
 from api_server.web.routes import ById, Routes, caller
 
 routes = Routes()
@@ -37,19 +38,19 @@ class ListSubgroups(ListGroups):
 
 @attrs.frozen(kw_only=True)
 class CreateGroup:
-    name: str = attrs.field(metadata={"present": True})
-    path: str = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
+    path: Name = attrs.field(metadata={"present": True})
     parent_id: int | None = None
-    description: str | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
 
 
 @attrs.frozen(kw_only=True)
 class UpdateGroup:
     id: str
-    name: str | None = None
-    path: str | None = None
-    description: str | None = None
+    name: Name | None = None
+    path: Name | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
 
 

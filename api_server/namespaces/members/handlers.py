@@ -18,7 +18,7 @@ from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.params import UNSET, CommaList, Name, Unset
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -42,7 +42,7 @@ class AddMember:
     id: str
     access_level: Role
     user_id: CommaList[int] | None = None
-    username: str | None = None
+    username: Name | None = None
     expires_at: datetime.date | None = None
 
     def __attrs_post_init__(self) -> None:

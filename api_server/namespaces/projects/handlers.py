@@ -20,6 +20,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Description, Name
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
@@ -50,14 +51,14 @@ class ListUserProjects(ListProjects):
 
 @attrs.frozen(kw_only=True)
 class CreateProject:
-    name: str | None = None
-    path: str | None = None
+    name: Name | None = None
+    path: Name | None = None
     namespace_id: int | None = None
     initialize_with_readme: bool = False
-    description: str | None = None
+    description: Description | None = None
     visibility: Visibility = "private"
-    default_branch: str = "main"
-    ci_config_path: str | None = None
+    default_branch: Name = "main"
+    ci_config_path: Name | None = None
     public_jobs: bool = True
     repository_access_level: FeatureAccess = "enabled"
     builds_access_level: FeatureAccess = "enabled"
@@ -70,18 +71,18 @@ class CreateProject:
 @attrs.frozen(kw_only=True)
 class TransferProject:
     id: str
-    namespace: str = attrs.field(metadata={"present": True})
+    namespace: Name = attrs.field(metadata={"present": True})
 
 
 @attrs.frozen(kw_only=True)
 class UpdateProject:
     id: str
-    name: str | None = None
-    path: str | None = None
-    description: str | None = None
+    name: Name | None = None
+    path: Name | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
-    default_branch: str | None = None
-    ci_config_path: str | None = None
+    default_branch: Name | None = None
+    ci_config_path: Name | None = None
     public_jobs: bool | None = None
     repository_access_level: FeatureAccess | None = None
     builds_access_level: FeatureAccess | None = None

@@ -88,7 +88,7 @@ async def test_old_months_are_removed_only_after_an_export(
     rows = await database.rows("SELECT event_type, details FROM audit_events ORDER BY id")
     assert [row.event_type for row in rows] == ["group_created", "audit_events_removed"]
     assert json.loads(rows[1].details)["sha256"] == digest
-    verdict = await chain.verify(database, head)
+    verdict = await chain.verify(database, [head])
     assert (verdict.head.position, verdict.removed, verdict.problem) == (5, 3, None)
     again = await asyncio.to_thread(run_command, database_url, *arguments, "--yes")
     assert again.stdout == "There is no whole month before that day.\n"

@@ -1,7 +1,9 @@
 """Recording, reading and breaking an audit trail directly, and the commands of operators."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -73,6 +75,8 @@ def without_triggers(url: str) -> Iterator[Any]:
                     yield cursor
 
 
-def run_command(url: str, *arguments: str, **options: Any) -> Any:
-    environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": "."}
-    return CliRunner().invoke(commands, ["audit", *arguments], env=environment, **options)
+def run_command(url: str, *arguments: str, data_dir: Path | None = None, **options: Any) -> Any:
+    """An operator's command; without `data_dir` no head was ever kept."""
+    with tempfile.TemporaryDirectory() as empty:
+        environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": str(data_dir or empty)}
+        return CliRunner().invoke(commands, ["audit", *arguments], env=environment, **options)

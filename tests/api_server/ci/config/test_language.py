@@ -69,6 +69,14 @@ SCRIPT = "script: make"
             "test: {script: x, when: delayed, start_in: 2 weeks}",
             "start_in config should not exceed the limit of 1 week",
         ),
+        (
+            "test: {script: x, artifacts: {paths: [a], expire_in: 9000 years}}",
+            "expire_in config should not exceed the limit of 52000 weeks",
+        ),
+        (
+            "test: {script: x, timeout: 100 years}",
+            "timeout config should not exceed the limit of 4 weeks 2 days",
+        ),
         ("test: {script: x, timeout: soon}", "jobs:test:timeout config should be a duration"),
         ("test: {script: x, timeout: never}", "jobs:test:timeout config should be a duration"),
         ("test: {script: x, retry: 3}", "jobs:test:retry config should be an integer between 0 and 2"),

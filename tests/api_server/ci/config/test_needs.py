@@ -54,6 +54,14 @@ def test_a_pipeline_has_at_most_a_thousand_jobs():
     assert errors(text) == ("The number of jobs exceeds the limit of 1000",)
 
 
+def test_a_file_has_at_most_a_hundred_triggers():
+    text = "a: {trigger: {include: a.yml}, parallel: {matrix: [{N: [%s]}]}}"
+    assert len(jobs(text % ", ".join(map(str, range(100))))) == 100
+    assert errors(text % ", ".join(map(str, range(101)))) == (
+        "The number of trigger jobs exceeds the limit of 100",
+    )
+
+
 def test_needs_say_whose_artifacts_are_downloaded():
     found = jobs(
         """

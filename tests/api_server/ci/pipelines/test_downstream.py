@@ -96,7 +96,7 @@ async def test_pipelines_that_start_each_other_come_to_an_end(forge):
     found = "SELECT count(*) FROM jobs WHERE project_id = %(id)s AND failure_reason = %(reason)s"
 
     async def is_refused() -> bool:
-        reason = "reached_max_descendant_pipelines_depth"
+        reason = "pipeline_loop_detected"
         return bool(await forge.database.value(found, id=project.id, reason=reason))
 
     await eventually(is_refused)
