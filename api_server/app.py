@@ -21,7 +21,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import job_requests
-from api_server.code import refs
+from api_server.code import reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.repository import first_commit
@@ -82,6 +82,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
+    reading.setup(app, settings)
     app[ARCHIVES] = ArchiveStore(settings.data_dir / "archives", settings.archive_cache_bytes)
     app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []

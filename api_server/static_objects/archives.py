@@ -11,6 +11,7 @@ import attrs
 import structlog
 from aiohttp import hdrs, web
 
+from api_server.code.repository.blobs import send_part
 from api_server.git import archives, references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
@@ -18,10 +19,11 @@ from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.freshness import kept
-from api_server.static_objects.raw import SAFETY, send
+from api_server.static_objects.raw import SAFETY
 from api_server.web.answers import quotable
 from api_server.web.conditional import matches
 from api_server.web.errors import not_found
+from api_server.web.ranges import wanted_part
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
 log = structlog.get_logger(__name__)
@@ -131,7 +133,8 @@ async def _sent(request: web.Request, project: Project, wanted: Wanted) -> web.S
         hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
         hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
     }
-    return await send(request, b"", _read(file), file.stat().st_size, headers)
+    part = wanted_part(request, file.stat().st_size, tag)
+    return await send_part(request, _read(file), part, headers | part.headers)
 
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:

@@ -37,7 +37,9 @@ async def static_object(request: web.Request) -> web.StreamResponse:
         request.config_dict[LIMITS].check(path, project, reader)
         if instance.static_objects_external_storage_url:
             raise _to_external_storage(request, instance, path, project, reader)
-    return await (raw.serve if path.kind is Kind.RAW else archives.serve)(request, path, project)
+    if path.kind is Kind.RAW:
+        return await raw.serve(request, path, project, reader, from_storage=from_storage)
+    return await archives.serve(request, path, project)
 
 
 def _to_external_storage(
