@@ -91,6 +91,9 @@ class Settings:
     repository_read_timeout: int = option(
         default=30, help="seconds after which reading commits, trees and differences is given up"
     )
+    repository_patience: float = option(
+        default=10.0, help="seconds that a request waits for its turn to read before it is refused"
+    )
     file_streams: int = option(default=100, help="files beyond 256 KiB that flow to readers at once")
     file_streams_per_caller: int = option(default=10, help="those of one user, or of one stranger's address")
     file_json_limit: int = option(

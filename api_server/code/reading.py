@@ -17,19 +17,17 @@ from api_server.web.errors import ApiError
 from api_server.web.routes import CALLER
 from common.concurrency import ConcurrencyLimiter
 
-#: Seconds that a request waits for its turn.
-_PATIENCE = 10.0
-
-_READS = web.AppKey("repository_reads", ConcurrencyLimiter)
-_STREAMS = web.AppKey("file_streams", ConcurrencyLimiter)
+READS = web.AppKey("repository_reads", ConcurrencyLimiter)
+STREAMS = web.AppKey("file_streams", ConcurrencyLimiter)
 
 
 def setup(app: web.Application, settings: Settings) -> None:
-    app[_READS] = ConcurrencyLimiter(
-        settings.repository_reads, settings.repository_reads_per_caller, patience=_PATIENCE
+    patience = settings.repository_patience
+    app[READS] = ConcurrencyLimiter(
+        settings.repository_reads, settings.repository_reads_per_caller, patience=patience
     )
-    app[_STREAMS] = ConcurrencyLimiter(
-        settings.file_streams, settings.file_streams_per_caller, patience=_PATIENCE
+    app[STREAMS] = ConcurrencyLimiter(
+        settings.file_streams, settings.file_streams_per_caller, patience=patience
     )
 
 
@@ -40,7 +38,7 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
     Raises `TooBusy` (429) where none becomes free.
     """
     limit = context.settings(request).repository_read_timeout
-    async with request.config_dict[_READS].place(_caller(request)):
+    async with request.config_dict[READS].place(_caller(request)):
         try:
             async with asyncio.timeout(limit):
                 yield
@@ -58,7 +56,7 @@ def streaming(
     What the external storage fetches for strangers counts in all only: it asks for all of them.
     """
     keys = [] if from_storage and user_id is None else [_caller(request, user_id)]
-    return request.config_dict[_STREAMS].place(*keys)
+    return request.config_dict[STREAMS].place(*keys)
 
 
 def _caller(request: web.Request, user_id: int | None = None) -> tuple[str, int | str | None]:

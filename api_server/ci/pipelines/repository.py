@@ -18,7 +18,7 @@ from api_server.git.repositories import Repositories, Repository
 #: Where the configuration is when a project does not say.
 DEFAULT_PATH = ".gitlab-ci.yml"
 #: No more of a commit or a change are compared with patterns.
-MOST_PATHS = 500_000
+MOST_PATHS = 200_000
 
 
 @attrs.frozen(kw_only=True)

@@ -90,34 +90,44 @@ async def send_json(
     repository: Repository,
     entry: Entry,
     values: dict[str, Any],
-    etag: str,
+    headers: Mapping[str, str],
     place: Place,
 ) -> web.StreamResponse:
-    """`values` as JSON with the file's bytes in base64 as `content`, and their digest in the place of
-    `content_sha256`. A large file is read twice, so that it need not be in memory."""
-    headers = {hdrs.ETAG: etag, hdrs.CONTENT_TYPE: "application/json", **PRIVATE}
-    if matches(request, etag):
-        return web.Response(status=304, headers={hdrs.ETAG: etag, **PRIVATE})
+    """`values` as JSON with the file's bytes in base64 as `content`, and their digest as `content_sha256`; to HEAD as
+    many bytes as that would be. `headers` have the entity tag; `place` is held while a large file flows.
+
+    A large file is read twice, the digest coming first, so that it need not be in memory.
+    """
+    if matches(request, headers[hdrs.ETAG]):
+        return web.Response(status=304, headers={hdrs.ETAG: headers[hdrs.ETAG]} | PRIVATE)
     size = entry.size or 0
+    length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)
+    told = {**headers, hdrs.CONTENT_LENGTH: str(length)}
+    if request.method == "HEAD":
+        return web.StreamResponse(headers=told)
     if size <= IN_MEMORY_BYTES:
         data = await asyncio.to_thread(files.read, repository, entry)
-        values |= {
-            "content_sha256": hashlib.sha256(data).hexdigest(),
-            "content": base64.b64encode(data).decode(),
-        }
-        return web.Response(body=orjson.dumps(values), headers=headers)
+        content = base64.b64encode(data).decode()
+        return web.Response(body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=told)
     async with place:
-        values["content_sha256"] = await _digest(repository, entry)
-        before, after = orjson.dumps(values | {"content": ""})[:-2], b'"}'
-        length = len(before) + 4 * -(-size // 3) + len(after)
-        response = web.StreamResponse(headers=headers | {hdrs.CONTENT_LENGTH: str(length)})
+        before = _json(values, await _digest(repository, entry)).removesuffix(_AFTER)
+        response = web.StreamResponse(headers=told)
         await response.prepare(request)
         await response.write(before)
         async with files.stream(repository, entry) as chunks:
             async for piece in _base64(chunks):
                 await response.write(piece)
-        await response.write_eof(after)
+        await response.write_eof(_AFTER)
         return response
+
+
+#: What follows the content.
+_AFTER = b'"}'
+_EMPTY_DIGEST = hashlib.sha256().hexdigest()
+
+
+def _json(values: Mapping[str, Any], digest: str, content: str = "") -> bytes:
+    return orjson.dumps({**values, "content_sha256": digest, "content": content})
 
 
 async def _digest(repository: Repository, entry: Entry) -> str:

@@ -2,16 +2,19 @@
 
 import hashlib
 import re
+from contextlib import suppress
 from typing import Any
 
 import attrs
 from aiohttp import hdrs, web
 
+from api_server.code.reading import reading
 from api_server.code.repository.blobs import PRIVATE
 from api_server.git.commits import History, history
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
 from api_server.web.errors import ApiError
+from common.concurrency import TooBusy
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -40,21 +43,32 @@ class FoundFile:
         }
 
     @property
-    def etag(self) -> str:
-        """Of the entity, known without the content."""
+    def headers(self) -> dict[str, str]:
+        """Of the entity; its tag is known without the content."""
         known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
-        return f'"{hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]}"'
+        tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
+        return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | PRIVATE | self._fields
 
     @property
     def raw_headers(self) -> dict[str, str]:
-        """Of the bytes alone: whatever the ref, they are saved and never shown."""
+        """Of the bytes alone, which are saved and never shown."""
         headers: dict[str, str] = {
             hdrs.CONTENT_TYPE: "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: "attachment",
             hdrs.ETAG: f'"{self.entry.id}"',
             "X-Content-Type-Options": "nosniff",
         }
-        return headers | PRIVATE
+        return headers | PRIVATE | self._fields
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        """The entity's values in header fields, as GitLab names them; but the digest, for which the file would have to
+        be read."""
+        return {
+            f"X-Gitlab-{name.replace('_', '-').title()}": _CONTROL.sub("_", _text(value))
+            for name, value in self.values.items()
+            if name != "content_sha256"
+        }
 
     def require_size(self, most: int) -> None:
         """Raises 413 for a file that is too large for JSON."""
@@ -67,20 +81,14 @@ class FoundFile:
                 },
             )
 
-    async def last_commit(self, repository: Repository) -> str:
-        """The newest commit that changed the file."""
+    async def history_headers(self, request: web.Request, repository: Repository) -> dict[str, str]:
+        """The newest commit that changed the file; nothing where it takes too long to find."""
         wanted = History(start=self.commit, path=self.entry.path)
-        return next(iter(await history(repository, wanted, skip=0, limit=1)), self.commit)
-
-    def head(self, last_commit: str) -> web.StreamResponse:
-        """What HEAD is answered with: the values in header fields, as GitLab names them, but the digest."""
-        told = {name: value for name, value in self.values.items() if name != "content_sha256"}
-        fields: dict[str, str] = {
-            f"X-Gitlab-{name.replace('_', '-').title()}": _CONTROL.sub("_", _text(value))
-            for name, value in (told | {"last_commit_id": last_commit}).items()
-        }
-        fields |= {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: self.etag}
-        return web.StreamResponse(headers=fields | PRIVATE)
+        with suppress(ApiError, TooBusy):
+            async with reading(request):
+                found = await history(repository, wanted, skip=0, limit=1)
+            return {"X-Gitlab-Last-Commit-Id": found[0]} if found else {}
+        return {}
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
-from api_server.code.reading import reading, streaming
+from api_server.code.reading import streaming
 from api_server.code.repository import blobs, committing, entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
@@ -142,12 +142,12 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     repository = await opened(request, found)
     file = file_at(repository, wanted.ref, wanted.path)
+    headers = file.headers
     if request.method == "HEAD":
-        async with reading(request):
-            last = await file.last_commit(repository)
-        return file.head(last)
-    file.require_size(context.settings(request).file_json_limit)
-    return await blobs.send_json(request, repository, file.entry, file.values, file.etag, streaming(request))
+        headers |= await file.history_headers(request, repository)
+    else:
+        file.require_size(context.settings(request).file_json_limit)
+    return await blobs.send_json(request, repository, file.entry, file.values, headers, streaming(request))
 
 
 @routes.get("/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"))
