@@ -21,7 +21,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_quota, job_requests
-from api_server.code import refs
+from api_server.code import reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.repository import first_commit
@@ -90,6 +90,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[refs.REF_LISTENERS] = []
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
+    reading.setup(app, settings)
     app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)

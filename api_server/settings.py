@@ -108,6 +108,29 @@ class Settings:
         default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"
     )
 
+    repository_reads: int = option(
+        default=20, help="git processes at once that read commits, trees and differences for callers"
+    )
+    repository_reads_per_caller: int = option(
+        default=8, help="those of one user, or of one stranger's address"
+    )
+    repository_read_timeout: int = option(
+        default=30, help="seconds after which reading commits, trees and differences is given up"
+    )
+    repository_patience: float = option(
+        default=10.0, help="seconds that a request waits for its turn to read before it is refused"
+    )
+    file_streams: int = option(default=100, help="files beyond 256 KiB that flow to readers at once")
+    file_streams_per_caller: int = option(default=10, help="those of one user, or of one stranger's address")
+    file_json_limit: int = option(
+        default=10 * 2**20, help="bytes of a file that is answered as JSON; larger ones are read raw"
+    )
+    diff_max_files: int = option(default=1000, help="files that a difference between commits lists")
+    diff_max_lines: int = option(default=50_000, help="lines of differences that one answer shows")
+    diff_max_patch_bytes: int = option(
+        default=512 * 2**10, help="bytes of a file, and of its difference, that are shown"
+    )
+
     archive_cache_bytes: int = option(
         default=2 * 2**30, help="bytes of built archives that are kept, with those that are being built"
     )

@@ -17,11 +17,14 @@ REDACTED = "[REDACTED]"
 SECRET_NAME = re.compile(
     r"token|secret|password|authorization|cookie|credential|private.?key|signature", re.IGNORECASE
 )
+#: What comes before the name of a query parameter that has a value. Names end where the next parameter may begin, and
+#: are looked through once: strangers choose what is logged.
+_NAME = r"(?<=[?&])(?=[^=&?\s]*+=)"
 _SECRET_IN_TEXT = re.compile(
     r"\b(?:flpat|fljob|flso|flinv|flcon|glrt)-[\w.-]+"  # our own tokens, wherever they stand
     r"|(?<=://)[^/@\s\"']+(?=@)"  # userinfo of a URL
-    r"|(?<=[?&])(?:[^=&\s]*(?:token|secret|password)[^=&\s]*)=[^&\s\"']*"  # query parameters
-    r"|(?<=[?&])(?:[^=&\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # of CI/CD variables
+    rf"|{_NAME}[^=&?\s]*?(?:token|secret|password)[^=&?\s]*+=[^&\s\"']*"  # query parameters
+    rf"|{_NAME}(?:[^=&?\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # of CI/CD variables
     r"|(?i:(?<=bearer )|(?<=basic ))[\w.~+/=-]+"
 )
 

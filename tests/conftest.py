@@ -13,6 +13,7 @@ from pytest_aiohttp import AiohttpServer
 from api_server.state.migrate import migrate
 from scripts.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
+from tests.support.watchdog import Watchdog
 
 # As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
 structlog.configure(
@@ -22,6 +23,26 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+#: Seconds of the processor that one callback of the loop may take.
+LONGEST_CALLBACK = 0.05
+
+
+@pytest.fixture(scope="session")
+def watchdog() -> Iterator[Watchdog]:
+    watchdog = Watchdog(LONGEST_CALLBACK)
+    with watchdog.watching():
+        yield watchdog
+
+
+@pytest.fixture(autouse=True)
+def nobody_holds_the_loop(watchdog: Watchdog) -> Iterator[None]:
+    """Fails a test in which the service keeps everybody waiting."""
+    watchdog.taken()  # of what started before
+    yield
+    held = watchdog.taken()
+    assert not held, "\n".join(map(str, held))
 
 
 @pytest.fixture(scope="session")

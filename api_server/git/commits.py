@@ -1,5 +1,6 @@
 """Commits as GitLab shows them, and how they descend from each other."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -17,6 +18,10 @@ SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
 #: git counts in an int; no repository has so many commits.
 _MOST_SKIPPED = 2**31 - 1
+#: The tree without files, which git knows without having it.
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_MOST_COUNTED_BYTES = 10 * 1024 * 1024
+_COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
 _LAST_SECOND = 253402300799  # of the year 9999
 
 
@@ -88,15 +93,28 @@ async def history(repository: Repository, wanted: History, *, skip: int, limit: 
     return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
 
 
-def line_counts(repository: Repository, sha: str) -> dict[str, int]:
-    """How many lines the commit added and removed against its first parent. For a thread."""
-    commit = repository[sha].peel(pygit2.Commit)
-    if commit.parent_ids:
-        difference = commit.parents[0].tree.diff_to_tree(commit.tree)
-    else:
-        difference = commit.tree.diff_to_tree(swap=True)
-    added, removed = difference.stats.insertions, difference.stats.deletions
-    return {"additions": added, "deletions": removed, "total": added + removed}
+async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, dict[str, int]]:
+    """How many lines each of these commits added and removed against its first parent. Binary files, and those beyond
+    10 MiB, have none."""
+    counts = {sha: {"additions": 0, "deletions": 0, "total": 0} for sha in shas}
+    lines = "".join(" ".join([sha, *_first_parent(repository, sha)]) + "\n" for sha in counts)
+    arguments = ["diff-tree", "--stdin", "-r", "--root", "--shortstat", "--no-renames", "--no-ext-diff"]
+    threshold = ("core.bigFileThreshold", str(_MOST_COUNTED_BYTES))
+    told = await run(
+        arguments, repository=Path(repository.path), stdin=lines.encode(), configuration=[threshold]
+    )
+    sha = ""
+    for line in told.stdout.decode().splitlines():
+        if FULL_SHA.fullmatch(line):
+            sha = line
+        elif found := {kind: int(number) for number, kind in _COUNT.findall(line)}:
+            added, removed = found.get("insertion", 0), found.get("deletion", 0)
+            counts[sha] = {"additions": added, "deletions": removed, "total": added + removed}
+    return counts
+
+
+def _first_parent(repository: Repository, sha: str) -> list[str]:
+    return [str(parent) for parent in repository[_full(sha)].peel(pygit2.Commit).parent_ids[:1]]
 
 
 async def merge_base(repository: Repository, one: str, other: str) -> str | None:

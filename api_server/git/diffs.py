@@ -1,21 +1,44 @@
-"""What differs between two commits, file by file. Walks whole trees: call it in a thread."""
+"""What differs between two commits, file by file: git tells it in a child, which is heard as far as it is shown."""
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
-import pygit2
-from pygit2.enums import DeltaStatus, FileMode
 
-from api_server.git.commits import tree_of
+from api_server.git.commits import EMPTY_TREE, tree_of
+from api_server.git.pieces import Pieces
+from api_server.git.processes import TIME_LIMIT_SECONDS, start
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repository
 
-#: Files beyond this size, and texts of differences beyond it, are not shown.
-MOST_BYTES = 512 * 1024
+#: Of which the texts are asked for at once: their paths have to fit on a command line.
+_MOST_NAMED = 100
+_MOST_BYTES_OF_NAMES = 256 * 1024
+_MOST_BYTES_OF_A_NAME = 64 * 1024
+#: Texts of all files together have as many bytes as so many for each file that may be listed, as GitLab's.
+_BYTES_FOR_A_FILE = 5 * 1024
+_SUBMODULE = "160000"
+_NO_FILE = "000000"
+_OPTIONS = ("--no-abbrev", "--no-indent-heuristic", "--no-ext-diff", "--no-textconv", "-l1000")
+
+
+@attrs.frozen(kw_only=True)
+class DiffLimits:
+    """How much of a difference is shown, by the names of GitLab's settings: so many files are listed, files and texts
+    beyond `diff_max_patch_bytes` are too large, and once so many lines have been shown the rest is collapsed."""
+
+    diff_max_files: int
+    diff_max_lines: int
+    diff_max_patch_bytes: int
 
 
 @attrs.frozen
 class FileDiff:
-    """One file; `text` is the hunks, empty where it is `too_large`. Modes are six octal digits, 0 for none."""
+    """One file; `text` is the hunks, empty where it is `too_large` or `collapsed`, because those before it have used up
+    what is shown at once. Modes are six octal digits, 0 for none."""
 
     old_path: str
     new_path: str
@@ -26,61 +49,183 @@ class FileDiff:
     renamed: bool
     text: str
     too_large: bool
+    collapsed: bool
 
 
-def differences(
-    repository: Repository, old: str | None, new: str, *, skip: int = 0, limit: int
+@attrs.frozen
+class _Change:
+    """A line of git's raw diff, paths and modes as git writes them. A file that becomes a symbolic link, or the like,
+    is two: one is removed and another one added."""
+
+    old_path: bytes
+    new_path: bytes
+    old_mode: str
+    new_mode: str
+    old_id: str
+    new_id: str
+
+    @property
+    def renamed(self) -> bool:
+        return self.old_path != self.new_path
+
+    @property
+    def blobs(self) -> Iterable[str]:
+        """The ids of what is a file on either side."""
+        sides = ((self.old_mode, self.old_id), (self.new_mode, self.new_id))
+        return [blob for mode, blob in sides if mode not in (_NO_FILE, _SUBMODULE)]
+
+
+async def differences(
+    repository: Repository, old: str | None, new: str, limits: DiffLimits, *, skip: int = 0, limit: int
 ) -> tuple[Sequence[FileDiff], int]:
-    """`limit` files after the first `skip`, and how many there are; without `old` all files of `new` are new.
+    """`limit` files after the first `skip`, and how many are listed; without `old` all files of `new` are new.
 
-    Raises `NotFoundError` for what is no commit.
+    What is not listed is not read, and texts are made for the files that are asked for and no others. Raises
+    `NotFoundError` for what is no commit, and `GitError`.
     """
-    tree = tree_of(repository, new)
-    found = tree.diff_to_tree(swap=True) if old is None else tree_of(repository, old).diff_to_tree(tree)
-    found.find_similar()
-    deltas = list(found.deltas)
-    wanted = range(skip, min(skip + limit, len(deltas)))
-    return [_file(repository, found, index, deltas[index]) for index in wanted], len(deltas)
-
-
-def _file(repository: Repository, found: pygit2.Diff, index: int, delta: pygit2.DiffDelta) -> FileDiff:
-    sides = (delta.old_file, delta.new_file)
-    too_large = any(_size(repository, side) > MOST_BYTES for side in sides)
-    text = "" if too_large else _text(found[index])
-    if len(text) > MOST_BYTES:
-        text, too_large = "", True
-    old_mode, new_mode = (f"{int(side.mode):o}" for side in sides)
-    return FileDiff(
-        old_path=_path(sides[0]),
-        new_path=_path(sides[1]),
-        old_mode=old_mode,
-        new_mode=new_mode,
-        added=delta.status == DeltaStatus.ADDED,
-        removed=delta.status == DeltaStatus.DELETED,
-        renamed=delta.status == DeltaStatus.RENAMED,
-        text=text,
-        too_large=too_large,
+    trees = (
+        EMPTY_TREE if old is None else str(tree_of(repository, old).id),
+        str(tree_of(repository, new).id),
     )
+    reading = _Reading(repository, trees, limits)
+    async with reading.diff(["--find-renames"]) as output:
+        found = await _changes(output, limits.diff_max_files + 1)
+        shown = _in_order(found)[: limits.diff_max_files]
+        wanted = shown[skip : skip + limit]
+        await asyncio.to_thread(reading.find_large, wanted)
+        if len(wanted) == len(shown) and len(found) <= limits.diff_max_files:
+            await reading.take_texts(output, found, wanted)
+            return [reading.file(change) for change in wanted], len(shown)
+    for some in _batches(wanted):
+        names = [path for change in some for path in sorted({change.old_path, change.new_path})]
+        how = "--find-renames" if some[0].renamed else "--no-renames"
+        async with reading.diff([how], names) as output:
+            await reading.take_texts(output, await _changes(output), some)
+    return [reading.file(change) for change in wanted], len(shown)
 
 
-def _text(patch: pygit2.Patch | None) -> str:
-    """From the first hunk on; binary files have git's one line."""
-    whole = (
-        ""
-        if patch is None
-        else patch.data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    )
-    for start in ("\n@@ ", "\nBinary files "):
-        if (position := whole.find(start)) >= 0:
-            return whole[position + 1 :]
-    return ""
+class _Reading:
+    """One answer in the making: which texts there are already, and how much may still be shown."""
+
+    def __init__(self, repository: Repository, trees: tuple[str, str], limits: DiffLimits) -> None:
+        self.repository = repository
+        self.trees = trees
+        self.limits = limits
+        self.texts: dict[_Change, str] = {}
+        self.large: set[_Change] = set()
+        self.lines_left = limits.diff_max_lines
+        self.bytes_left = limits.diff_max_files * _BYTES_FOR_A_FILE
+
+    @asynccontextmanager
+    async def diff(self, options: Sequence[str], names: Sequence[bytes] = ()) -> AsyncIterator[Pieces]:
+        """git's raw diff and, after it, its patch: of these paths only, where some are given."""
+        arguments = ["diff-tree", "-r", "-z", "--raw", "-p", *_OPTIONS, *options, *self.trees]
+        paths = ["--", *(os.fsdecode(name) for name in names)] if names else []
+        # What is larger than we show is "binary" to git, which then need not read it.
+        threshold = ("core.bigFileThreshold", str(self.limits.diff_max_patch_bytes))
+        async with start(
+            [*arguments, *paths],
+            repository=Path(self.repository.path),
+            configuration=[threshold],
+            time_limit=TIME_LIMIT_SECONDS,
+        ) as child:
+            yield Pieces(child.checked_output())
+
+    async def take_texts(self, output: Pieces, changes: Iterable[_Change], wanted: Sequence[_Change]) -> None:
+        """The texts of what is `wanted` from the patch, which has that of each of `changes`, in this order."""
+        missing = set(wanted)
+        await output.until(b"diff --git ")
+        for change in changes:
+            if not missing or self.lines_left <= 0 or self.bytes_left <= 0:
+                break
+            section = await output.until(b"\ndiff --git ")
+            if section is None:
+                break
+            if change in missing:
+                missing.discard(change)
+                self._take(change, _hunks(section.removesuffix(b"\n") + b"\n"))
+
+    def _take(self, change: _Change, text: bytes) -> None:
+        if len(text) > self.limits.diff_max_patch_bytes:
+            self.large.add(change)
+            return
+        self.lines_left -= text.count(b"\n")
+        self.bytes_left -= len(text)
+        self.texts[change] = text.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+    def find_large(self, changes: Iterable[_Change]) -> None:
+        """Those with a file beyond the bound on either side. For a thread."""
+        most = self.limits.diff_max_patch_bytes
+        self.large |= {change for change in changes if any(self._size(blob) > most for blob in change.blobs)}
+
+    def _size(self, blob: str) -> int:
+        return int(self.repository.odb.read_header(blob)[1])
+
+    def file(self, change: _Change) -> FileDiff:
+        too_large = change in self.large
+        return FileDiff(
+            old_path=change.old_path.decode(errors="replace"),
+            new_path=change.new_path.decode(errors="replace"),
+            old_mode=_digits(change.old_mode),
+            new_mode=_digits(change.new_mode),
+            added=change.old_mode == _NO_FILE,
+            removed=change.new_mode == _NO_FILE,
+            renamed=change.renamed,
+            text="" if too_large else self.texts.get(change, ""),
+            too_large=too_large,
+            collapsed=not too_large and change not in self.texts,
+        )
 
 
-def _size(repository: Repository, side: pygit2.DiffFile) -> int:
-    if side.mode in (FileMode.UNREADABLE, FileMode.COMMIT):
-        return 0
-    return int(repository.odb.read_header(side.id)[1])
+def _digits(mode: str) -> str:
+    return f"{int(mode, 8):o}"
 
 
-def _path(side: pygit2.DiffFile) -> str:
-    return side.raw_path.decode(errors="replace")
+def _hunks(section: bytes) -> bytes:
+    """A file's patch from the first hunk on; of binary files git's one line."""
+    for start_of in (b"\n@@ ", b"\nBinary files "):
+        if (position := section.find(start_of)) >= 0:
+            return section[position + 1 :]
+    return b""
+
+
+async def _changes(output: Pieces, most: int | None = None) -> list[_Change]:
+    """The raw diff up to its end, or `most` changes and perhaps one more, in the order that their patches have."""
+    found: list[_Change] = []
+    while (most is None or len(found) < most) and (record := await output.until(b"\0")):
+        old_mode, new_mode, old_id, new_id, status = record.decode().removeprefix(":").split(" ")
+        path = await output.until(b"\0") or b""
+        if status == "T":
+            found.append(_Change(path, path, old_mode, _NO_FILE, old_id, NO_COMMIT))
+            found.append(_Change(path, path, _NO_FILE, new_mode, NO_COMMIT, new_id))
+            continue
+        new_path = await output.until(b"\0") or b"" if status.startswith("R") else path
+        found.append(_Change(path, new_path, old_mode, new_mode, old_id, new_id))
+    return found
+
+
+def _in_order(changes: Sequence[_Change]) -> list[_Change]:
+    """As they are listed: by new path, and of the two at one path what is added first."""
+    ordered: list[_Change] = []
+    for change in changes:
+        replaced = bool(ordered) and ordered[-1].new_path == change.new_path
+        ordered.insert(len(ordered) - replaced, change)
+    return ordered
+
+
+def _batches(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+    """Such that each fits on a command line, renamed files by themselves. A path that would fit on none is left out."""
+    for renamed in (False, True):
+        some: list[_Change] = []
+        room = _MOST_BYTES_OF_NAMES
+        for change in changes:
+            needed = len(change.old_path) + len(change.new_path)
+            if change.renamed is not renamed or needed > _MOST_BYTES_OF_A_NAME:
+                continue
+            if len(some) == _MOST_NAMED or needed > room:
+                yield some
+                some, room = [], _MOST_BYTES_OF_NAMES
+            some.append(change)
+            room -= needed
+        if some:
+            yield some

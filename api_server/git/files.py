@@ -14,7 +14,9 @@ from api_server.git.processes import once, start
 from api_server.git.repositories import Repository
 
 #: Files up to this size are read in process and at once, larger ones streamed by a child.
-IN_MEMORY_BYTES = 1024 * 1024
+IN_MEMORY_BYTES = 256 * 1024
+#: So that git need not have large files in memory either, where they are not kept as a difference to others.
+_STREAMED = (("core.bigFileThreshold", "1m"),)
 
 EntryKind = Literal["file", "executable", "symlink", "folder", "submodule"]
 _KINDS: dict[int, EntryKind] = {
@@ -69,5 +71,6 @@ async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIte
     if entry.size is not None and entry.size <= IN_MEMORY_BYTES:
         yield once(read(repository, entry))
         return
-    async with start(["cat-file", "blob", entry.id], repository=Path(repository.path)) as child:
+    command = ["cat-file", "blob", entry.id]
+    async with start(command, repository=Path(repository.path), configuration=_STREAMED) as child:
         yield child.checked_output()

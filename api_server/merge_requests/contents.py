@@ -4,6 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
+from api_server.code.reading import reading
 from api_server.code.repository.comparing import listed_commits, listed_differences
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
@@ -34,7 +35,8 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     """Newest first."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     repository = repositories(request).open(found.id)
-    return await listed_commits(request, wanted, found, repository, await _shas(repository, merge_request))
+    shas = await _shas(request, repository, merge_request)
+    return await listed_commits(request, wanted, found, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(opens="repository"))
@@ -57,7 +59,7 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
         raise forbidden()
     page = wanted_page(wanted, pipelines.OF_COMMITS)
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    shas = await _shas(repositories(request).open(found.id), merge_request)
+    shas = await _shas(request, repositories(request).open(found.id), merge_request)
     listed = await pipelines.list_pipelines_of_commits(
         context.database(request),
         page,
@@ -68,5 +70,6 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
     return await paginated(request, page, listed)
 
 
-async def _shas(repository: Repository, merge_request: MergeRequest) -> list[str]:
-    return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
+async def _shas(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
+    async with reading(request):
+        return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)

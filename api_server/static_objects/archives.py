@@ -9,6 +9,7 @@ from typing import BinaryIO
 import attrs
 from aiohttp import hdrs, web
 
+from api_server.code.repository.blobs import send_part
 from api_server.git import references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
@@ -18,10 +19,11 @@ from api_server.namespaces.projects.project import Project
 from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
-from api_server.static_objects.raw import SAFETY, send
+from api_server.static_objects.raw import SAFETY
 from api_server.web.answers import quotable
 from api_server.web.conditional import matches
 from api_server.web.errors import ApiError, not_found
+from api_server.web.ranges import wanted_part
 from api_server.web.reasons import REASONS
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
@@ -99,7 +101,8 @@ async def _sent(
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
         }
-        return await send(request, b"", _read(opened), os.fstat(opened.fileno()).st_size, headers)
+        part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
+        return await send_part(request, _read(opened), part, headers | part.headers)
 
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:

@@ -39,7 +39,7 @@ async def static_object(request: web.Request) -> web.StreamResponse:
         if instance.static_objects_external_storage_url:
             raise _to_external_storage(request, instance, path, project, reader)
     if path.kind is Kind.RAW:
-        return await raw.serve(request, path, project)
+        return await raw.serve(request, path, project, reader, from_storage=from_storage)
     return await archives.serve(request, path, project, reader.id, from_storage=from_storage)
 
 

@@ -128,7 +128,8 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 #: Seconds after which it is worth a try; GitLab's clients honour it.
-_LATER = {"Retry-After": "5"}
+_SOON = 5
+_LATER = {"Retry-After": str(_SOON)}
 
 
 def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
@@ -142,6 +143,8 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer_http_exception(problem)
         case NotFound():
             return _answer_to(record_not_found(), request)
+        case TooBusy():
+            return _answer_to(too_many_requests(_SOON), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
@@ -156,6 +159,9 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
 
 
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
+    if isinstance(problem, TooBusy):
+        text = "Too many of your requests are under way at once. Try again later.\n"
+        return web.Response(status=429, text=text, headers=_LATER)
     if isinstance(problem, Unavailable):
         _tell(problem)
     if isinstance(problem, Unavailable | TooBusy):

@@ -58,7 +58,20 @@ def wanted_page(
             raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
         after = _position(parameters.cursor) if parameters.cursor else None
         return Page(size, 0, after, "id", sort == "desc", counted=False)
-    if parameters.page * size > MAX_OFFSET:
+    offset = bounded_offset_page(parameters).offset
+    return Page(size, offset, None, order, sort == "desc")
+
+
+def offset_page(parameters: Paginated) -> Page:
+    """What to read of a list that has no other order than its own."""
+    size = min(parameters.per_page, MAX_PER_PAGE)
+    return Page(size, (parameters.page - 1) * size)
+
+
+def bounded_offset_page(parameters: Paginated) -> Page:
+    """As `offset_page`, of a list that can also be walked by keyset. Raises 405 far behind its beginning."""
+    page = offset_page(parameters)
+    if parameters.page * page.size > MAX_OFFSET:
         raise ApiError(
             405,
             {
@@ -66,13 +79,14 @@ def wanted_page(
                 "Remaining records can be retrieved using keyset pagination."
             },
         )
-    return Page(size, (parameters.page - 1) * size, None, order, sort == "desc")
+    return page
 
 
-def offset_page(parameters: Paginated) -> Page:
-    """What to read of a list that has no other order than its own."""
-    size = min(parameters.per_page, MAX_PER_PAGE)
-    return Page(size, (parameters.page - 1) * size)
+async def paginated_by_token(request: web.Request, size: int, body: str, token: str | None) -> web.Response:
+    """A JSON array of at most `size`, whose next page has this `page_token`; None where nothing follows."""
+    page = Page(size, counted=False)
+    links = {} if token is None else {"Link": await _links(request, page, "page_token", {"next": token})}
+    return json_text(body, headers=links)
 
 
 async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:

@@ -17,6 +17,7 @@ from api_server.ci.config.errors import Budget, ConfigError
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
+MAX_DIGITS = 100
 
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = {"!reference"} | {_PREFIX + name for name in ("null", "bool", "int", "str", "seq", "map", "merge")}
@@ -125,6 +126,8 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         return self.construct_sequence(node, deep=True)
 
     def _int(self, node: Any) -> int | str:
+        if len(node.value) > MAX_DIGITS:  # to read `1:2:3...` takes the square of its length
+            return str(node.value)
         number = self.construct_yaml_int(node)
         return number if abs(number) < 2**63 else str(node.value)
 

@@ -167,8 +167,7 @@ class Maker:
 
     async def _read(self, wanted: Wanted, subject: Subject) -> Commit:
         try:
-            read = await asyncio.to_thread(
-                repository.read_commit,
+            read = await repository.read_commit(
                 self.repositories,
                 wanted.project_id,
                 wanted.sha,

@@ -1,8 +1,6 @@
-"""What pipelines read from the repository: a commit with its configuration, and what a ref names.
+"""What pipelines read from the repository: a commit with its configuration, and what a ref names."""
 
-Blocking: `read_commit` is for a thread.
-"""
-
+import asyncio
 import datetime
 from collections.abc import Collection
 from typing import Any
@@ -10,14 +8,17 @@ from typing import Any
 import attrs
 
 from api_server.ci.config import context, descriptions
+from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.git import commits, files, references, trees
-from api_server.git.errors import NotFoundError, RepositoryMissingError
+from api_server.git.errors import GitTimeoutError, NotFoundError, OutputTooLargeError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
 #: Where the configuration is when a project does not say.
 DEFAULT_PATH = ".gitlab-ci.yml"
+#: No more of a commit or a change are compared with patterns.
+MOST_PATHS = 200_000
 
 
 @attrs.frozen(kw_only=True)
@@ -45,27 +46,30 @@ class Commit:
 
     @property
     def for_planning(self) -> context.Repository:
+        """For a thread: paths are read by the loop, which must not wait for them."""
+        loop = asyncio.get_running_loop()
         return context.Repository(
             read=lambda path: read_text(self.repository, self.sha, path),
-            paths=lambda: trees.paths(self.repository, self.sha),
+            paths=lambda: asyncio.run_coroutine_threadsafe(_paths(self.repository, self.sha), loop).result(),
             changed=self.changed,
         )
 
 
-def read_commit(
+async def read_commit(
     repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
 ) -> Commit:
     """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
     found = references.tag(repository, tag) if tag is not None else None
+    text = await asyncio.to_thread(read_text, repository, sha, path)
     return Commit(
         repository=repository,
         sha=sha,
         commit=commit,
         tag_message=(found.message or "") if found is not None else "",
-        text=read_text(repository, sha, path),
-        changed=_changed(repository, before_sha, sha),
+        text=text,
+        changed=await _changed(repository, before_sha, sha),
     )
 
 
@@ -86,10 +90,20 @@ def read_text(repository: Repository, sha: str, path: str) -> str | None:
     return files.read(repository, entry).decode(errors="replace")
 
 
-def _changed(repository: Repository, before_sha: str, sha: str) -> Collection[str] | None:
+async def _paths(repository: Repository, sha: str) -> Collection[str]:
+    """Raises `ConfigError` where nobody would wait for all of them."""
+    try:
+        return await trees.paths(repository, sha, MOST_PATHS)
+    except (OutputTooLargeError, GitTimeoutError):
+        raise ConfigError(
+            f"Wildcards and `exists` are for up to {MOST_PATHS} files; there are more"
+        ) from None
+
+
+async def _changed(repository: Repository, before_sha: str, sha: str) -> Collection[str] | None:
     if before_sha == NO_COMMIT:
         return None
     try:
-        return trees.changed_paths(repository, before_sha, sha)
-    except NotFoundError:  # forced away and collected meanwhile
+        return await trees.changed_paths(repository, before_sha, sha, MOST_PATHS)
+    except (NotFoundError, OutputTooLargeError, GitTimeoutError):  # the old one may be collected meanwhile
         return None

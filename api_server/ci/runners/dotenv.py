@@ -5,7 +5,7 @@ import zlib
 
 MAX_BYTES = 5 * 1024
 MAX_VARIABLES = 150
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", re.ASCII)
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.ASCII)
 
 
 class InvalidReport(Exception):
@@ -39,7 +39,7 @@ def parse(content: bytes) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None or "\0" in line:
             raise InvalidReport("Invalid Format")
-        variables[match[1]] = _unquoted(match[2])
+        variables[match[1]] = _unquoted(match[2].strip(" \t\r\f\v"))
     if len(variables) > MAX_VARIABLES:
         raise InvalidReport(f"Dotenv files cannot have more than {MAX_VARIABLES} variables")
     return variables

@@ -1,18 +1,20 @@
 """`/projects/:id/repository/commits` and `/tree`: reading what a repository holds, and commits of several files."""
 
-import asyncio
 import datetime
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import attrs
 import orjson
 from aiohttp import web
 
+from api_server.code.reading import reading
 from api_server.code.repository import committing, entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Change, Encoding
-from api_server.code.repository.finding import commit_named, nodes_at
-from api_server.code.repository.pages import listed, on_page
+from api_server.code.repository.finding import commit_named, folder_named
+from api_server.code.repository.pages import position_of, token_at
 from api_server.code.repository.queries import last_pipeline
 from api_server.git import commits, references, trees
 from api_server.git.commits import History
@@ -20,14 +22,21 @@ from api_server.git.new_commits import FileAction
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
-from api_server.state.listing import Listed
+from api_server.state.listing import MOST_COUNTED, Listed
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value
-from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, offset_page, paginated
+from api_server.web.errors import ApiError, not_found
+from api_server.web.pagination import (
+    Paginated,
+    bounded_offset_page,
+    offset_page,
+    paginated,
+    paginated_by_token,
+)
 from api_server.web.params import Description, Name
 from api_server.web.routes import Routes
+from common.concurrency import TooBusy
 
 routes = Routes()
 
@@ -59,6 +68,7 @@ class ListTree(Paginated):
     path: str = ""
     ref: str | None = None
     recursive: bool = False
+    page_token: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +111,10 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
     actions = [action.for_git() for action in wanted.actions]
     sha = await committing.commit_files(request, found, Change(**values), actions)
     repository = await opened(request, found)
-    return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats), status=201)
+    stats = None
+    with suppress(TooBusy, ApiError):  # the commit is made, however long its lines take to count
+        stats = await _stats(request, repository, sha) if wanted.stats else None
+    return json_value(await _detailed(request, found, repository, sha, stats), status=201)
 
 
 @routes.get("/projects/{id}/repository/commits", access=project(opens="repository"))
@@ -110,14 +123,14 @@ async def list_commits(request: web.Request, wanted: ListCommits, found: Project
     repository, page = await opened(request, found), offset_page(wanted)
     history = _history(repository, wanted, found.default_branch)
     shas: list[str] = []
-    if history is not None:
-        shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
-    url = url_of(request, found)
-    shown = [entities.commit(repository, sha, url) for sha in shas[: page.size]]
-    if wanted.with_stats:
-        for one in shown:
-            one["stats"] = await asyncio.to_thread(commits.line_counts, repository, one["id"])
-    more = len(shas) > page.size
+    stats: dict[str, dict[str, int]] = {}
+    async with reading(request):
+        if history is not None:
+            shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
+        if wanted.with_stats:
+            stats = await commits.line_counts(repository, shas[: page.size])
+    url, more = url_of(request, found), len(shas) > page.size
+    shown = [entities.commit(repository, sha, url, stats.get(sha)) for sha in shas[: page.size]]
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
 
 
@@ -144,15 +157,35 @@ async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -
     """By SHA, or by the name of a branch or tag."""
     repository = await opened(request, found)
     sha = commit_named(repository, wanted.sha)
-    return json_value(await _detailed(request, found, repository, sha, stats=wanted.stats))
+    stats = await _stats(request, repository, sha) if wanted.stats else None
+    return json_value(await _detailed(request, found, repository, sha, stats))
 
 
 @routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
 async def list_tree(request: web.Request, wanted: ListTree, found: Project) -> web.Response:
-    """What is in a folder of a branch, tag or commit: folders first, then by name."""
+    """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
     ref, folder = wanted.ref or found.default_branch, wanted.path.strip("/")
-    nodes = await nodes_at(await opened(request, found), ref, folder, recursive=wanted.recursive)
-    return await listed(request, wanted, [_node(node) for node in on_page(wanted, nodes)], len(nodes))
+    opened_folder = folder_named(await opened(request, found), ref, folder, recursive=wanted.recursive)
+    by_path = wanted.pagination == "keyset"
+    async with reading(request):
+        return await (_tree_by_path if by_path else _tree_by_page)(request, wanted, opened_folder)
+
+
+async def _tree_by_page(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
+    page = bounded_offset_page(wanted)
+    nodes, more, total = await folder.page(page.offset, page.size, MOST_COUNTED)
+    return await paginated(request, page, Listed(_json(nodes), more, None, total))
+
+
+async def _tree_by_path(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
+    size = offset_page(wanted).size
+    nodes, more = await folder.after(position_of(wanted.page_token), size)
+    following = token_at(nodes[-1].key) if more else None
+    return await paginated_by_token(request, size, _json(nodes), following)
+
+
+def _json(nodes: Sequence[trees.Node]) -> str:
+    return orjson.dumps([_node(node) for node in nodes]).decode()
 
 
 def _node(node: trees.Node) -> dict[str, Any]:
@@ -160,13 +193,16 @@ def _node(node: trees.Node) -> dict[str, Any]:
     return {"id": node.id, "name": name, "type": node.kind, "path": node.path, "mode": node.mode}
 
 
+async def _stats(request: web.Request, repository: Repository, sha: str) -> dict[str, int]:
+    async with reading(request):
+        return (await commits.line_counts(repository, [sha]))[sha]
+
+
 async def _detailed(
-    request: web.Request, found: Project, repository: Repository, sha: str, *, stats: bool
+    request: web.Request, found: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
-    """A commit with its line counts, where they are wanted, and its newest pipeline, where the caller may see it."""
-    shown = entities.commit(repository, sha, url_of(request, found))
-    if stats:
-        shown["stats"] = await asyncio.to_thread(commits.line_counts, repository, sha)
+    """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
+    shown = entities.commit(repository, sha, url_of(request, found), stats)
     pipeline = None
     if found.shows_pipelines:
         pipeline = await last_pipeline(context.database(request), found.id, sha)

@@ -7,23 +7,25 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.code.reading import reading
 from api_server.code.repository import entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.pages import listed, on_page
 from api_server.git import commits
 from api_server.git.commits import commits_between, merge_base
-from api_server.git.diffs import FileDiff, differences
+from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
+from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Routes
 
 routes = Routes()
 
-#: A comparison shows no more commits and files.
+#: A comparison shows no more commits.
 MOST_COMPARED = 1000
 
 
@@ -55,10 +57,12 @@ async def compare(request: web.Request, wanted: Compare, found: Project) -> web.
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(request, found)
     old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
-    base = old if wanted.straight else await merge_base(repository, old, new)
-    files, _ = await asyncio.to_thread(differences, repository, base, new, limit=MOST_COMPARED)
-    shas = await commits_between(repository, old, new, MOST_COMPARED)
-    shown = [entities.commit(repository, sha, url_of(request, found)) for sha in reversed(shas)]
+    limits = _limits(request)
+    async with reading(request):
+        base = old if wanted.straight else await merge_base(repository, old, new)
+        files, _ = await differences(repository, base, new, limits, limit=limits.diff_max_files)
+        shas = await commits_between(repository, old, new, MOST_COMPARED)
+    shown = await asyncio.to_thread(_shown, repository, list(reversed(shas)), url_of(request, found))
     return json_value(
         {
             "commit": shown[-1] if shown else None,
@@ -76,9 +80,10 @@ async def listed_differences(
 ) -> web.Response:
     """The page of the files that differ between two commits."""
     page = offset_page(wanted)
-    files, total = await asyncio.to_thread(
-        differences, repository, old, new, skip=page.offset, limit=page.size
-    )
+    async with reading(request):
+        files, total = await differences(
+            repository, old, new, _limits(request), skip=page.offset, limit=page.size
+        )
     return await listed(request, wanted, [_diff(file) for file in files], total)
 
 
@@ -86,15 +91,27 @@ async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """The page of these commits."""
-    url = url_of(request, found)
-    shown = [entities.commit(repository, sha, url) for sha in on_page(wanted, shas)]
+    shown = _shown(repository, on_page(wanted, shas), url_of(request, found))
     return await listed(request, wanted, shown, len(shas))
+
+
+def _shown(repository: Repository, shas: Sequence[str], url: str) -> list[dict[str, Any]]:
+    return [entities.commit(repository, sha, url) for sha in shas]
+
+
+def _limits(request: web.Request) -> DiffLimits:
+    settings = context.settings(request)
+    return DiffLimits(
+        diff_max_files=settings.diff_max_files,
+        diff_max_lines=settings.diff_max_lines,
+        diff_max_patch_bytes=settings.diff_max_patch_bytes,
+    )
 
 
 def _diff(file: FileDiff) -> dict[str, Any]:
     return {
         "diff": file.text,
-        "collapsed": False,
+        "collapsed": file.collapsed,
         "too_large": file.too_large,
         "new_path": file.new_path,
         "old_path": file.old_path,

@@ -11,9 +11,12 @@ from api_server.namespaces.projects.project import Project
 from api_server.web.access import Role
 
 
-def commit(repository: pygit2.Repository, sha: str, project_url: str) -> dict[str, Any]:
-    """GitLab's commit, with its page's URL."""
-    return commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
+def commit(
+    repository: pygit2.Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """GitLab's commit, with its page's URL, and its line counts where they are given."""
+    shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
+    return shown if stats is None else shown | {"stats": stats}
 
 
 def branch(

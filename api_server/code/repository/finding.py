@@ -1,11 +1,8 @@
 """What callers name in a repository; what is not there is 404, in GitLab's words."""
 
-import asyncio
-from collections.abc import Sequence
-
+from api_server.code.repository.found_file import FoundFile
 from api_server.git import files, references, trees
 from api_server.git.errors import NotFoundError
-from api_server.git.files import Entry
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 from api_server.web.errors import not_found
@@ -33,21 +30,20 @@ def commit_named(repository: Repository, name: str) -> str:
     return resolved.commit
 
 
-def file_at(repository: Repository, ref: str, path: str) -> tuple[str, Entry]:
-    """The file, and the commit that it was found in."""
+def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
     commit = commit_named(repository, ref)
     entry = files.find(repository, commit, path)
     if entry is None or not entry.is_blob:
         raise not_found("File")
-    return commit, entry
+    return FoundFile(entry, ref, commit)
 
 
-async def nodes_at(repository: Repository, ref: str, folder: str, *, recursive: bool) -> Sequence[trees.Node]:
-    """What is in a folder, `recursive` with all below it."""
+def folder_named(repository: Repository, ref: str, folder: str, *, recursive: bool) -> trees.Folder:
+    """A folder of a branch, tag or commit, `recursive` with all below it."""
     resolved = references.resolve(repository, ref)
     if resolved is None:
         raise not_found("Tree")
     try:
-        return await asyncio.to_thread(trees.below, repository, resolved.commit, folder, recursive=recursive)
+        return trees.open_folder(repository, resolved.commit, folder, recursive=recursive)
     except NotFoundError:
         raise not_found("invalid revision or path") from None

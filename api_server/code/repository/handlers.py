@@ -1,20 +1,19 @@
 """`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
 
 import asyncio
-import base64
-import hashlib
 from typing import Any
 
 import attrs
 from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
-from api_server.code.repository import committing, entities
+from api_server.code.reading import streaming
+from api_server.code.repository import blobs, committing, entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
 from api_server.code.repository.pages import listed, on_page
-from api_server.git import files, references
+from api_server.git import references
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -140,34 +139,23 @@ async def delete_tag(request: web.Request, wanted: OneRef, found: Project) -> we
 
 
 @routes.get("/projects/{id}/repository/files/{path}", access=project(opens="repository"))
-async def show_file(request: web.Request, wanted: OneFile, found: Project) -> web.Response:
-    """The file with its bytes in base64."""
+async def show_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+    """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     repository = await opened(request, found)
-    commit, entry = file_at(repository, wanted.ref, wanted.path)
-    data = await asyncio.to_thread(files.read, repository, entry)
-    return json_value(
-        {
-            "file_name": entry.path.rpartition("/")[2],
-            "file_path": entry.path,
-            "size": entry.size,
-            "encoding": "base64",
-            "content_sha256": hashlib.sha256(data).hexdigest(),
-            "ref": wanted.ref,
-            "blob_id": entry.id,
-            "commit_id": commit,
-            "execute_filemode": entry.kind == "executable",
-            "content": base64.b64encode(data).decode(),
-        }
-    )
+    file = file_at(repository, wanted.ref, wanted.path)
+    headers = file.headers
+    if request.method == "HEAD":
+        headers |= await file.history_headers(request, repository)
+    else:
+        file.require_size(context.settings(request).file_json_limit)
+    return await blobs.send_json(request, repository, file.entry, file.values, headers, streaming(request))
 
 
 @routes.get("/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"))
-async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.Response:
+async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
-    _, entry = file_at(repository, wanted.ref, wanted.path)
-    data = await asyncio.to_thread(files.read, repository, entry)
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment"}
-    return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+    file = file_at(repository, wanted.ref, wanted.path)
+    return await blobs.send(request, repository, file.entry, file.raw_headers, streaming(request))
 
 
 @routes.post("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))

@@ -31,9 +31,9 @@ async def act(repositories: Repositories, expected: str | None, *actions: FileAc
     return await commit_files(repositories.open(PROJECT), "main", actions, new_commit(), expected)
 
 
-def contents(repositories: Repositories, sha: str) -> dict[str, bytes]:
+async def contents(repositories: Repositories, sha: str) -> dict[str, bytes]:
     repository = repositories.open(PROJECT)
-    nodes = trees.below(repository, sha, recursive=True)
+    nodes, _, _ = await trees.open_folder(repository, sha, recursive=True).page(0, 100, 100)
     return {node.path: repository[node.id].peel(pygit2.Blob).data for node in nodes if node.kind == "blob"}
 
 
@@ -47,7 +47,7 @@ async def test_file_actions_make_one_commit(repositories: Repositories) -> None:
         FileAction("move", "folder/c", previous_path="c"),
         FileAction("create", "b/now/a/folder", b"new", executable=True),
     )
-    assert contents(repositories, second) == {"a": b"A", "folder/c": b"c", "b/now/a/folder": b"new"}
+    assert await contents(repositories, second) == {"a": b"A", "folder/c": b"c", "b/now/a/folder": b"new"}
     repository = repositories.open(PROJECT)
     assert references.branch(repository, "main") == references.Branch("main", second)
     entry = files.find(repository, second, "b/now/a/folder")
@@ -111,7 +111,7 @@ async def test_a_merge_has_two_parents_and_both_sides(repositories: Repositories
     assert await new_commits.merge_conflicts(repository, topic, main) == []
     merged = await new_commits.merge(repository, topic, main, new_commit("Merge topic"))
     assert commits.commit_data(repository, merged)["parent_ids"] == [main, topic]
-    assert set(contents(repositories, merged)) == {"a", "b", "c"}
+    assert set(await contents(repositories, merged)) == {"a", "b", "c"}
     with pytest.raises(NothingToMergeError):
         await new_commits.merge(repository, topic, merged, new_commit())
 
@@ -234,4 +234,4 @@ async def test_only_what_exists_is_found(repositories: Repositories) -> None:
     with pytest.raises(NotFoundError):
         files.find(repository, "1" * 40, "folder")
     with pytest.raises(NotFoundError):
-        trees.below(repository, sha, "folder/file")
+        trees.open_folder(repository, sha, "folder/file")

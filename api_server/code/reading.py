@@ -1,0 +1,70 @@
+"""How much of repositories is read at once, and for how long: the git processes that callers wait for.
+
+Reads that end by themselves (lists, differences) have a time limit. Files that are too large for the memory flow as
+fast as their reader takes them, which may be slow, and so have places of their own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from aiohttp import web
+
+from api_server.git.errors import GitTimeoutError, OutputTooLargeError
+from api_server.settings import Settings
+from api_server.web import context
+from api_server.web.errors import ApiError
+from api_server.web.routes import CALLER
+from common.concurrency import ConcurrencyLimiter
+
+READS = web.AppKey("repository_reads", ConcurrencyLimiter)
+STREAMS = web.AppKey("file_streams", ConcurrencyLimiter)
+
+
+def setup(app: web.Application, settings: Settings) -> None:
+    patience = settings.repository_patience
+    app[READS] = ConcurrencyLimiter(
+        settings.repository_reads, settings.repository_reads_per_caller, patience=patience
+    )
+    app[STREAMS] = ConcurrencyLimiter(
+        settings.file_streams, settings.file_streams_per_caller, patience=patience
+    )
+
+
+@asynccontextmanager
+async def reading(request: web.Request) -> AsyncIterator[None]:
+    """A place for git processes that read for the caller, which are killed when they take too long: 503.
+
+    Raises `TooBusy` (429) where none becomes free.
+    """
+    limit = context.settings(request).repository_read_timeout
+    async with request.config_dict[READS].place(_caller(request)):
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except (TimeoutError, GitTimeoutError):
+            raise _refused(f"reading the repository took longer than {limit} seconds") from None
+        except OutputTooLargeError:
+            raise _refused("the repository has names that are too long to be read") from None
+
+
+def streaming(
+    request: web.Request, *, user_id: int | None = None, from_storage: bool = False
+) -> AbstractAsyncContextManager[None]:
+    """A place for a file that flows to the caller, or to this user where the route knows no caller. Raises `TooBusy`.
+
+    What the external storage fetches for strangers counts in all only: it asks for all of them.
+    """
+    keys = [] if from_storage and user_id is None else [_caller(request, user_id)]
+    return request.config_dict[STREAMS].place(*keys)
+
+
+def _caller(request: web.Request, user_id: int | None = None) -> tuple[str, int | str | None]:
+    """Who is counted: the user, or the address of a stranger."""
+    if user_id is None and (caller := request.get(CALLER)) is not None:
+        user_id = caller.user_id
+    return ("address", request.remote) if user_id is None else ("user", user_id)
+
+
+def _refused(reason: str) -> ApiError:
+    return ApiError(503, {"message": f"503 Service Unavailable - {reason}"})

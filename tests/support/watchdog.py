@@ -1,0 +1,128 @@
+"""Who holds the event loop: whatever the service computes there keeps everybody else waiting.
+
+Each callback of the loop is measured in the processor's time of its thread, which a busy machine does not lengthen,
+and without what Python's garbage collector took of it. A thread looks meanwhile at what runs for long. A callback that
+took too long counts where the service's own code was at work in it; what a test computes on the same loop does not, nor
+do starting, stopping and first imports.
+"""
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import attrs
+
+ROOT = str(Path(__file__).parents[2]) + "/"
+_SERVICE = ("api_server/", "storage_edge/", "common/")
+#: Seconds between two looks. What is seen in two of them in a row is noted.
+_INTERVAL = 0.015
+
+Stack = tuple[str, ...]
+
+
+@attrs.frozen
+class Held:
+    """A callback that took `seconds` of the processor's time, and one stack that was seen in it, outermost first."""
+
+    seconds: float
+    stack: Stack
+
+    def __str__(self) -> str:
+        return f"{self.seconds * 1000:.0f} ms in one go on the event loop:\n  " + "\n  ".join(self.stack)
+
+
+def is_service(stack: Stack) -> bool:
+    """Whether the service's own code was at work, and not on behalf of a test that called it directly."""
+    if any("importlib._bootstrap" in frame for frame in stack):
+        return False
+    ours = [frame.removeprefix(ROOT) for frame in stack if frame.startswith(ROOT)]
+    return bool(ours) and ours[0].startswith(_SERVICE)
+
+
+class Watchdog:
+    """Watches the loops of the thread that makes it. `limit` is in seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.held: list[Held] = []
+        self._thread = threading.get_ident()
+        self._number = 0  # of the callback that runs, odd while one does
+        self._seen: tuple[int, Stack] = (0, ())
+        self._collecting = 0.0  # seconds that the garbage collector has taken
+        self._collection_began = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        original = asyncio.events.Handle._run  # type: ignore[attr-defined]
+        asyncio.events.Handle._run = self._measured(original)  # type: ignore[attr-defined]
+        gc.callbacks.append(self._collected)
+        ended = threading.Event()
+        looking = threading.Thread(target=self._look, args=(ended,), daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            asyncio.events.Handle._run = original  # type: ignore[attr-defined]
+            gc.callbacks.remove(self._collected)
+            ended.set()
+            looking.join()
+
+    def taken(self) -> list[Held]:
+        """What was held since the last call."""
+        held, self.held = self.held, []
+        return held
+
+    def _measured(self, run):  # type: ignore[no-untyped-def]
+        thread_time, clock, ident = time.thread_time, time.perf_counter, threading.get_ident
+
+        def measured(handle: asyncio.Handle) -> None:
+            if ident() != self._thread or self._number % 2:
+                return run(handle)
+            began, used, collecting = clock(), thread_time(), self._collecting
+            self._number += 1
+            try:
+                return run(handle)
+            finally:
+                self._number += 1
+                if clock() - began > self.limit:
+                    self._judge(thread_time() - used - (self._collecting - collecting))
+
+        return measured
+
+    def _judge(self, seconds: float) -> None:
+        number, stack = self._seen
+        if seconds > self.limit and number == self._number - 1 and is_service(stack):
+            self.held.append(Held(seconds, stack))
+
+    def _collected(self, phase: str, _: dict[str, int]) -> None:
+        if threading.get_ident() != self._thread:  # the collector runs in whichever thread filled its quota
+            return
+        if phase == "start":
+            self._collection_began = time.thread_time()
+        else:
+            self._collecting += time.thread_time() - self._collection_began
+
+    def _look(self, ended: threading.Event) -> None:
+        before = 0
+        while not ended.wait(_INTERVAL):
+            number = self._number
+            if number % 2 and number == before:
+                stack = _stack(sys._current_frames().get(self._thread))
+                if self._number == number and (self._seen[0] != number or is_service(stack)):
+                    self._seen = (number, stack)
+            before = number
+
+
+def _stack(frame: FrameType | None) -> Stack:
+    """The frames below the loop."""
+    frames = []
+    while frame is not None and frame.f_code.co_filename != __file__:
+        frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(reversed(frames))

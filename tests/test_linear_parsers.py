@@ -1,0 +1,71 @@
+"""What reads text that strangers choose takes time in proportion to its length."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api_server.ci.config import durations, expressions, names, variables
+from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.yaml_text import load
+from api_server.ci.runners import dotenv
+from api_server.git.remote import redaction
+from api_server.outbound.mail import letters
+from common import conditions, http_dates, logs, ranges, static_paths
+from storage_edge.rules import fields, selection, targeted
+
+#: What is read, and a text of about so many characters that is hard to read.
+PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
+    ("a logged path of many names", logs.redact, lambda n: "?token" * (n // 6) + " "),
+    ("a logged path of one long name", logs.redact, lambda n: "?" + "token" * (n // 5) + " "),
+    ("a logged path without names", logs.redact, lambda n: "?" * n + " "),
+    ("a logged path of values", logs.redact, lambda n: "?value[" * (n // 7) + " "),
+    ("a logged URL", logs.redact, lambda n: "://" + "a:" * (n // 2)),
+    ("credentials in URLs", redaction.sanitize, lambda n: "https://a" * (n // 9)),
+    ("Cache-Control of commas", lambda text: fields.directives([text]), lambda n: "," * n),
+    ("Cache-Control of spaces", lambda text: fields.directives([text]), lambda n: " " * n),
+    ("Cache-Control of quotes", lambda text: fields.directives([text]), lambda n: 'a="' * (n // 3)),
+    ("CDN-Cache-Control", lambda text: targeted.directives([text]), lambda n: "a;" * (n // 2)),
+    (
+        "Accept-Encoding",
+        lambda text: selection.normalised("accept-encoding", text),
+        lambda n: " \t" * (n // 2) + "x",
+    ),
+    ("entity tags", lambda text: conditions.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
+    ("Range", lambda text: ranges.wanted(text, 100), lambda n: "bytes=" + "1" * n),
+    ("dates", lambda text: http_dates.parse(text, 0.0), lambda n: "Sun," + " " * n),
+    ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
+    ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
+    ("dotenv reports", lambda text: dotenv.parse(text.encode()), lambda n: "a=x" + " " * (n // 4) + "y"),
+    ("numbers in YAML", lambda text: load(text, Budget()), lambda n: "a: 1" + ":1" * (4 * n)),
+    (
+        "merge keys in YAML",
+        lambda text: load(text, Budget()),
+        lambda n: "a: &a {k: 1}\nb: [" + "*a," * (n // 3) + "]",
+    ),
+    ("nested YAML", lambda text: load(text, Budget()), lambda n: "a: " + "[" * n),
+    ("durations", durations.parse, lambda n: "1d" + "," * n + "!"),
+    ("conditions of rules", expressions.parse, lambda n: "$a =~ /" + "a" * (n // 2)),
+    ("environment names", names.environment_slug, lambda n: "-" * n + "a"),
+    ("variables", lambda text: variables.expand(text, {}), lambda n: "${" * (n // 2)),
+]
+
+
+@pytest.mark.parametrize(("read", "text"), [row[1:] for row in PARSERS], ids=[row[0] for row in PARSERS])
+def test_time_grows_as_the_text_does(read: Callable[[str], Any], text: Callable[[int], str]) -> None:
+    """By the processor's clock; what the longer text takes no measurable time for cannot grow much."""
+    short, long = _seconds(read, text(4_000)), _seconds(read, text(16_000))
+    assert long < max(0.01, 8 * short), (short, long)
+
+
+def _seconds(read: Callable[[str], Any], text: str) -> float:
+    """The shortest of three."""
+    taken = []
+    for _ in range(3):
+        began = time.thread_time()
+        with contextlib.suppress(ValueError, ConfigError, dotenv.InvalidReport):
+            read(text)
+        taken.append(time.thread_time() - began)
+    return min(taken)
