@@ -89,6 +89,7 @@ class Settings:
     git_processes_each: int = option(
         default=12, help="gits that run at once for one user, stranger's address or project"
     )
+    git_queue_timeout: int = option(default=15, help="seconds that a git request waits for its turn")
     git_stall_timeout: int = option(
         default=60,
         help="seconds of silence after which a git client, or one that does not listen, is cut off",

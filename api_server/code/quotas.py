@@ -33,15 +33,11 @@ class Quotas:
         self._measured: TTLCache[int, int] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
         self._arriving: Counter[int] = Counter()
 
-    async def take_push(self, database: Executor, project_id: int, size: int) -> str | None:
-        """Counts a push that has brought `size` bytes of objects; or says why they are too many."""
-        try:
-            await self.check(database, project_id, size)
-        except QuotaExceeded as problem:
-            return str(problem)
-        if project_id in self._measured:
-            self._measured[project_id] += size
-        return None
+    async def take_push(self, database: Executor, project_id: int, size: int) -> None:
+        """Counts a push that has brought `size` bytes of objects. Raises QuotaExceeded."""
+        if self._limit:
+            self._check(project_id, await self._stored_lfs(database, project_id), size)
+            self._measured[project_id] = self._measured.get(project_id, 0) + size
 
     @asynccontextmanager
     async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
@@ -55,22 +51,29 @@ class Quotas:
 
     async def check(self, database: Executor, project_id: int, size: int) -> None:
         """Raises QuotaExceeded unless there is room for `size` bytes more."""
-        if not self._limit:
-            return
+        if self._limit:
+            self._check(project_id, await self._stored_lfs(database, project_id), size)
+
+    async def _stored_lfs(self, database: Executor, project_id: int) -> int:
+        """Bytes of its LFS objects; the repository has been measured then."""
         if project_id not in self._measured:
             self._measured[project_id] = await self._repositories.size(project_id)
-        stored = await quota_queries.lfs_bytes(database, project_id) + self._measured.get(project_id, 0)
+        return await quota_queries.lfs_bytes(database, project_id)
+
+    def _check(self, project_id: int, stored_lfs: int, size: int) -> None:
+        stored = stored_lfs + self._measured.get(project_id, 0)
         wanted = self._arriving[project_id] + size
-        if stored > self._limit and wanted:
-            over = f"{human_size(self._limit)} by {human_size(stored - self._limit)}"
-            raise QuotaExceeded(
-                f"Your push has been rejected, because this repository has exceeded its size limit of {over}. {_MORE}"
-            )
-        if wanted and stored + wanted > self._limit:
+        if not wanted or stored + wanted <= self._limit:
+            return
+        if stored <= self._limit:
             raise QuotaExceeded(
                 "Your push to this repository would cause it to exceed the size limit of "
                 f"{human_size(self._limit)} so it has been rejected. {_MORE}"
             )
+        over = f"{human_size(self._limit)} by {human_size(stored - self._limit)}"
+        raise QuotaExceeded(
+            f"Your push has been rejected, because this repository has exceeded its size limit of {over}. {_MORE}"
+        )
 
 
 QUOTAS: web.AppKey[Quotas] = web.AppKey("quotas", Quotas)
@@ -83,4 +86,4 @@ def human_size(size: float) -> str:
     while size >= 1024 and unit < len(units) - 1:
         size /= 1024
         unit += 1
-    return f"{size:.3g} {units[unit]}"
+    return f"{round(size, 2):g} {units[unit]}"

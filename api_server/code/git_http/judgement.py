@@ -8,10 +8,11 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from api_server.code import quotas, refs
+from api_server.code import refs
 from api_server.code.git_http import push_rules, queries
 from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
+from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.git.received_push import Push, Verdict
 from api_server.git.repositories import bytes_below
 from api_server.namespaces.projects.project import Project
@@ -86,10 +87,12 @@ async def _verdict(
     except web.HTTPException as refused:
         return Verdict(refused.text)
     verdict = await push_rules.verdict(transaction, readable, push.updates)
-    if verdict.refusal is not None:
-        return verdict
-    refusal = await request.config_dict[quotas.QUOTAS].take_push(transaction, project.id, size)
-    return verdict if refusal is None else Verdict(refusal)
+    if verdict.refusal is None:
+        try:
+            await request.config_dict[QUOTAS].take_push(transaction, project.id, size)
+        except QuotaExceeded as problem:
+            return Verdict(str(problem))
+    return verdict
 
 
 async def _settle(request: web.Request, project: Project, push: Push) -> None:

@@ -11,8 +11,10 @@ from api_server.web import context
 from api_server.web.auth import Anonymous, Caller
 from common.concurrency import ConcurrencyLimiter, TooBusy
 
-#: How long a request waits for a place, and when a client that got none should come again.
-PATIENCE_SECONDS = 15.0
+#: Seconds after which a client that got no place should come again.
+RETRY_AFTER = 30
+#: Requests that wait for a place.
+QUEUE = 200
 
 _BUSY = "The server has too many git requests of yours or for this project at the moment, try again in a minute.\n"
 
@@ -21,10 +23,10 @@ class Places:
     """Strangers have places of their own, so that they leave those of users alone."""
 
     def __init__(self, settings: Settings) -> None:
-        each = settings.git_processes_each
-        self._users = ConcurrencyLimiter(settings.git_processes, each, patience=PATIENCE_SECONDS, queue=200)
+        each, patience = settings.git_processes_each, settings.git_queue_timeout
+        self._users = ConcurrencyLimiter(settings.git_processes, each, patience=patience, queue=QUEUE)
         self._strangers = ConcurrencyLimiter(
-            settings.git_anonymous_processes, each, patience=PATIENCE_SECONDS, queue=200
+            settings.git_anonymous_processes, each, patience=patience, queue=QUEUE
         )
 
     @asynccontextmanager
@@ -40,7 +42,7 @@ class Places:
             async with limiter.place(*keys):
                 yield
         except TooBusy:
-            headers = {"Retry-After": str(round(PATIENCE_SECONDS))}
+            headers = {"Retry-After": str(RETRY_AFTER)}
             raise web.HTTPTooManyRequests(text=_BUSY, headers=headers) from None
 
 

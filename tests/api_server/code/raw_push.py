@@ -1,14 +1,19 @@
 """A push made of bytes, which a test sends as slowly as it likes."""
 
-import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+import hashlib
+import io
+import struct
+import zlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
 
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git
+from tests.support.waiting import until
 
 NO_COMMIT = "0" * 40
 
@@ -46,6 +51,11 @@ async def send_push(
     return await post(forge, path, person, "git-receive-pack", body, token)
 
 
+def credentials(token: str) -> str:
+    """The header as git sends it."""
+    return "Basic " + base64.b64encode(f"x:{token}".encode()).decode()
+
+
 async def post(
     forge: Forge,
     path: str,
@@ -57,9 +67,10 @@ async def post(
 ) -> Told:
     secret = token or (person.token if person else "")
     if secret:
-        headers["Authorization"] = "Basic " + base64.b64encode(f"x:{secret}".encode()).decode()
+        headers["Authorization"] = credentials(secret)
     headers["Content-Type"] = f"application/x-{service}-request"
-    async with forge.session.post(f"{forge.base}/{path}.git/{service}", data=body, headers=headers) as answer:
+    data = io.BytesIO(body) if isinstance(body, bytes) else body
+    async with forge.session.post(f"{forge.base}/{path}.git/{service}", data=data, headers=headers) as answer:
         return Told(answer.status, (await answer.read()).decode(errors="replace"))
 
 
@@ -76,13 +87,54 @@ def processes(repository: Path) -> Sequence[Path]:
     return found
 
 
-async def until_git_runs(repository: Path, *, count: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while len(processes(repository)) < count:
-            await asyncio.sleep(0.01)
+async def until_git_runs(repository: Path) -> None:
+    await until(lambda: processes(repository))
 
 
 async def until_no_git_runs(repository: Path) -> None:
-    async with asyncio.timeout(30):
-        while processes(repository):
-            await asyncio.sleep(0.02)
+    await until(lambda: not processes(repository))
+
+
+def growing_pack(sizes: Sequence[int]) -> bytes:
+    """A pack of one blob and of deltas upon each other: few bytes that mean objects of these sizes, each at least as
+    large as the one before."""
+    entries = [_entry(3, sizes[0], b"", bytes(sizes[0]))]
+    for base, size in pairwise(sizes):
+        delta = _varint(base) + _varint(size) + b"".join(_copies(base, size))
+        entries.append(_entry(6, len(delta), _varint_back(len(entries[-1])), delta))
+    pack = b"PACK" + struct.pack(">II", 2, len(entries)) + b"".join(entries)
+    return pack + hashlib.sha1(pack).digest()
+
+
+def _entry(kind: int, size: int, base: bytes, content: bytes) -> bytes:
+    head, size = [kind << 4 | size & 15], size >> 4
+    while size:
+        head[-1] |= 0x80
+        head.append(size & 0x7F)
+        size >>= 7
+    return bytes(head) + base + zlib.compress(content, 9)
+
+
+def _copies(base: int, size: int) -> Iterator[bytes]:
+    """Delta instructions that copy the base's beginning until there are `size` bytes."""
+    while size:
+        length = min(base, size, 0xFFFFFF)
+        yield bytes([0xF0]) + length.to_bytes(3, "little")
+        size -= length
+
+
+def _varint(number: int) -> bytes:
+    out = []
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def _varint_back(offset: int) -> bytes:
+    """gitformat-pack(5): the offset of a delta's base, before it."""
+    out = [offset & 0x7F]
+    while offset := offset >> 7:
+        offset -= 1
+        out.insert(0, 0x80 | offset & 0x7F)
+    return bytes(out)

@@ -16,7 +16,7 @@ from api_server.web.access import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 
 END_WAITERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -170,9 +170,7 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
 
 async def _until_no_hook_of(git: int) -> None:
     """Until the hook has heard the verdict, and ended."""
-    async with asyncio.timeout(20):
-        while any(_state(child) != "Z" for child in _children(git)):
-            await asyncio.sleep(0.01)
+    await until(lambda: all(_state(child) == "Z" for child in _children(git)))
 
 
 def _children(process: int) -> list[str]:
