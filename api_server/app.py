@@ -24,7 +24,9 @@ from api_server.ci.runners import artifact_quota, job_requests
 from api_server.code import reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
+from api_server.code.quotas import QUOTAS, Quotas
 from api_server.code.repository import first_commit
+from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pushes
@@ -83,6 +85,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[ZIP_FILES] = ZipFiles(
         app[OBJECTS], ZipLimits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
     )
+    set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
+    app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
     app[QUEUE] = Queue(settings.database_url)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []

@@ -45,11 +45,11 @@ class Proposed:
     updates: str
 
 
-#: The project first, as whoever removes it does.
+#: The project first, as whoever removes it does. Moves of other refs go on: they hold no more than its key.
 LOCK_PUSH = Query(
     """
     SELECT pushes.user_id, pushes.updates FROM pushes JOIN projects ON projects.id = pushes.project_id
-    WHERE pushes.id = %(id)s FOR UPDATE OF projects, pushes
+    WHERE pushes.id = %(id)s FOR NO KEY UPDATE OF projects FOR UPDATE OF pushes
     """,
     Proposed,
 )
@@ -106,7 +106,7 @@ class MovedProject:
 LOCK_PROJECT = Query(
     """
     SELECT projects.id, projects.default_branch, projects.empty_repo, projects.builds_access_level
-    FROM projects WHERE projects.id = %(id)s FOR UPDATE
+    FROM projects WHERE projects.id = %(id)s FOR NO KEY UPDATE
     """,
     MovedProject,
 )

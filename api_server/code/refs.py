@@ -8,6 +8,7 @@ import asyncio
 import datetime
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import attrs
 import orjson
@@ -40,10 +41,9 @@ _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
     options = app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None
+    updates = await asyncio.to_thread(_text, push.updates)
     async with app[DATABASE].transaction() as transaction:
-        await queries.write_down(
-            transaction, push.id, project_id, user_id, updates=_text(push.updates), options=options
-        )
+        await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
 async def move(app: App, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
@@ -72,13 +72,12 @@ async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = 
         proposed = await queries.lock_push(transaction, push.id)
         if proposed is None:
             return
-        waiting = attrs.evolve(push, updates=_updates(proposed.updates))
-        applied = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), waiting)
-        rest = [update for update in waiting.updates if update not in applied]
-        if is_over or not rest:
+        repository = app[REPOSITORIES].path(project_id)
+        applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
+        if is_over or rest is None:
             await queries.strike_out(transaction, push.id)
         elif applied:
-            await queries.keep_waiting(transaction, push.id, _text(rest))
+            await queries.keep_waiting(transaction, push.id, rest)
         if applied:
             await follow(app, transaction, project_id, proposed.user_id, applied)
 
@@ -94,6 +93,16 @@ async def settle_leftovers(app: App, now: datetime.datetime) -> None:
         if is_over or applied:
             log.info("settling a push that was left unsettled", project_id=left.project_id)
             await settle_push(app, left.project_id, push, is_over=is_over)
+
+
+def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
+    """Which of the proposed updates git has done, and the others as text, if there are others. A push may have
+    thousands: not work for the event loop."""
+    waiting = attrs.evolve(push, updates=_updates(proposed))
+    applied = applied_updates(repository, waiting)
+    done = set(applied)
+    rest = [update for update in waiting.updates if update not in done]
+    return applied, _text(rest) if rest else None
 
 
 def _updates(text: str) -> tuple[RefUpdate, ...]:

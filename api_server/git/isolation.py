@@ -13,6 +13,14 @@ CONFIGURATION = (
     ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
     ("maintenance.auto", "false"),
     ("advice.detachedHead", "false"),
+    # What one child may remember of objects: many run at once, each within `child_limits`.
+    ("core.bigFileThreshold", "32m"),  # above it, contents are streamed and never compared with each other
+    ("core.deltaBaseCacheLimit", "32m"),
+    ("core.packedGitWindowSize", "32m"),
+    ("core.packedGitLimit", "256m"),
+    ("pack.threads", "2"),
+    ("pack.windowMemory", "32m"),  # of each thread
+    ("pack.deltaCacheSize", "32m"),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import attrs
 
 from api_server.git import orphans
+from api_server.git.child_limits import limited
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
 from common.ending import end
@@ -198,6 +199,7 @@ async def start(
     with_stdin: bool = False,
     time_limit: float | None = None,
     patience: float = 0.0,
+    pass_fds: Sequence[int] = (),
 ) -> AsyncIterator[Child]:
     """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
 
@@ -205,20 +207,19 @@ async def start(
     belong into `extra_environment`, never into arguments, which every user of the machine can read.
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
     Leaving the block ends whatever still runs: at once, or after `patience` seconds in which git can notice
-    the end of its stdin.
+    the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
-            "git",
-            *git_dir,
-            *arguments,
+            *limited(["git", *git_dir, *arguments]),
             stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**environment(extra_environment, configuration), **orphans.mark()},
             cwd="/",
             start_new_session=True,
+            pass_fds=pass_fds,
             limit=CHUNK_BYTES,
         )
     )

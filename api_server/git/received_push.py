@@ -19,8 +19,12 @@ from api_server.git.ref_names import (
 )
 from api_server.git.repositories import open_repository
 
-#: Room for 100,000 updates; the pack that follows is not limited by it.
-MAX_COMMANDS_BYTES = 16 * 1024 * 1024
+#: Refs that one push may move.
+MOST_UPDATES = 20_000
+#: Of the commands and options before the pack.
+MAX_COMMANDS_BYTES = 8 * 2**20
+#: Each is a git of its own that looks through history.
+MOST_FAST_FORWARDS = 1000
 #: git's configuration under which `applied_updates` finds the push again; bare repositories keep no reflogs else.
 REFLOGS = (("core.logAllRefUpdates", "true"),)
 _LENGTH_DIGITS = 4
@@ -78,8 +82,9 @@ class PushParser:
     refused, so that nothing reaches git's ears that we did not hear.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_updates: int = MOST_UPDATES) -> None:
         self.received = bytearray()
+        self._most_updates = most_updates
         self.updates: list[RefUpdate] = []
         self.options: list[str] = []
         self._position = 0
@@ -90,7 +95,7 @@ class PushParser:
         """Takes the next piece and says whether the head is complete. Raises `MalformedPushError`."""
         self.received += data
         while self._section != "done" and self._take_packet():
-            if self._position > MAX_COMMANDS_BYTES:
+            if self._position > MAX_COMMANDS_BYTES or len(self.updates) > self._most_updates:
                 raise MalformedPushError("The push updates too many refs at once; push fewer.")
         return self._section == "done"
 
@@ -152,7 +157,14 @@ def refusal_of(push: Push, verdict: Verdict) -> str | None:
     for update in push.updates:
         if update.kind == "delete" and update.ref in verdict.fast_forward_only:
             return f"You are not allowed to delete the protected {update.ref}."
+    if len(fast_forwards(push, verdict)) > MOST_FAST_FORWARDS:
+        return "The push moves too many protected refs at once; push fewer."
     return None
+
+
+def fast_forwards(push: Push, verdict: Verdict) -> list[RefUpdate]:
+    """The updates that the verdict allows only as fast-forwards."""
+    return [u for u in push.updates if u.kind == "update" and u.ref in verdict.fast_forward_only]
 
 
 def reflog_identity(push: Push) -> dict[str, str]:

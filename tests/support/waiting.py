@@ -1,6 +1,8 @@
-"""Waiting for a statement that waits: how tests put one thing exactly between two others."""
+"""Waiting for a statement that waits, or for what can only be looked at: how tests put one thing exactly between two
+others."""
 
 import asyncio
+from collections.abc import Callable
 
 from api_server.state.database import Executor
 
@@ -13,4 +15,11 @@ async def until_somebody_waits(database: Executor, *, count: int = 1, seconds: f
     """Until so many statements in this database wait for locks that somebody else holds."""
     async with asyncio.timeout(seconds):
         while await database.value(WAITERS) < count:
+            await asyncio.sleep(0.01)
+
+
+async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Until something has come true that nobody tells of."""
+    async with asyncio.timeout(seconds):
+        while not condition():
             await asyncio.sleep(0.01)

@@ -20,6 +20,11 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
         project = await visible_project(request, path, user_id=who.user_id, admin=who.admin)
+    return check_may_read(project, who), who
+
+
+def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
+    """The project, where that caller may fetch from it; None is what she cannot see. Raises 401, 403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(who, Anonymous):
             raise challenge()
@@ -28,7 +33,7 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
         raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
     if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
-    return project, who
+    return project
 
 
 def gone() -> web.HTTPNotFound:

@@ -5,8 +5,9 @@ import binascii
 
 from aiohttp import web
 
-from api_server.state.secrets import JOB_TOKEN
-from api_server.web import auth
+from api_server.state.database import Transaction
+from api_server.state.secrets import JOB_TOKEN, digest
+from api_server.web import auth, auth_queries
 from api_server.web.auth import ANONYMOUS, Anonymous, Caller
 from api_server.web.errors import ApiError
 
@@ -25,6 +26,20 @@ async def git_caller(request: web.Request) -> Caller | Anonymous:
         return await auth.caller_of_personal_access_token(request, password)
     except ApiError as error:
         raise (blocked() if error.status == 403 else challenge()) from None
+
+
+async def current_caller(request: web.Request, transaction: Transaction) -> Caller:
+    """The user behind the request's personal access token, as the transaction sees both. Raises 401, 403."""
+    row = await auth_queries.find_personal_access_token(transaction, digest(_password(request) or ""))
+    if row is None:
+        raise challenge()
+    try:
+        auth.refuse_unusable(row, transaction.now.date())
+    except ApiError as error:
+        raise (blocked() if error.status == 403 else challenge()) from None
+    return Caller(
+        row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
+    )
 
 
 def challenge() -> web.HTTPUnauthorized:

@@ -1,22 +1,32 @@
 """`/<path>.git/info/refs`, `/git-upload-pack` and `/git-receive-pack` (gitprotocol-http(5))."""
 
+from functools import partial
+
 from aiohttp import web
 
+from api_server.code.git_http import judgement, places
 from api_server.code.git_http.access import gone, readable_project, writable_project
-from api_server.code.git_http.streaming import receiving, streamed
+from api_server.code.git_http.bodies import begun, pieces_of
+from api_server.code.git_http.places import PLACES
+from api_server.code.git_http.streaming import streamed
 from api_server.code.repository.access import ensured
 from api_server.git import smart_http
+from api_server.git.receive_pack import read_push, receive_pack
+from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import repositories
-from api_server.git.smart_http import Service
+from api_server.git.smart_http import Bounds, Service
 from api_server.namespaces.projects.project import Project
+from api_server.web import context
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
 
 def setup(app: web.Application) -> None:
     app.router.add_get("/{path:.+}.git/info/refs", info_refs)
-    app.router.add_post("/{path:.+}.git/git-upload-pack", upload_pack)
-    app.router.add_post("/{path:.+}.git/git-receive-pack", receive_pack)
+    app.router.add_post("/{path:.+}.git/git-upload-pack", fetch)
+    app.router.add_post("/{path:.+}.git/git-receive-pack", push)
+    places.setup(app)
+    judgement.setup(app)
 
 
 async def info_refs(request: web.Request) -> web.StreamResponse:
@@ -24,29 +34,61 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
-    project, _ = await (writable_project if service == "git-receive-pack" else readable_project)(request)
+    project, who = await (writable_project if service == "git-receive-pack" else readable_project)(request)
     await _ensure_repository(request, project)
-    repository = repositories(request).path(project.id)
-    async with smart_http.info_refs(repository, service, request.headers.get("Git-Protocol")) as chunks:
-        return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
+    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
+    ):
+        return await streamed(
+            request, smart_http.content_type(service, "advertisement"), chunks, _patience(request)
+        )
 
 
-async def upload_pack(request: web.Request) -> web.StreamResponse:
-    """Clone and fetch."""
-    project, _ = await readable_project(request)
+async def fetch(request: web.Request) -> web.StreamResponse:
+    """Clone and fetch. git is started when there is something for it to do."""
+    project, who = await readable_project(request)
     await _ensure_repository(request, project)
-    repository = repositories(request).path(project.id)
-    body = request.content.iter_any()
-    async with smart_http.upload_pack(repository, body, request.headers.get("Git-Protocol")) as chunks:
-        return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
+    body = await begun(pieces_of(request, _patience(request)))
+    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
+    ):
+        return await streamed(
+            request, smart_http.content_type("git-upload-pack", "result"), chunks, _patience(request)
+        )
 
 
-async def receive_pack(request: web.Request) -> web.StreamResponse:
+async def push(request: web.Request) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
     project, who = await writable_project(request)
     await _ensure_repository(request, project)
-    async with receiving(request, project, who) as chunks:
-        return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
+    bounds = _bounds(request)
+    try:
+        pushed = await read_push(pieces_of(request, _patience(request)), bounds)
+    except MalformedPushError as problem:
+        raise web.HTTPBadRequest(text=f"{problem}\n") from None
+    judge = partial(judgement.judged, request, project, who)
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,
+    ):
+        return await streamed(
+            request, smart_http.content_type("git-receive-pack", "result"), chunks, _patience(request)
+        )
+
+
+def _bounds(request: web.Request) -> Bounds:
+    settings = context.settings(request)
+    return Bounds(
+        time_limit=settings.git_time_limit, pack_bytes=settings.push_limit, updates=settings.push_refs_limit
+    )
+
+
+def _patience(request: web.Request) -> float:
+    return context.settings(request).git_stall_timeout
 
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:

@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.code.lfs.batch import Refusal
+from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import Pointer
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
@@ -26,6 +27,8 @@ def lfs_errors(handler: Handler) -> Handler:
             return await handler(request)
         except Refusal as problem:
             return lfs_json({"message": str(problem)}, problem.status)
+        except QuotaExceeded as problem:
+            return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as the LFS API has it
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):

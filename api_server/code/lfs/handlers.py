@@ -12,6 +12,7 @@ from api_server.code.lfs import queries, storing
 from api_server.code.lfs.answers import Links, lfs_errors, lfs_json, with_actions, with_error
 from api_server.code.lfs.batch import read_batch, read_pointer
 from api_server.code.lfs.storing import MISSING
+from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -33,6 +34,9 @@ async def batch(request: web.Request) -> web.Response:
     if wanted.operation == "upload":
         check_may_push(project, who)
     sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted.objects])
+    if wanted.operation == "upload":
+        missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
+        await request.config_dict[QUOTAS].check(context.database(request), project.id, missing)
     links, limit = _links(request, project), context.settings(request).lfs_limit
     objects = [
         _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
@@ -65,7 +69,9 @@ async def upload(request: web.Request) -> web.Response:
     limit = context.settings(request).lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
-    await storing.store(request, project, announced)
+    quotas = request.config_dict[QUOTAS]
+    async with quotas.arriving(context.database(request), project.id, announced.size):
+        await storing.store(request, project, announced)
     return web.Response()
 
 

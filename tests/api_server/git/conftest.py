@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -13,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from api_server.git import new_commits, ref_transactions, smart_http
 from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
@@ -59,9 +61,13 @@ class Service:
     applied: list[list[RefUpdate]] = attrs.Factory(list)
     encodings: list[str | None] = attrs.Factory(list)
 
-    async def decide(self, push: Push) -> Verdict:
+    @asynccontextmanager
+    async def judge(self, push: Push, _arrived: Path | None) -> AsyncIterator[Verdict]:
         self.pushes.append(push)
-        return self.verdict
+        try:
+            yield self.verdict
+        finally:
+            self.applied.append(applied_updates(self.repository, push))
 
     async def info_refs(self, request: web.Request) -> web.StreamResponse:
         service: smart_http.Service = request.query["service"]  # type: ignore[assignment]
@@ -76,18 +82,9 @@ class Service:
             return await _answer(request, chunks, smart_http.content_type("git-upload-pack", "result"))
 
     async def receive_pack(self, request: web.Request) -> web.StreamResponse:
-        decided: list[Push] = []
-
-        async def decide(push: Push) -> Verdict:
-            decided.append(push)
-            return await self.decide(push)
-
-        try:
-            body = request.content.iter_any()
-            async with smart_http.receive_pack(self.repository, body, decide) as chunks:
-                return await _answer(request, chunks, smart_http.content_type("git-receive-pack", "result"))
-        finally:
-            self.applied += [applied_updates(self.repository, push) for push in decided]
+        pushed = await read_push(request.content.iter_any())
+        async with receive_pack(self.repository, pushed, self.judge) as chunks:
+            return await _answer(request, chunks, smart_http.content_type("git-receive-pack", "result"))
 
 
 async def _answer(

@@ -221,6 +221,8 @@ async def test_a_new_repository_is_empty_and_a_deleted_one_is_gone(repositories:
     assert references.is_empty(repository)
     assert references.default_branch(repository) == "main"
     assert references.resolve(repository, "HEAD") is None
+    assert await repositories.size(PROJECT) == 0
+    await commit(repositories, "main", None, readme=b"content")
     assert await repositories.size(PROJECT) > 0
     await repositories.delete(PROJECT)
     await repositories.delete(PROJECT)

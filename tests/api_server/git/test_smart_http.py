@@ -8,13 +8,15 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from api_server.git import references, smart_http
+from api_server.git import references
+from api_server.git.receive_pack import read_push
 from api_server.git.received_push import (
     MalformedPushError,
     Push,
     RefUpdate,
     Verdict,
     applied_updates,
+    refusal_of,
 )
 from api_server.git.repositories import Repositories, open_repository
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
@@ -251,8 +253,7 @@ async def test_a_body_that_is_no_push_is_refused_before_git_starts(service: Serv
         yield b"0000garbage"[4:]
 
     with pytest.raises(MalformedPushError):
-        async with smart_http.receive_pack(service.repository, body(), service.decide):
-            pass
+        await read_push(body())
     assert service.pushes == []
 
 
@@ -283,12 +284,9 @@ async def _eventually(condition) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_more_protected_refs_than_the_hook_can_be_told_are_refused_as_a_whole() -> None:
-    updates = tuple(RefUpdate("1" * 40, "2" * 40, f"refs/heads/{n}") for n in range(2000))
+def test_more_protected_refs_than_are_looked_through_are_refused_as_a_whole() -> None:
+    updates = tuple(RefUpdate("1" * 40, "2" * 40, f"refs/heads/{n}") for n in range(1001))
     everything = Verdict(fast_forward_only=frozenset(update.ref for update in updates))
-    told = smart_http._hook_environment(Push(updates), everything)
-    assert told["FORGELET_REFUSAL"] == "The push moves too many protected refs at once; push fewer."
-    assert told["FORGELET_FAST_FORWARD_ONLY"] == ""
-    told = smart_http._hook_environment(Push(updates[:2]), everything)
-    assert told["FORGELET_REFUSAL"] == ""
-    assert told["FORGELET_FAST_FORWARD_ONLY"].count("\n") == 1
+    refusal = "The push moves too many protected refs at once; push fewer."
+    assert refusal_of(Push(updates), everything) == refusal
+    assert refusal_of(Push(updates[:1000]), everything) is None

@@ -1,0 +1,100 @@
+"""A push is judged when its objects have arrived, by what holds then, and that holds until git has moved its refs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from api_server.code import refs
+from api_server.code.git_http import push_rules, queries
+from api_server.code.git_http.access import check_may_push, check_may_read
+from api_server.code.git_http.credentials import current_caller
+from api_server.code.quotas import QUOTAS, QuotaExceeded
+from api_server.git.received_push import Push, Verdict
+from api_server.git.repositories import bytes_below
+from api_server.namespaces.projects.project import Project
+from api_server.namespaces.projects.queries import find_project
+from api_server.outbound import edges
+from api_server.state.database import Transaction
+from api_server.web import context
+from api_server.web.auth import Caller
+from common.concurrency import ConcurrencyLimiter
+
+log = structlog.stdlib.get_logger(__name__)
+
+#: Pushes whose refs are being moved: each holds a connection to the database meanwhile.
+MOVING: web.AppKey[ConcurrencyLimiter] = web.AppKey("moving", ConcurrencyLimiter)
+PATIENCE_SECONDS = 60.0
+
+_LATER = Verdict("The server could not judge the push, try again in a minute.")
+
+
+def setup(app: web.Application) -> None:
+    most = max(1, app[context.SETTINGS].database_pool // 3)
+    app[MOVING] = ConcurrencyLimiter(most, most, patience=PATIENCE_SECONDS)
+
+
+@asynccontextmanager
+async def judged(
+    request: web.Request, project: Project, who: Caller, push: Push, arrived: Path | None
+) -> AsyncIterator[Verdict]:
+    """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
+    decided after."""
+    judged_yet = False
+    try:
+        size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
+        await refs.propose(request.config_dict, project.id, who.user_id, push)
+        try:
+            async with _held(request, project, who, push, size) as verdict:
+                judged_yet = True
+                yield verdict
+        finally:
+            await asyncio.shield(_settle(request, project, push))
+    except Exception as problem:
+        if judged_yet:
+            raise
+        log.warning("a push could not be judged", project_id=project.id, exc_info=problem)
+        yield _LATER
+
+
+@asynccontextmanager
+async def _held(
+    request: web.Request, project: Project, who: Caller, push: Push, size: int
+) -> AsyncIterator[Verdict]:
+    """A refusal holds nothing."""
+    async with request.config_dict[MOVING].place(), context.database(request).transaction() as transaction:
+        verdict = await _verdict(request, transaction, project, who, push, size)
+        if verdict.refusal is None:
+            yield verdict
+            return
+    yield verdict
+
+
+async def _verdict(
+    request: web.Request, transaction: Transaction, project: Project, who: Caller, push: Push, size: int
+) -> Verdict:
+    await queries.hold_rights(transaction, project.id, user_id=who.user_id, token_id=who.token_id)
+    try:
+        current = await current_caller(request, transaction)
+        found = await find_project(
+            transaction, project_id=project.id, path=None, user_id=current.user_id, admin=current.admin
+        )
+        readable = check_may_read(found, current)
+        check_may_push(readable, current)
+    except web.HTTPException as refused:
+        return Verdict(refused.text)
+    verdict = await push_rules.verdict(transaction, readable, push.updates)
+    if verdict.refusal is None:
+        try:
+            await request.config_dict[QUOTAS].take_push(transaction, project.id, size)
+        except QuotaExceeded as problem:
+            return Verdict(str(problem))
+    return verdict
+
+
+async def _settle(request: web.Request, project: Project, push: Push) -> None:
+    await refs.settle_push(request.config_dict, project.id, push)
+    await edges.tell_now(request)

@@ -1,0 +1,89 @@
+"""How much a project may take up: its repository and its LFS objects together."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from cachetools import TTLCache
+
+from api_server.code import quota_queries
+from api_server.git.repositories import Repositories
+from api_server.state.database import Executor
+
+#: Repositories are measured again after this time; in between, what pushes bring is added.
+MEASURED_FOR_SECONDS = 600.0
+
+_MORE = "Please contact your administrator for more information."
+
+
+class QuotaExceeded(Exception):
+    """The text is for the user."""
+
+
+class Quotas:
+    """`limit` is in bytes for each project; 0 is none.
+
+    What is on its way counts, in this process: what arrives at the same time does not find the same room.
+    """
+
+    def __init__(self, limit: int, repositories: Repositories) -> None:
+        self._limit = limit
+        self._repositories = repositories
+        self._measured: TTLCache[int, int] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
+        self._arriving: Counter[int] = Counter()
+
+    async def take_push(self, database: Executor, project_id: int, size: int) -> None:
+        """Counts a push that has brought `size` bytes of objects. Raises QuotaExceeded."""
+        if self._limit:
+            self._check(project_id, await self._stored_lfs(database, project_id), size)
+            self._measured[project_id] = self._measured.get(project_id, 0) + size
+
+    @asynccontextmanager
+    async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
+        """Room for an LFS object of `size` bytes, for as long as it takes to arrive. Raises QuotaExceeded."""
+        self._arriving[project_id] += size
+        try:
+            await self.check(database, project_id, 0)
+            yield
+        finally:
+            self._arriving -= Counter({project_id: size})
+
+    async def check(self, database: Executor, project_id: int, size: int) -> None:
+        """Raises QuotaExceeded unless there is room for `size` bytes more."""
+        if self._limit:
+            self._check(project_id, await self._stored_lfs(database, project_id), size)
+
+    async def _stored_lfs(self, database: Executor, project_id: int) -> int:
+        """Bytes of its LFS objects; the repository has been measured then."""
+        if project_id not in self._measured:
+            self._measured[project_id] = await self._repositories.size(project_id)
+        return await quota_queries.lfs_bytes(database, project_id)
+
+    def _check(self, project_id: int, stored_lfs: int, size: int) -> None:
+        stored = stored_lfs + self._measured.get(project_id, 0)
+        wanted = self._arriving[project_id] + size
+        if not wanted or stored + wanted <= self._limit:
+            return
+        if stored <= self._limit:
+            raise QuotaExceeded(
+                "Your push to this repository would cause it to exceed the size limit of "
+                f"{human_size(self._limit)} so it has been rejected. {_MORE}"
+            )
+        over = f"{human_size(self._limit)} by {human_size(stored - self._limit)}"
+        raise QuotaExceeded(
+            f"Your push has been rejected, because this repository has exceeded its size limit of {over}. {_MORE}"
+        )
+
+
+QUOTAS: web.AppKey[Quotas] = web.AppKey("quotas", Quotas)
+
+
+def human_size(size: float) -> str:
+    """As GitLab writes sizes: `10 GiB`, `1.5 MiB`."""
+    units = ("Bytes", "KiB", "MiB", "GiB", "TiB")
+    unit = 0
+    while size >= 1024 and unit < len(units) - 1:
+        size /= 1024
+        unit += 1
+    return f"{round(size, 2):g} {units[unit]}"

@@ -1,0 +1,87 @@
+"""Where a push waits for its verdict: our pre-receive hook asks through one pipe and is told through another.
+
+git runs the hook when all objects have arrived and nothing has moved yet. A pipe has no bound on what it carries, as
+the environment has; and it ends with this process, which the hook takes for a refusal.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from api_server.git.received_push import RefUpdate
+
+_NO_PATH_IS_LONGER = 64 * 1024
+
+
+class PushGate:
+    """Both pipes of one push. `environment` and `childs_ends` are for git, which hands them to the hook."""
+
+    def __init__(self) -> None:
+        self._questions, question = os.pipe()
+        verdict, self._verdicts = os.pipe()
+        self.childs_ends = (question, verdict)
+        self.environment = {
+            "FORGELET_QUESTION": f"/dev/fd/{question}",
+            "FORGELET_VERDICT": f"/dev/fd/{verdict}",
+        }
+        self._open = {self._questions, self._verdicts, *self.childs_ends}
+
+    def let_go(self) -> None:
+        """Closes the child's ends here: once git has them, or is not going to."""
+        self._close(*self.childs_ends)
+
+    async def question(self) -> Path | None:
+        """Waits until the hook asks: the folder of the objects that have arrived, `Path()` where there are none.
+
+        None where git has ended without asking, because what arrived was no use.
+        """
+        reader = asyncio.StreamReader(limit=_NO_PATH_IS_LONGER)
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(self._questions, "rb", buffering=0)
+        self._open.discard(self._questions)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        try:
+            line = await reader.readline()
+        finally:
+            transport.close()
+        return Path(os.fsdecode(line.removesuffix(b"\n"))) if line else None
+
+    async def refuse(self, sentence: str) -> None:
+        """The user reads the sentence; nothing moves."""
+        await self._tell(["refused", " ".join(sentence.split())])
+
+    async def accept(self, fast_forwards: Iterable[RefUpdate]) -> None:
+        """git goes on, if each of these updates turns out to be a fast-forward."""
+        await self._tell(
+            ["accepted", *(f"{each.old} {each.new} {each.ref}" for each in fast_forwards), "end"]
+        )
+
+    async def _tell(self, lines: list[str]) -> None:
+        self._open.discard(self._verdicts)  # it is the thread's from here on
+        await asyncio.to_thread(_write, self._verdicts, lines)
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in self._open.intersection(descriptors):
+            os.close(descriptor)
+            self._open.remove(descriptor)
+
+    def close(self) -> None:
+        """What was not told by now is a refusal."""
+        self._close(*self._open)
+
+
+def _write(descriptor: int, lines: list[str]) -> None:
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # git may have ended meanwhile
+        pipe.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
+
+
+@contextmanager
+def push_gate() -> Iterator[PushGate]:
+    """A gate for the length of a block."""
+    gate = PushGate()
+    try:
+        yield gate
+    finally:
+        gate.close()

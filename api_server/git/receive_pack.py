@@ -1,0 +1,169 @@
+"""A push: git's receive-pack, and the verdict that its pre-receive hook waits for."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from api_server.git.errors import OutputTooLargeError
+from api_server.git.processes import OUTPUT_BYTES, Child, once, start
+from api_server.git.push_gate import PushGate, push_gate
+from api_server.git.received_push import (
+    MalformedPushError,
+    Push,
+    PushParser,
+    Verdict,
+    fast_forwards,
+    reflog_identity,
+    refusal_of,
+)
+from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
+from common.ending import end
+
+#: `async with judge(push, arrived) as verdict:` lasts until git has moved what it moves. `arrived` is the folder of the
+#: push's new objects, if it has brought any.
+Judge = Callable[[Push, Path | None], AbstractAsyncContextManager[Verdict]]
+
+#: When a client goes away, receive-pack sees its input end: it completes what it has wholly received (a pack
+#: has a checksum) or throws it away. Killed by a signal it would leave the quarantined objects on disk.
+PATIENCE_SECONDS = 10.0
+#: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
+MOVING_SECONDS = 120.0
+
+
+@attrs.frozen
+class PushRequest:
+    """A push whose head has been read. `body` is the request's, from its beginning."""
+
+    push: Push
+    body: AsyncIterator[bytes]
+
+
+async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
+    """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
+    pieces = aiter(body)
+    parser = PushParser(bounds.updates)
+    while not parser.feed(await _next(pieces)):
+        pass
+    return PushRequest(parser.push(), _rejoined(bytes(parser.received), pieces))
+
+
+@asynccontextmanager
+async def receive_pack(
+    repository: Path, request: PushRequest, judge: Judge, bounds: Bounds = DEFAULTS
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Answers `POST /git-receive-pack` (push).
+
+    `judge` is asked when all objects have arrived and before anything moves; not at all for a probe without updates,
+    for names that cannot be, and for a pack that git does not take. It is the place to store the push for
+    `received_push.applied_updates`, which says what has become of it.
+    """
+    push = request.push
+    if not push.updates:
+        yield once(b"")
+        return
+    if not os.access(HOOKS / "pre-receive", os.X_OK):
+        raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
+    with push_gate() as gate:
+        async with start(
+            ["receive-pack", "--stateless-rpc", str(repository)],
+            configuration=(*WRITING, ("receive.maxInputSize", str(bounds.pack_bytes))),
+            extra_environment={**gate.environment, **reflog_identity(push)},
+            with_stdin=True,
+            time_limit=bounds.time_limit,
+            patience=PATIENCE_SECONDS,
+            pass_fds=gate.childs_ends,
+        ) as child:
+            gate.let_go()
+            child.feed(request.body)
+            async with _judged(child, gate, push, judge) as chunks:
+                yield chunks
+
+
+@asynccontextmanager
+async def _judged(
+    child: Child, gate: PushGate, push: Push, judge: Judge
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """git's answer. It is read whether the client listens or not: one that does not must not make others wait for what
+    the verdict holds."""
+    said: asyncio.Queue[bytes | None] = asyncio.Queue()
+    listening = asyncio.create_task(_listen(child, said))
+    judging = asyncio.create_task(_judge(child, gate, push, judge, listening))
+
+    async def chunks() -> AsyncIterator[bytes]:
+        while (chunk := await said.get()) is not None:
+            yield chunk
+        await judging
+        await listening
+
+    try:
+        yield chunks()
+    finally:
+        try:
+            await asyncio.wait({judging}, timeout=PATIENCE_SECONDS)
+        finally:  # also when that is cancelled
+            await end(judging)
+            await end(listening)
+
+
+async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
+    size = 0
+    try:
+        async for chunk in answer(child):
+            size += len(chunk)
+            if size > OUTPUT_BYTES:
+                raise OutputTooLargeError(child.command, None, f"more than {OUTPUT_BYTES} bytes of output")
+            said.put_nowait(chunk)
+    finally:
+        said.put_nowait(None)
+
+
+async def _judge(
+    child: Child, gate: PushGate, push: Push, judge: Judge, listening: "asyncio.Task[None]"
+) -> None:
+    """Waits for the hook's question and answers it; a hook that is not answered refuses."""
+    try:
+        arrived = await gate.question()
+        if arrived is None:
+            return
+        impossible = await asyncio.to_thread(refusal_of, push, Verdict())
+        if impossible is not None:  # nobody is asked: it may not even be text
+            await gate.refuse(impossible)
+            return
+        async with judge(push, arrived if arrived.parts else None) as verdict:
+            refusal = await asyncio.to_thread(refusal_of, push, verdict)
+            if refusal is None:
+                await _accept(child, gate, push, verdict, listening)
+            else:
+                await gate.refuse(refusal)
+    finally:
+        gate.close()
+
+
+async def _accept(
+    child: Child, gate: PushGate, push: Push, verdict: Verdict, listening: "asyncio.Task[None]"
+) -> None:
+    """Returns when git moves no refs any more."""
+    try:
+        await gate.accept(await asyncio.to_thread(fast_forwards, push, verdict))
+        done, _ = await asyncio.wait({listening}, timeout=MOVING_SECONDS)
+        if not done:
+            child.expire()
+    finally:  # also when that is cancelled
+        await child.stop()
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes:
+    piece = await anext(pieces, None)
+    if piece is None:
+        raise MalformedPushError("The request ended before its first flush packet.")
+    return piece
+
+
+async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield head
+    async for piece in rest:
+        yield piece

@@ -1,0 +1,112 @@
+"""What one push may cost: memory of git, bytes, refs; and what a project may take up."""
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from api_server.code.quotas import QUOTAS, human_size
+from api_server.git.repositories import REPOSITORIES
+from tests.api_server.code.lfs.client import LfsClient, named, oid_of
+from tests.api_server.code.raw_push import NO_COMMIT, commands, growing_pack, send_push
+from tests.support.forge import Forge
+from tests.support.git_client import Git, git_url, push_files
+from tests.support.waiting import until
+
+MIB = 2**20
+
+
+async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
+    forge: Forge, tmp_path: Path
+) -> None:
+    """221 bytes; without limits git grows to 1.6 GB."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    head = await push_files(forge, tmp_path / "work", project, alice, {"a": "1"})
+    pack = growing_pack([60_000, 960_000, 15_360_000, 160_000_000, 1_500_000_000])
+    assert len(pack) < 300
+    path = project["path_with_namespace"]
+    told = await send_push(forge, path, alice, commands((NO_COMMIT, head, "refs/heads/x")) + pack)
+    assert "Out of memory, malloc failed (tried to allocate 1500000001 bytes)" in told.text
+    assert "ng refs/heads/x unpacker error" in told.text
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 700 * MIB
+    repository: Path = forge.server.app[REPOSITORIES].path(project["id"])
+    assert list((repository / "objects").glob("tmp_objdir*")) == []
+
+
+async def test_a_push_larger_than_the_operator_allows_is_refused_in_gits_words(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    async with new_forge(push_limit=MIB) as forge:
+        alice = await forge.user("alice")
+        project = await forge.project(alice)
+        git = Git(tmp_path / "work")
+        await git.init()
+        await git.commit_files({"large": os.urandom(2 * MIB)})
+        url = git_url(forge, project["path_with_namespace"], alice)
+        printed = await git("push", url, "main", fails=True)
+        assert "remote: fatal: pack exceeds maximum allowed size" in printed
+        assert await git("ls-remote", url) == ""
+
+
+async def test_a_project_does_not_grow_beyond_its_quota(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What has arrived counts before it is taken; and deletions are possible however full it is."""
+    async with new_forge(repository_size_limit=3 * MIB) as forge:
+        alice = await forge.user("alice")
+        project = await forge.project(alice)
+        git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+        await git.init()
+        await git.commit_files({"one": os.urandom(2 * MIB)})
+        await git("push", "--quiet", url, "main", "main:x")
+        await git.commit_files({"two": os.urandom(2 * MIB)})
+        told = await git("push", url, "main", fails=True)
+        sentence = (
+            "Your push to this repository would cause it to exceed the size limit of 3 MiB so it has been rejected. "
+            "Please contact your administrator for more information."
+        )
+        assert f"remote: {sentence}" in told
+        await git("push", "--quiet", url, ":x")
+        client = LfsClient.of(forge, project, alice)
+        content = b"x" * MIB
+        asked = await client.batch("upload", named(content))
+        assert (asked.status, asked.body) == (507, {"message": sentence})
+        sent = await client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=content)
+        assert (sent.status, sent.body) == (507, {"message": sentence})
+        await client.bring(b"y" * (MIB // 2))
+        assert (await client.batch("upload", named(b"y" * (MIB // 2)))).status == 200
+
+
+async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    async with new_forge(repository_size_limit=3 * MIB) as forge:
+        alice = await forge.user("alice")
+        client = LfsClient.of(forge, await forge.project(alice), alice)
+        content, begun, rest = b"x" * (2 * MIB), asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield content[:MIB]
+            begun.set()
+            await rest.wait()
+            yield content[MIB:]
+
+        first = asyncio.create_task(
+            client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=slowly())
+        )
+        await begun.wait()
+        quotas = forge.server.app[QUOTAS]
+        await until(lambda: sum(quotas._arriving.values()) == len(content))
+        other = b"y" * (2 * MIB)
+        assert (await client.batch("upload", named(other))).status == 507
+        rest.set()
+        assert (await first).status == 200
+        assert sum(quotas._arriving.values()) == 0
+
+
+def test_sizes_are_written_as_gitlab_writes_them() -> None:
+    written = [human_size(size) for size in (1, 10 * 2**30, 1.5 * MIB, 1023, 2**50)]
+    assert written == ["1 Bytes", "10 GiB", "1.5 MiB", "1023 Bytes", "1024 TiB"]

@@ -1,0 +1,215 @@
+"""A push is judged when its pack has arrived: rights that end meanwhile do not count, and none end while git moves."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.code.git_http.queries import hold_rights
+from api_server.git.repositories import REPOSITORIES
+from api_server.web.access import Role
+from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
+from tests.support.forge import Forge, Person
+from tests.support.git_client import Git, git_url, push_files
+from tests.support.waiting import until, until_somebody_waits
+
+END_WAITERS = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+CREDENTIALS = (
+    "HTTP Basic: Access denied. The password must be a token with the scope read_repository, "
+    "write_repository or api."
+)
+
+
+@attrs.frozen
+class Pushing:
+    """A project of alice's; bob is a Developer in it who is about to push a new commit to `topic`."""
+
+    forge: Forge
+    alice: Person
+    bob: Person
+    project: dict[str, Any]
+    old: str
+    new: str
+    pack: bytes
+
+    @property
+    def path(self) -> str:
+        return str(self.project["path_with_namespace"])
+
+    @property
+    def url(self) -> str:
+        return f"/projects/{self.project['id']}"
+
+    @property
+    def repository(self) -> Path:
+        return self.forge.server.app[REPOSITORIES].path(self.project["id"])
+
+    async def topic(self) -> str | None:
+        """Where the branch stands."""
+        found = await self.alice.api.get(f"{self.url}/repository/branches/topic")
+        return found.body["commit"]["id"] if found.status == 200 else None
+
+
+@pytest.fixture
+async def pushing(forge: Forge, tmp_path: Path) -> Pushing:
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    project = await forge.project(alice, members={Role.DEVELOPER: bob})
+    old = await push_files(forge, tmp_path / "work", project, alice, {"a": "1"})
+    git = Git(tmp_path / "work")
+    await git(
+        "push", "--quiet", git_url(forge, project["path_with_namespace"], alice), "HEAD:refs/heads/topic"
+    )
+    new = await git.commit(b="2")
+    return Pushing(forge, alice, bob, project, old, new, await pack_of(git, "HEAD"))
+
+
+async def _revoke(it: Pushing) -> None:
+    assert (await it.bob.api.delete("/personal_access_tokens/self")).status == 204
+
+
+async def _block(it: Pushing) -> None:
+    assert (await it.forge.root.post(f"/users/{it.bob.id}/block")).status == 201
+
+
+async def _remove(it: Pushing) -> None:
+    assert (await it.alice.api.delete(f"{it.url}/members/{it.bob.id}")).status == 204
+
+
+async def _demote(it: Pushing) -> None:
+    answer = await it.alice.api.put(f"{it.url}/members/{it.bob.id}", {"access_level": Role.REPORTER})
+    assert answer.status == 200
+
+
+async def _protect(it: Pushing) -> None:
+    assert (await it.alice.api.post(f"{it.url}/protected_branches", {"name": "to*"})).status == 201
+
+
+async def _archive(it: Pushing) -> None:
+    assert (await it.alice.api.post(f"{it.url}/archive")).status == 201
+
+
+async def _close_repository(it: Pushing) -> None:
+    answer = await it.alice.api.put(it.url, {"repository_access_level": "disabled"})
+    assert answer.status == 200, answer
+
+
+TAKEN: dict[str, tuple[Callable[[Pushing], Awaitable[None]], str]] = {
+    "the token is revoked": (_revoke, CREDENTIALS),
+    "the user is blocked": (_block, "Your account has been blocked."),
+    "the membership ends": (_remove, "The project you were looking for could not be found or you don't have"),
+    "the role is lowered": (_demote, "You are not allowed to push code to this project."),
+    "the branch is protected": (
+        _protect,
+        "You are not allowed to push code to protected branches on this project.",
+    ),
+    "the project is archived": (_archive, "The repository is archived: nothing can be pushed to it."),
+    "the repository is closed": (_close_repository, "The project you were looking for could not be found"),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+async def test_a_right_that_ends_while_the_pack_arrives_does_not_count(pushing: Pushing, what: str) -> None:
+    take, sentence = TAKEN[what]
+    taken = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield commands((pushing.old, pushing.new, "refs/heads/topic"))
+        yield pushing.pack[:50]
+        await taken.wait()
+        yield pushing.pack[50:]
+
+    sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body()))
+    await until_git_runs(pushing.repository)
+    await take(pushing)
+    taken.set()
+    told = await sent
+    assert told.status == 200
+    assert sentence in told.text
+    assert "ng refs/heads/topic pre-receive hook declined" in told.text
+    if what == "the repository is closed":
+        await pushing.alice.api.put(pushing.url, {"repository_access_level": "enabled"})
+    assert await pushing.topic() == pushing.old
+
+
+@pytest.mark.parametrize("what", TAKEN)
+async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing: Pushing, what: str) -> None:
+    """Whoever takes it away waits for git: after that answer, nothing moves any more."""
+    take, _ = TAKEN[what]
+    database = pushing.forge.database
+    body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
+    async with database.transaction() as held:
+        await held.run(
+            "SELECT FROM protected_branches WHERE project_id = %(id)s FOR UPDATE", id=pushing.project["id"]
+        )
+        sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
+        await until_somebody_waits(database)  # what it needs first is held already
+        taking = asyncio.create_task(take(pushing))
+        await until_somebody_waits(database, count=2)
+        git = int(processes(pushing.repository)[0].name)
+        os.kill(git, signal.SIGSTOP)
+    try:
+        await _until_no_hook_of(git)
+        await until_somebody_waits(database)
+        assert not taking.done()
+    finally:
+        os.kill(git, signal.SIGCONT)
+    told = await sent
+    assert "ok refs/heads/topic" in told.text
+    await taking
+    if what != "the repository is closed":
+        assert await pushing.topic() == pushing.new
+
+
+async def _until_no_hook_of(git: int) -> None:
+    """Until the hook has heard the verdict, and ended."""
+    await until(lambda: all(_state(child) == "Z" for child in _children(git)))
+
+
+def _children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def _state(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+async def test_a_push_is_refused_where_the_server_cannot_judge_it(pushing: Pushing) -> None:
+    """Here because its connection to the database breaks."""
+    body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
+    database = pushing.forge.database
+    async with database.transaction() as held:
+        await held.run("SELECT FROM members WHERE user_id = %(id)s FOR UPDATE", id=pushing.bob.id)
+        sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
+        await until_somebody_waits(database)
+        await database.value(END_WAITERS)
+        told = await sent
+    assert "The server could not judge the push, try again in a minute." in told.text
+    assert "ng refs/heads/topic pre-receive hook declined" in told.text
+    assert await pushing.topic() == pushing.old
+    told = await send_push(pushing.forge, pushing.path, pushing.bob, body)
+    assert "ok refs/heads/topic" in told.text
+
+
+async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_refs(
+    pushing: Pushing,
+) -> None:
+    """A push that moves many refs takes a while: others are settled meanwhile."""
+    database = pushing.forge.database
+    async with database.transaction() as moving:
+        await hold_rights(moving, pushing.project["id"], user_id=pushing.alice.id, token_id=None)
+        body = commands((NO_COMMIT, pushing.old, "refs/heads/other")) + pushing.pack
+        told = await send_push(pushing.forge, pushing.path, pushing.bob, body)
+        assert "ok refs/heads/other" in told.text
+        made = {"branch": "third", "ref": "main"}
+        assert (await pushing.bob.api.post(f"{pushing.url}/repository/branches", made)).status == 201
