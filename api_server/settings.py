@@ -108,7 +108,22 @@ class Settings:
         default=100, help="requests a minute of all anonymous callers together for archives; 0 is off"
     )
 
-<<<<<<< HEAD
+    git_processes: int = option(
+        default=48, help="gits that run at once for clones, fetches and pushes of users"
+    )
+    git_anonymous_processes: int = option(default=16, help="gits that run at once for strangers")
+    git_processes_each: int = option(
+        default=12, help="gits that run at once for one user, stranger's address or project"
+    )
+    git_queue_timeout: int = option(default=15, help="seconds that a git request waits for its turn")
+    git_stall_timeout: int = option(
+        default=60,
+        help="seconds of silence after which a git client, or one that does not listen, is cut off",
+    )
+    git_time_limit: int = option(default=7200, help="seconds that one clone, fetch or push may take")
+    git_memory_limit: int = option(default=512 * 2**20, help="bytes of memory of one git process")
+    git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
+
     repository_reads: int = option(
         default=20, help="git processes at once that read commits, trees and differences for callers"
     )
@@ -145,42 +160,22 @@ class Settings:
     archive_builds_each: int = option(
         default=2, help="archives that are built at the same time for one user or address, or of one project"
     )
-=======
-    git_processes: int = option(
-        default=48, help="gits that run at once for clones, fetches and pushes of users"
-    )
-    git_anonymous_processes: int = option(default=16, help="gits that run at once for strangers")
-    git_processes_each: int = option(
-        default=12, help="gits that run at once for one user, stranger's address or project"
-    )
-    git_queue_timeout: int = option(default=15, help="seconds that a git request waits for its turn")
-    git_stall_timeout: int = option(
-        default=60,
-        help="seconds of silence after which a git client, or one that does not listen, is cut off",
-    )
-    git_time_limit: int = option(default=7200, help="seconds that one clone, fetch or push may take")
-    git_memory_limit: int = option(default=512 * 2**20, help="bytes of memory of one git process")
-    git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
-
->>>>>>> git
     body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
     disk_reserve: int = option(
         default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
     )
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
-<<<<<<< HEAD
     project_artifacts_limit: int = option(
         default=100 * 2**30, help="bytes of all artifacts of one project; 0 is no limit"
     )
     artifact_members_limit: int = option(default=200_000, help="files in one uploaded archive of artifacts")
     artifact_unpacked_limit: int = option(
         default=20 * 2**30, help="bytes of all files of one archive of artifacts, unpacked"
-=======
+    )
     push_limit: int = option(default=2 * 2**30, help="bytes of one push's objects")
     push_refs_limit: int = option(default=20_000, help="branches and tags that one push may move")
     repository_size_limit: int = option(
         default=10 * 2**30, help="bytes of a project's repository and LFS objects together; 0 is off"
->>>>>>> git
     )
     lfs_limit: int = option(default=5 * 2**30, help="bytes of one LFS object")
     log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")
