@@ -11,8 +11,12 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
+from common.connections import BodyTooSlow
 
 log = structlog.get_logger(__name__)
+
+#: Seconds after which it is worth a try; GitLab's clients honour it.
+_LATER = {"Retry-After": "5"}
 
 
 class ApiError(Exception):
@@ -25,6 +29,15 @@ class ApiError(Exception):
         self.status = status
         self.body = body
         self.headers = headers or {}
+
+
+class BodyRefused(Exception):
+    """A body that cannot be taken: answered with `status` and the sentence, by the API as `{"error": ...}`."""
+
+    def __init__(self, status: int, sentence: str, *, retry: bool = False) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.headers = _LATER if retry else {}
 
 
 def bad_parameters(*texts: str) -> ApiError:
@@ -126,10 +139,6 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
     return answer
 
 
-#: Seconds after which it is worth a try; GitLab's clients honour it.
-_LATER = {"Retry-After": "5"}
-
-
 def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
     match problem:
         case ApiError():
@@ -139,6 +148,10 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
         case web.HTTPException():
             return _answer_http_exception(problem)
+        case BodyRefused():
+            return _answer(problem.status, {"error": str(problem)}, problem.headers)
+        case BodyTooSlow():
+            return _answer(408, {"error": str(problem)}, {})
         case NotFound():
             return _answer_to(record_not_found(), request)
         case LockNotAvailable():
@@ -153,11 +166,17 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
 
 
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
-    if isinstance(problem, Unavailable):
-        _tell(problem)
-        return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
-    _tell_unexpected(problem, request)
-    return web.Response(status=500, text=f"500: {REASONS[500]}")
+    match problem:
+        case BodyRefused():
+            return web.Response(status=problem.status, text=f"{problem}\n", headers=problem.headers)
+        case BodyTooSlow():
+            return web.Response(status=408, text=f"{problem}\n")
+        case Unavailable():
+            _tell(problem)
+            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
+        case _:
+            _tell_unexpected(problem, request)
+            return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
 def _tell(problem: Unavailable) -> None:

@@ -7,6 +7,7 @@ import orjson
 import structlog
 from aiohttp import web
 
+from common.connections import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin import OriginError
@@ -35,18 +36,17 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    with http.app[CONNECTIONS].at_work(http) as connection:
-        try:
-            response = await _response(http)
-            await response.prepare(http)
-            await response.write_eof()
-        except ConnectionError as error:
-            # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
-            raise error.with_traceback(None) from None
-        finally:
-            http.app[METRICS].sent.inc(http.writer.output_size)
-        connection.answered(http, response)
-        return response
+    try:
+        response = await _response(http)
+        await response.prepare(http)
+        await response.write_eof()
+    except ConnectionError as error:
+        # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+        raise error.with_traceback(None) from None
+    finally:
+        http.app[METRICS].sent.inc(http.writer.output_size)
+    http.app[CONNECTIONS].answered(http, response)
+    return response
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
@@ -94,13 +94,15 @@ async def purge(http: web.Request) -> web.Response:
     if scheme.lower() != "bearer" or not right:
         return web.json_response({"message": "401 Unauthorized"}, status=401)
     try:
+        await ask_for_body(http)
         wanted = purges.parse(orjson.loads(await http.read()))
+    except BodyTooSlow as error:
+        return web.json_response({"error": str(error)}, status=408)
     except orjson.JSONDecodeError:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    with http.app[CONNECTIONS].at_work(http):
-        count = await http.app[STORE].purge(wanted)
+    count = await http.app[STORE].purge(wanted)
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})

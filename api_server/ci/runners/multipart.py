@@ -10,6 +10,7 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from api_server.state.objects import CHUNK, Objects
+from api_server.web import request_body
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 _FIELD_BYTES = 1024
@@ -34,6 +35,7 @@ async def receive(request: web.Request, objects: Objects, folder: str, limit: in
         raise bad_parameters("file is missing")
     if (request.content_length or 0) > limit + 64 * 1024:
         raise too_large()
+    await request_body.ask_for_parts(request)
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:

@@ -9,6 +9,7 @@ from api_server.git import smart_http
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Service
 from api_server.namespaces.projects.project import Project
+from api_server.web import request_body
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
@@ -36,7 +37,7 @@ async def upload_pack(request: web.Request) -> web.StreamResponse:
     project, _ = await readable_project(request)
     await _ensure_repository(request, project)
     repository = repositories(request).path(project.id)
-    body = request.content.iter_any()
+    body = request_body.pieces(request)
     async with smart_http.upload_pack(repository, body, request.headers.get("Git-Protocol")) as chunks:
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 

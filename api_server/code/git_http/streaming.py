@@ -14,7 +14,7 @@ from api_server.git.received_push import MalformedPushError, Push, Verdict
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.outbound import edges
-from api_server.web import context
+from api_server.web import context, request_body
 from api_server.web.auth import Caller
 
 
@@ -55,7 +55,7 @@ async def receiving(
         await _settle(request, project, proposed)
 
     try:
-        repository, body = repositories(request).path(project.id), request.content.iter_any()
+        repository, body = repositories(request).path(project.id), request_body.pieces(request)
         async with smart_http.receive_pack(repository, body, decide) as chunks:
             yield settled(chunks)
     except MalformedPushError as problem:
