@@ -3,7 +3,6 @@
 import typed_settings
 from typed_settings import option
 
-from common.client_address import NEAR
 from common.settings import network
 
 
@@ -43,7 +42,8 @@ class ClientSettings:
         default=0, help="port of its own for /-/readiness and /-/metrics; 0 is the public one"
     )
     operations_networks: list[str] = option(
-        factory=lambda: list(NEAR),
+        factory=list,
         metadata=network(),
-        help="addresses and networks that may ask for /-/readiness and /-/metrics",
+        help="addresses and networks that may ask for /-/readiness and /-/metrics; "
+        "default: loopback, private and link-local ones",
     )

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from common.client_address import client_of, is_in, networks
+from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
 
 #: A check returns nothing when its part works and raises otherwise.
@@ -61,7 +61,8 @@ async def _liveness(_request: web.Request) -> web.Response:
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
     """404 for everybody else, as where there is nothing."""
-    allowed, proxies = networks(settings.operations_networks), networks(settings.trusted_proxies)
+    allowed = networks(settings.operations_networks or NEAR)
+    proxies = networks(settings.trusted_proxies)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         speaks_for_others = any(name in request.headers for name in _FORWARDED)

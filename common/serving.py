@@ -137,7 +137,11 @@ async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
     asked = request.clone(headers=headers)
     if request.version >= HttpVersion11 and request.body_exists:
         asked[WAITS] = True
-    response = await _closing_on_unread(asked, handle)
+    try:
+        response = await _closing_on_unread(asked, handle)
+    except web.HTTPException as refusal:
+        await refusal.prepare(asked)
+        raise
     await response.prepare(
         asked
     )  # with what the application adds to answers, which it does by the request it knows
@@ -149,12 +153,17 @@ async def _closing_on_unread(request: web.BaseRequest, handle: Handle) -> web.St
     try:
         response = await handle(request)
     except web.HTTPException as refusal:
-        response = refusal
+        _close_if_unread(request, refusal)
+        raise
+    _close_if_unread(request, response)
+    return response
+
+
+def _close_if_unread(request: web.BaseRequest, response: web.StreamResponse) -> None:
     if not response.prepared and not request.content.is_eof():
         length = request.content_length
         if length is None or length > UNREAD_BYTES or request.get(WAITS, False):
             response.force_close()
-    return response
 
 
 @contextlib.asynccontextmanager

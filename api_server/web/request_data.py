@@ -43,7 +43,7 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     """What was sent, as far as it is looked at before the caller is known: the query, and a body that certainly has no
     more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
     elsewhere = in_url(request)
-    if not request.can_read_body:
+    if not request.body_exists:
         return elsewhere
     limit, length = context.settings(request).early_body_limit, request.content_length
     if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
@@ -76,7 +76,7 @@ def _pairs(encoded: str) -> list[tuple[str, Any]]:
 
 
 async def _body(request: web.Request, limit: int) -> dict[str, Any]:
-    if not request.can_read_body:
+    if not request.body_exists:
         return {}
     if request.content_type == "application/json":
         return _json(await request_body.read(request, limit))

@@ -182,12 +182,12 @@ class ForgeServer(TestServer):
 
     def __init__(self, app: web.Application, settings: Settings) -> None:
         super().__init__(app)
-        self._served = served(app, settings)
+        self.served = served(app, settings)
         self._serving = contextlib.AsyncExitStack()
 
     async def start_server(self, *_: object, **__: object) -> None:
         if self._root is None:
-            self.host, self.port = await self._serving.enter_async_context(serving(self._served))
+            self.host, self.port = await self._serving.enter_async_context(serving(self.served))
             self._root = URL.build(scheme="http", host=self.host, port=self.port)
 
     async def close(self) -> None:
