@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from aiohttp import ClientConnectionResetError, web
 
-from common.client_address import is_in, networks, one_client
+from common.client_address import client_of, is_in, networks, one_client
 from common.client_settings import ClientSettings
 
 #: Looks at the connections per timeout.
@@ -102,6 +102,10 @@ class Connections:
         if connection is None:
             raise ClientConnectionResetError
         return connection
+
+    def client(self, http: web.BaseRequest) -> str:
+        """Who asks, as limits by address count it (see `one_client`); raises ConnectionError like `of`."""
+        return one_client(client_of(self._proxies, http)) if self._proxies else self.of(http).client
 
     @contextlib.contextmanager
     def at_work(self, http: web.BaseRequest) -> Iterator["Connection"]:

@@ -95,6 +95,8 @@ def _origin(settings: Settings) -> Origin:
         storage_token=settings.read_storage_token(),
         token_headers=settings.token_headers,
         connections=settings.origin_connections,
+        connections_of_one=settings.origin_connections_per_address,
+        patience=settings.origin_patience,
         timeout=settings.origin_timeout,
     )
 

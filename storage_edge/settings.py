@@ -56,6 +56,13 @@ class Settings(ClientSettings):
     origin_connections: int = typed_settings.option(
         default=64, help="Most connections to the origin at one time."
     )
+    origin_connections_per_address: int = typed_settings.option(
+        default=16, help="Most of these at work for one client address (IPv6: for one /64)."
+    )
+    origin_patience: float = typed_settings.option(
+        default=5.0,
+        help="Seconds for which a request waits for such a connection; then it is refused with 503.",
+    )
     origin_timeout: float = typed_settings.option(
         default=60.0,
         help="Seconds that the origin may take to connect, to answer, and between two pieces of a body.",

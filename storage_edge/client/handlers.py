@@ -10,7 +10,7 @@ from aiohttp import web
 from common.connections import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin import OriginError
+from storage_edge.cache.origin import OriginBusy, OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
@@ -29,6 +29,8 @@ SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
 PURGE_TOKEN = web.AppKey("purge_token", str)
+#: Seconds after which a request that found the origin's places taken is worth another try.
+RETRY_AFTER = 5
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
@@ -52,7 +54,8 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 async def _response(http: web.Request) -> web.StreamResponse:
     if http.method == "OPTIONS":
         return answers.options(preflight=request_rules.is_preflight(http.headers))
-    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    client = http.app[CONNECTIONS].client(http)
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers, client)
     if isinstance(request, Refusal):
         return _refused(http, request)
     return await _answered(http, request)
@@ -70,6 +73,9 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
         answer = await http.app[CACHE].answer(request)
         metrics.answered(request.kind, answer.outcome)
         return await http.app[SENDER].send(http, request, answer)
+    except OriginBusy as error:
+        metrics.failed(error.status)
+        return answers.failure(error.status, str(error), retry_after=RETRY_AFTER)
     except OriginError as error:
         status, sentence = error.status, str(error)
     except TruncatedBodyError:
