@@ -8,7 +8,6 @@ import socket
 import struct
 import termios
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, cast
 
 from aiohttp import ClientConnectionResetError, web
@@ -106,16 +105,6 @@ class Connections:
     def client(self, http: web.BaseRequest) -> str:
         """Who asks, as limits by address count it (see `one_client`); raises ConnectionError like `of`."""
         return one_client(client_of(self._proxies, http)) if self._proxies else self.of(http).client
-
-    @contextlib.contextmanager
-    def at_work(self, http: web.BaseRequest) -> Iterator["Connection"]:
-        """While a request is answered; raises ConnectionError when its connection has gone."""
-        connection = self.of(http)
-        connection.begin(http)
-        try:
-            yield connection
-        finally:
-            connection.end()
 
     async def watch(self) -> None:
         """Closes connections that are past their time, until cancelled."""

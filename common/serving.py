@@ -118,12 +118,16 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
     """`handle`, its connection being at work meanwhile; and what clients announce of bodies, before it and after it."""
 
     async def watched(request: web.BaseRequest) -> web.StreamResponse:
-        with connections.at_work(request):
+        connection = connections.of(request)
+        connection.begin(request)
+        try:
             if hdrs.EXPECT in request.headers:
                 return await _expected(request, handle)
             if not request.body_exists:
                 return await handle(request)
             return await _closing_on_unread(request, handle)
+        finally:
+            connection.end()
 
     return watched
 

@@ -5,6 +5,7 @@ import base64
 import io
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 
 import attrs
@@ -34,7 +35,7 @@ async def large(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Large]:
     folder = tmp_path_factory.mktemp("long_streams")
-    async with running("api", new_database, folder, runner_poll_timeout=4, **IMPATIENT) as server:
+    async with running("api", new_database, folder, runner_poll_timeout=3, **IMPATIENT) as server:
         forge = server.forge
         assert forge is not None
         project = await forge.project(visibility="public")
@@ -78,5 +79,8 @@ async def test_a_reader_that_takes_nothing_is_cut_off(large: Large, kind: str) -
 
 async def test_a_runner_may_wait_for_a_job(large: Large) -> None:
     runner = await large.forge.root.post("/user/runners", {"runner_type": "instance_type"})
-    taken = await large.forge.root.post("/jobs/request", {"token": runner.body["token"], "info": INFO})
+    values = {"token": runner.body["token"], "info": INFO, "last_update": "x"}
+    began = time.monotonic()
+    taken = await large.forge.root.post("/jobs/request", values)
     assert taken.status == 204, taken
+    assert time.monotonic() - began > max(IMPATIENT.values())
