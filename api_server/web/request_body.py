@@ -73,7 +73,7 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
     """Lets go of a request's body in memory when it is answered."""
     if not request.body_exists:
         return await handler(request)
-    share = request[_SHARE] = _Share(request.config_dict[HELD], one_client(request.remote or ""))
+    share = request[_SHARE] = _Share(request.match_info.apps[0][HELD], one_client(request.remote or ""))
     try:
         return await handler(request)
     finally:
@@ -117,22 +117,21 @@ def _check_length(request: web.Request, limit: int) -> None:
 
 
 async def pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """The body as it comes, decoded, in pieces of at most 256 KiB.
+    """The body as it comes, decoded, in pieces of some hundred KiB at most.
 
     Raises 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
     client stops sending.
     """
-    coding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, [])).strip().lower()
-    if coding in {"", "identity"}:
-        await ask_for_body(request)
-        async for piece in request.content.iter_chunked(_STEP):
-            yield piece
-        return
-    if coding not in _CODINGS:
+    coding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip().lower() or "identity"
+    if coding != "identity" and coding not in _CODINGS:
         raise BodyRefused(415, "The Content-Encoding is not supported; gzip and deflate are.")
     await ask_for_body(request)
+    if coding == "identity":
+        while piece := await request.content.readany():
+            yield piece
+        return
     decoder = _Decoder(coding)
-    async for piece in request.content.iter_chunked(_STEP):
+    while piece := await request.content.readany():
         for decoded in decoder.decode(piece):
             yield decoded
             await asyncio.sleep(0)  # a little that was sent can be much

@@ -42,11 +42,11 @@ def limit_body(request: web.Request, limit: int) -> None:
 async def with_credentials(request: web.Request) -> dict[str, Any]:
     """What was sent, as far as it is looked at before the caller is known: the query, and a body that certainly has no
     more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
-    elsewhere = in_url(request)
     if not request.body_exists:
-        return elsewhere
+        return in_url(request)
     limit, length = context.settings(request).early_body_limit, request.content_length
     if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
+        elsewhere = in_url(request)
         has_credentials = any(name in request.headers for name in _IN_HEADERS) or _IN_QUERY & elsewhere.keys()
         if has_credentials or (length or 0) > limit:
             return elsewhere
@@ -54,7 +54,7 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     try:
         return await merged(request)
     except (ApiError, web.HTTPRequestEntityTooLarge):
-        return elsewhere  # who is known is told later what is wrong with it
+        return in_url(request)  # who is known is told later what is wrong with it
 
 
 def in_url(request: web.Request) -> dict[str, Any]:
