@@ -6,10 +6,11 @@ import psycopg2
 import uvloop
 from aiohttp import web
 
-from api_server.app import create_app
+from api_server.app import create_app, served
 from api_server.settings import Settings
 from api_server.state.migrate import UnsuitableDatabase, migrate
 from common import logs, settings
+from common.serving import allow_files, serving, stopping
 
 
 def serve(chosen: Settings) -> None:
@@ -30,17 +31,16 @@ def serve(chosen: Settings) -> None:
     except PermissionError as problem:
         sys.exit(f"api_server: {problem.filename} cannot be written: choose another --data-dir")
     try:
-        web.run_app(
-            app,
-            host=chosen.host,
-            port=chosen.port,
-            loop=uvloop.new_event_loop(),
-            print=None,
-            access_log=None,
-            shutdown_timeout=20,
-        )
+        uvloop.run(_serve(app, chosen))
     except OSError as problem:
         sys.exit(f"api_server: cannot listen on {chosen.host}:{chosen.port}: {problem.strerror}")
+
+
+async def _serve(app: web.Application, chosen: Settings) -> None:
+    wanted = served(app, chosen)
+    allow_files(wanted.connections)
+    async with stopping() as stop, serving(wanted):
+        await stop.wait()
 
 
 if __name__ == "__main__":

@@ -54,15 +54,21 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.web.auth import TOKENS
-from api_server.web.client_address import behind_proxies, networks
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
+from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import request_log
 from api_server.zip_files.directory import Limits as ZipLimits
 from api_server.zip_files.members import ZIP_FILES, ZipFiles
 from common import operations
+from common.client_address import behind_proxies, networks
+from common.connections import Connections
+from common.serving import Serving
+
+#: Bytes that are read of a body before somebody wants it; twice as many for a moment.
+READ_BUFFER = 64 * 1024
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
@@ -74,9 +80,11 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             request_log(registry),
             plain_errors,
             edges.tell_edges,
+            bounded_bodies,
         ],
         client_max_size=settings.body_limit,
     )
+    app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
     app[SETTINGS] = settings
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
@@ -109,7 +117,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    app.add_routes(operations.routes(registry, {"database": lambda: _ping(app)}))
+    operations.setup(app, settings, registry, {"database": lambda: _ping(app)})
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -119,6 +127,18 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_quota.setup(app)
     _add_tasks(app)
     return app
+
+
+def served(app: web.Application, settings: Settings) -> Serving:
+    """The application as `settings` say; requests are logged by the application itself."""
+    return Serving(
+        app=app,
+        settings=settings,
+        host=settings.host,
+        port=settings.port,
+        connections=Connections(settings),
+        options={"access_log": None, "read_bufsize": READ_BUFFER},
+    )
 
 
 def _api() -> web.Application:

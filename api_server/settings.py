@@ -6,33 +6,32 @@ from typing import Literal
 import typed_settings
 from typed_settings import option, secret
 
+from common.client_settings import ClientSettings
 from common.logs import LogFormat
-from common.settings import network, url
+from common.settings import url
 
 Tier = Literal["free", "premium", "ultimate"]
 Offering = Literal["self_managed", "dedicated", "saas"]
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
-class Settings:
+class Settings(ClientSettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
 
     database_url: str = secret(
+        kw_only=True,
         metadata=url("postgresql", "postgres"),
         help="PostgreSQL, as postgresql://user:password@host:port/name",
     )
-    data_dir: Path = option(help="repositories, stored objects and the secret key live below this folder")
+    data_dir: Path = option(
+        kw_only=True, help="repositories, stored objects and the secret key live below this folder"
+    )
     host: str = option(default="127.0.0.1", help="address to listen on")
     port: int = option(default=8080, help="port to listen on")
     external_url: str = option(
         default="",
         metadata=url("http", "https"),
         help="base of every URL in answers; default http://HOST:PORT",
-    )
-    trusted_proxies: list[str] = option(
-        factory=list,
-        metadata=network(),
-        help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
     )
     root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
 
@@ -116,10 +115,6 @@ class Settings:
         default=12, help="gits that run at once for one user, stranger's address or project"
     )
     git_queue_timeout: int = option(default=15, help="seconds that a git request waits for its turn")
-    git_stall_timeout: int = option(
-        default=60,
-        help="seconds of silence after which a git client, or one that does not listen, is cut off",
-    )
     git_time_limit: int = option(default=7200, help="seconds that one clone, fetch or push may take")
     git_memory_limit: int = option(default=512 * 2**20, help="bytes of memory of one git process")
     git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
@@ -161,6 +156,18 @@ class Settings:
         default=2, help="archives that are built at the same time for one user or address, or of one project"
     )
     body_limit: int = option(default=10 * 2**20, help="bytes of a request body that is not a stream")
+    early_body_limit: int = option(
+        default=64 * 2**10, help="bytes of a body that are read before it is known who calls"
+    )
+    runner_body_limit: int = option(
+        default=2**20, help="bytes of a body in which a runner sends the token that says who it is"
+    )
+    bodies_limit: int = option(
+        default=64 * 2**20, help="bytes of all request bodies together that are in memory"
+    )
+    bodies_limit_per_address: int = option(
+        default=32 * 2**20, help="of these, bytes of bodies from one client address"
+    )
     disk_reserve: int = option(
         default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
     )

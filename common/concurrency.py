@@ -42,13 +42,14 @@ class ConcurrencyLimiter:
     @asynccontextmanager
     async def place(self, *keys: Hashable) -> AsyncIterator[None]:
         """A place under all of these keys for the length of the block. Raises `TooBusy`."""
-        await self._take(keys)
+        await self.take(*keys)
         try:
             yield
         finally:
-            self._give_back(keys)
+            self.give_back(*keys)
 
-    async def _take(self, keys: tuple[Hashable, ...]) -> None:
+    async def take(self, *keys: Hashable) -> None:
+        """A place until `give_back` with the same keys, for what no block encloses. Raises `TooBusy`."""
         if self._fits(keys):
             self._hold(keys)
             return
@@ -60,7 +61,7 @@ class ConcurrencyLimiter:
             await asyncio.wait({mine.admitted}, timeout=self._patience)
         except asyncio.CancelledError:
             if mine.admitted.done():
-                self._give_back(keys)
+                self.give_back(*keys)
             raise
         finally:
             if not mine.admitted.done():
@@ -75,7 +76,8 @@ class ConcurrencyLimiter:
         self._held += 1
         self._held_by.update(keys)
 
-    def _give_back(self, keys: tuple[Hashable, ...]) -> None:
+    def give_back(self, *keys: Hashable) -> None:
+        """Ends what `take` began."""
         self._held -= 1
         self._held_by -= Counter(keys)
         for waiting in list(self._waiting):

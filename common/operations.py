@@ -1,20 +1,32 @@
-"""The routes an operator needs on either process: `/-/liveness`, `/-/readiness` and `/-/metrics`."""
+"""The routes an operator needs on either process: `/-/liveness`, `/-/readiness` and `/-/metrics`.
+
+That a process lives is no secret, and the edge asks the service for it. The other two say more, and cost more: they are
+for those who stand in `operations_networks`, and on `operations_port` alone where there is one.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from common.client_address import NEAR, client_of, is_in, networks
+from common.client_settings import ClientSettings
 
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
 
+_ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
+#: Fields that proxies add; whoever sends one and is no trusted proxy speaks for nobody knows whom.
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
-def routes(registry: CollectorRegistry, checks: Mapping[str, Check]) -> list[web.RouteDef]:
-    """Liveness says that the process answers, readiness that each of `checks` passes (503 otherwise)."""
 
-    async def liveness(_request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
+def setup(
+    app: web.Application, settings: ClientSettings, registry: CollectorRegistry, checks: Mapping[str, Check]
+) -> None:
+    """Adds the routes to the application. Liveness says that the process answers, readiness that each of `checks`
+    passes (503 otherwise)."""
 
     async def readiness(_request: web.Request) -> web.Response:
         results = {name: await _outcome(check) for name, check in checks.items()}
@@ -26,11 +38,46 @@ def routes(registry: CollectorRegistry, checks: Mapping[str, Check]) -> list[web
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    return [
-        web.get("/-/liveness", liveness),
-        web.get("/-/readiness", readiness),
-        web.get("/-/metrics", metrics),
-    ]
+    routes = (
+        web.get("/-/readiness", _for_operators(settings, readiness)),
+        web.get("/-/metrics", _for_operators(settings, metrics)),
+    )
+    app[_ROUTES] = routes
+    app.add_routes([web.get("/-/liveness", _liveness)])
+    if not settings.operations_port:
+        app.add_routes(routes)
+
+
+def application(app: web.Application) -> web.Application:
+    """What `operations_port` serves: the routes of `app`."""
+    own = web.Application()
+    own.add_routes([web.get("/-/liveness", _liveness), *app[_ROUTES]])
+    return own
+
+
+async def _liveness(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
+    """404 for everybody else, as where there is nothing."""
+    allowed = networks(settings.operations_networks or NEAR)
+    proxies = networks(settings.trusted_proxies)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        speaks_for_others = any(name in request.headers for name in _FORWARDED)
+        if speaks_for_others and not is_in(proxies, _peer(request)):
+            raise web.HTTPNotFound
+        if not is_in(allowed, client_of(proxies, request)):
+            raise web.HTTPNotFound
+        return await handler(request)
+
+    return answer
+
+
+def _peer(request: web.Request) -> str:
+    peer = None if request.transport is None else request.transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 async def _outcome(check: Check) -> dict[str, str]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from common import logs
+from common.serving import serving
 from storage_edge.app import create_app
-from storage_edge.client.server import listening
+from storage_edge.client.server import served
 from storage_edge.settings import Settings
 
 #: Makes the suite's paths those of raw files.
@@ -65,7 +66,7 @@ async def run(checkout: Path) -> list[dict[str, Any]]:
         stale_when_unreachable=3600.0,
     )
     try:
-        async with listening(create_app(settings), settings) as (host, port):
+        async with serving(served(create_app(settings), settings)) as (host, port):
             node.stdin.write(f"http://{host}:{port}\n".encode())
             results = json.loads(await node.stdout.readline())
     finally:

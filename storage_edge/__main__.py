@@ -1,8 +1,5 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
-import asyncio
-import resource
-import signal
 import ssl
 import sys
 
@@ -11,9 +8,11 @@ import uvloop
 from aiohttp import web
 
 from common import logs
+from common.serving import allow_files, serving, stopping
 from common.settings import command
 from storage_edge.app import create_app
-from storage_edge.client.server import listening
+from storage_edge.client.handlers import CONNECTIONS
+from storage_edge.client.server import served
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -23,28 +22,19 @@ def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
     logs.configure(settings.log_format, settings.log_level)
     try:
-        _allow_connections()
         context = _tls(settings)
         app = create_app(settings)
+        allow_files(app[CONNECTIONS])
         uvloop.run(_serve(app, settings, context))
     except (ValueError, OSError) as error:
         sys.exit(f"The storage edge cannot start: {error}")
 
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with listening(app, settings, context) as (host, port):
+    async with stopping() as stop, serving(served(app, settings, context)) as (host, port):
         log.info("ready", host=host, port=port, origin=str(settings.origin_url))
         await stop.wait()
         log.info("stopping")
-
-
-def _allow_connections() -> None:
-    """Each connection is an open file, of which processes get few unless they ask."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

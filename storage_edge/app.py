@@ -54,12 +54,7 @@ def create_app(
     )
     metrics = app[handlers.METRICS] = Metrics()
     repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
-    app[handlers.CONNECTIONS] = Connections(
-        repeated,
-        header_timeout=settings.header_timeout,
-        keepalive_timeout=settings.keepalive_timeout,
-        send_timeout=settings.send_timeout,
-    )
+    app[handlers.CONNECTIONS] = Connections(repeated, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
@@ -80,7 +75,7 @@ def create_app(
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    app.add_routes(operations.routes(metrics.registry, {"origin": origin_answers}))
+    operations.setup(app, settings, metrics.registry, {"origin": origin_answers})
     purge_token = settings.read_purge_token()
     if purge_token:
         app[handlers.PURGE_TOKEN] = purge_token
@@ -100,6 +95,8 @@ def _origin(settings: Settings) -> Origin:
         storage_token=settings.read_storage_token(),
         token_headers=settings.token_headers,
         connections=settings.origin_connections,
+        connections_of_one=settings.origin_connections_per_address,
+        patience=settings.origin_patience,
         timeout=settings.origin_timeout,
     )
 

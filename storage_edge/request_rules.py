@@ -42,7 +42,7 @@ class EdgeRequest:
 
     `target` is the canonical request target, which is both what the origin is asked for and the cache key.
     `token` is the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
-    response can only vary on these.
+    response can only vary on these. `client` is the address that the origin's work is counted for.
     """
 
     method: str
@@ -51,6 +51,7 @@ class EdgeRequest:
     token: str | None = attrs.field(default=None, repr=False)
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     directives: RequestDirectives = reuse.NOTHING_ASKED
+    client: str = attrs.field(default="", eq=False, repr=False)
 
     @property
     def facts(self) -> storing.RequestFacts:
@@ -73,7 +74,9 @@ class Rules:
     forward_all: bool = False
     client_directives: bool = True
 
-    def read(self, method: str, target: str, headers: CIMultiDictProxy[str]) -> EdgeRequest | Refusal:
+    def read(
+        self, method: str, target: str, headers: CIMultiDictProxy[str], client: str = ""
+    ) -> EdgeRequest | Refusal:
         """Static objects with external storage: 400 for what is no static object, 405 for other methods."""
         if method not in {"GET", "HEAD"}:
             return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
@@ -89,6 +92,7 @@ class Rules:
             token=path.token,
             forwarded=_end_to_end(headers) if self.forward_all else {},
             directives=reuse.request_directives(cache_control),
+            client=client,
         )
 
 

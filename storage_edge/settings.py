@@ -7,6 +7,7 @@ import attrs
 import typed_settings
 from yarl import URL
 
+from common.client_settings import ClientSettings
 from common.logs import LogFormat
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
 
@@ -32,8 +33,8 @@ TOKEN_HEADERS = {
 }
 
 
-@typed_settings.settings
-class Settings:
+@typed_settings.settings(frozen=True, kw_only=True)
+class Settings(ClientSettings):
     """Caches repository files and archives of a service in front of which it stands.
 
     The service's administrator sets this edge's URL and the storage token as external storage for static objects.
@@ -54,6 +55,13 @@ class Settings:
     )
     origin_connections: int = typed_settings.option(
         default=64, help="Most connections to the origin at one time."
+    )
+    origin_connections_per_address: int = typed_settings.option(
+        default=16, help="Most of these at work for one client address (IPv6: for one /64)."
+    )
+    origin_patience: float = typed_settings.option(
+        default=5.0,
+        help="Seconds for which a request waits for such a connection; then it is refused with 503.",
     )
     origin_timeout: float = typed_settings.option(
         default=60.0,
@@ -107,21 +115,6 @@ class Settings:
     )
     forward_all_headers: bool = typed_settings.option(
         default=False, help="Forward all end-to-end request headers. For conformance tests; leave it off."
-    )
-
-    max_header_bytes: int = typed_settings.option(default=8190, help="Longest request line and header line.")
-    max_headers: int = typed_settings.option(default=64, help="Most header lines of a request.")
-    header_timeout: float = typed_settings.option(
-        default=20.0, help="Seconds that a client may take to send the head of a request."
-    )
-    send_timeout: float = typed_settings.option(
-        default=60.0, help="Seconds without progress after which a slow reader's connection is closed."
-    )
-    keepalive_timeout: float = typed_settings.option(
-        default=75.0, help="Seconds that an idle client connection stays open."
-    )
-    shutdown_timeout: float = typed_settings.option(
-        default=30.0, help="Seconds that answers in flight may take after SIGTERM."
     )
 
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")

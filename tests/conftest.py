@@ -8,7 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg2
 import pytest
 import structlog
-from pytest_aiohttp import AiohttpServer
 
 from api_server.state.migrate import migrate
 from scripts.local import embedded_postgres
@@ -91,13 +90,12 @@ async def two_forges(
 
 @pytest.fixture
 def new_forge(
-    new_database: Callable[[], str], tmp_path: Path, aiohttp_server: AiohttpServer
+    new_database: Callable[[], str], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`."""
     return lambda **settings: running_forge(
         settings.pop("database_url", None) or new_database(),
         settings.pop("data_dir", tmp_path),
-        serve=aiohttp_server,
         **settings,
     )
 

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from api_server.admin import sessions
 from api_server.admin.sessions import Form, Visitor
+from api_server.web import context
 from api_server.web.errors import ApiError
 from api_server.web.request_data import read_form
 
@@ -61,7 +62,7 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
         who = await sessions.visitor(request)
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request)
+            sent = await read_form(request, context.settings(request).early_body_limit)
         if not who.wrote(sent):
             text = "It was opened too long ago, or cookies are blocked. Go back, load the page again, and try again."
             return say(request, who, "This form cannot be accepted", text, status=403)

@@ -1,7 +1,6 @@
 """Git's smart HTTP protocol (gitprotocol-http(5), versions 0 to 2) over upload-pack and receive-pack.
 
-Bodies are async iterables of bytes with any Content-Encoding already undone (aiohttp does that for gzip by
-itself).
+Bodies are async iterables of bytes with any Content-Encoding already undone.
 """
 
 import re

@@ -11,7 +11,7 @@ from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
 from api_server.web.auth_queries import TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
-from api_server.web.request_data import merged
+from api_server.web.request_data import with_credentials
 
 READ_SCOPES = ("api", "read_api")
 #: Of what a token that reads no more than its user may read too.
@@ -53,7 +53,7 @@ async def authenticate(
     request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True
 ) -> Caller | None:
     """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
-    sent: dict[str, Any] = await merged(request) if reads_body else dict(request.query)
+    sent: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
     token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
     if token and not token.startswith(JOB_TOKEN):
         return await caller_of_personal_access_token(request, token)

@@ -12,8 +12,13 @@ from aiohttp.typedefs import Handler
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
 from common.concurrency import TooBusy
+from common.connections import BodyTooSlow
 
 log = structlog.get_logger(__name__)
+
+#: Seconds after which it is worth a try; GitLab's clients honour it.
+_SOON = 5
+_LATER = {"Retry-After": str(_SOON)}
 
 
 class ApiError(Exception):
@@ -26,6 +31,15 @@ class ApiError(Exception):
         self.status = status
         self.body = body
         self.headers = headers or {}
+
+
+class BodyRefused(Exception):
+    """A body that cannot be taken: answered with `status` and the sentence, by the API as `{"error": ...}`."""
+
+    def __init__(self, status: int, sentence: str, *, retry: bool = False) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.headers = _LATER if retry else {}
 
 
 def bad_parameters(*texts: str) -> ApiError:
@@ -127,11 +141,6 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
     return answer
 
 
-#: Seconds after which it is worth a try; GitLab's clients honour it.
-_SOON = 5
-_LATER = {"Retry-After": str(_SOON)}
-
-
 def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
     match problem:
         case ApiError():
@@ -141,17 +150,18 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
         case web.HTTPException():
             return _answer_http_exception(problem)
-        case NotFound():
-            return _answer_to(record_not_found(), request)
-        case TooBusy():
-            return _answer_to(too_many_requests(_SOON), request)
+        case BodyRefused():
+            return _answer(problem.status, {"error": str(problem)}, problem.headers)
+        case BodyTooSlow():
+            return _answer(408, {"error": str(problem)}, {})
+        case NotFound() | TooBusy():
+            missing = isinstance(problem, NotFound)
+            return _answer_to(record_not_found() if missing else too_many_requests(_SOON), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
         case Unavailable():
             _tell(problem)
-            return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
-        case TooBusy():
             return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
         case _:
             _tell_unexpected(problem, request)
@@ -159,15 +169,20 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
 
 
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
-    if isinstance(problem, TooBusy):
-        text = "Too many of your requests are under way at once. Try again later.\n"
-        return web.Response(status=429, text=text, headers=_LATER)
-    if isinstance(problem, Unavailable):
-        _tell(problem)
-    if isinstance(problem, Unavailable | TooBusy):
-        return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
-    _tell_unexpected(problem, request)
-    return web.Response(status=500, text=f"500: {REASONS[500]}")
+    match problem:
+        case BodyRefused():
+            return web.Response(status=problem.status, text=f"{problem}\n", headers=problem.headers)
+        case BodyTooSlow():
+            return web.Response(status=408, text=f"{problem}\n")
+        case TooBusy():
+            text = "Too many of your requests are under way at once. Try again later.\n"
+            return web.Response(status=429, text=text, headers=_LATER)
+        case Unavailable():
+            _tell(problem)
+            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
+        case _:
+            _tell_unexpected(problem, request)
+            return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
 def _tell(problem: Unavailable) -> None:

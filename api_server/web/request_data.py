@@ -5,23 +5,56 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from api_server.web.errors import bad_parameters
+from api_server.web import context, request_body
+from api_server.web.errors import ApiError, bad_parameters
 
 MAX_FIELDS = 1000
 MAX_DEPTH = 32
 
+#: Where credentials may stand outside of bodies.
+_IN_HEADERS = ("PRIVATE-TOKEN", "JOB-TOKEN", hdrs.AUTHORIZATION)
+_IN_QUERY = frozenset({"private_token", "job_token", "token"})
+
 _MERGED = web.RequestKey("merged_parameters", dict)
+_LIMIT = web.RequestKey("body_limit", int)
 
 
 async def merged(request: web.Request) -> dict[str, Any]:
-    """Everything that was sent, by name; where a name comes twice the path wins, then the body, then the query."""
+    """Everything that was sent, by name; where a name comes twice the path wins, then the body, then the query.
+
+    Of a body whose sender is not known yet, no more is read than `limit_body` has said. Raises 413 above that.
+    """
     if _MERGED not in request:
-        sent = _query(request) | await _body(request) | dict(request.match_info)
+        limit = request.get(_LIMIT) or context.settings(request).body_limit
+        sent = _query(request) | await _body(request, limit) | dict(request.match_info)
         request[_MERGED] = sent
     return request[_MERGED]
+
+
+def limit_body(request: web.Request, limit: int) -> None:
+    """Lets `merged` take no more than `limit` bytes of a body."""
+    request[_LIMIT] = limit
+
+
+async def with_credentials(request: web.Request) -> dict[str, Any]:
+    """What was sent, as far as it is looked at before the caller is known: the query, and a body that certainly has no
+    more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
+    if not request.body_exists:
+        return in_url(request)
+    limit, length = context.settings(request).early_body_limit, request.content_length
+    if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
+        elsewhere = in_url(request)
+        has_credentials = any(name in request.headers for name in _IN_HEADERS) or _IN_QUERY & elsewhere.keys()
+        if has_credentials or (length or 0) > limit:
+            return elsewhere
+        limit_body(request, limit)
+    try:
+        return await merged(request)
+    except (ApiError, web.HTTPRequestEntityTooLarge):
+        return in_url(request)  # who is known is told later what is wrong with it
 
 
 def in_url(request: web.Request) -> dict[str, Any]:
@@ -42,25 +75,36 @@ def _pairs(encoded: str) -> list[tuple[str, Any]]:
         raise bad_parameters(f"more than {MAX_FIELDS} parameters") from None
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
-    if not request.can_read_body:
+async def _body(request: web.Request, limit: int) -> dict[str, Any]:
+    if not request.body_exists:
         return {}
     if request.content_type == "application/json":
-        return _json(await request.read())
+        return _json(await request_body.read(request, limit))
     if request.content_type == "application/x-www-form-urlencoded":
-        try:
-            return _nested(_pairs((await request.read()).decode()))
-        except UnicodeDecodeError:
-            raise bad_parameters("parameters are not valid UTF-8") from None
+        return _nested(_form_pairs(await request_body.read(request, limit)))
     if request.content_type == "multipart/form-data":
-        return _nested(
-            [(name, value) for name, value in (await read_form(request)).items() if isinstance(value, str)]
-        )
+        form = await _parts(request, limit)
+        return _nested([(name, value) for name, value in form.items() if isinstance(value, str)])
     return {}
 
 
-async def read_form(request: web.Request) -> Mapping[str, Any]:
-    """The fields of an HTML form. Raises 400 where it cannot be read."""
+async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
+    """The fields of an HTML form of at most `limit` bytes. Raises 400 where it cannot be read, and 413."""
+    if request.content_type == "application/x-www-form-urlencoded":
+        return dict(_form_pairs(await request_body.read(request, limit)))
+    return await _parts(request, limit)
+
+
+def _form_pairs(body: bytes) -> list[tuple[str, Any]]:
+    try:
+        return _pairs(body.decode())
+    except UnicodeDecodeError:
+        raise bad_parameters("parameters are not valid UTF-8") from None
+
+
+async def _parts(request: web.Request, limit: int) -> Mapping[str, Any]:
+    """A form of several parts, which aiohttp takes apart: files go to the disk."""
+    await request_body.hold_form(request, limit)
     try:
         return await request.post()
     except (ValueError, AssertionError, LookupError, HttpProcessingError) as problem:

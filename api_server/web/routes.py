@@ -21,6 +21,7 @@ from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
 from api_server.web.params import parse, parse_query, public_name
+from api_server.web.request_data import limit_body
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -130,7 +131,9 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     what the path names and the caller's role there."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        if route.access.who != "anyone":
+        if route.access.who == "anyone":
+            limit_body(request, context.settings(request).runner_body_limit)
+        else:
             request[CALLER] = await _caller(request, route)
         if route.feature:
             tiers.require(route.feature, context.settings(request))

@@ -10,7 +10,7 @@ import cachetools
 
 from storage_edge.cache.fetching import CacheOptions, Fetcher
 from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Passed
-from storage_edge.cache.origin import Origin, OriginError, OriginResponse
+from storage_edge.cache.origin import Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import cache_status, reuse, selection, validation
@@ -156,6 +156,10 @@ class Cache:
         if flight is None or not self._flights.is_asking(request.target):
             return await self._lead(request, self._start(request, stale), stale)
         landing = await flight.landed()
+        if isinstance(landing, Failed) and isinstance(landing.error, OriginBusy):
+            return await self._ask_alone(
+                request, stale
+            )  # whoever led had no place left, which others may have
         if isinstance(landing, Failed):
             return self._stand_in(landing, stale, flight.epoch, leads=False)
         if isinstance(landing, Passed) or not _may_join(landing.stored, request):

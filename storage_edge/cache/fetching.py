@@ -48,7 +48,9 @@ class Fetcher:
         """One request to the origin in the name of a client, with conditions; raises `OriginError`."""
         headers = {**request.forwarded, **conditions}
         with self.metrics.origin_seconds.time():
-            return await self.origin.ask(request.method, request.target, token=request.token, headers=headers)
+            return await self.origin.ask(
+                request.method, request.target, token=request.token, headers=headers, client=request.client
+            )
 
     async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
         """Asks for an object, or whether a stale one is still right."""
@@ -116,6 +118,7 @@ class Fetcher:
         except OriginError:
             log.warning("origin stopped early", target=request.target)
         finally:
+            response.close()
             self.flights.close_to_joiners(flight)
             spool.release()
 

@@ -1,7 +1,7 @@
 """The one client session: requests to the service in whose name the edge answers."""
 
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import aiohttp
@@ -9,6 +9,7 @@ import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from common.concurrency import ConcurrencyLimiter, TooBusy
 from storage_edge.settings import TokenHeaders
 
 log = structlog.get_logger(__name__)
@@ -17,6 +18,8 @@ VIA: Final = "1.1 forgelet-edge"
 #: Idle connections are given up before common servers do so, because a request that meets a closing
 #: connection is lost: the edge never sends a request twice.
 IDLE_SECONDS: Final = 4.0
+#: Connections that are left for asking whether the origin lives.
+CHECKS: Final = 2
 
 
 class OriginError(Exception):
@@ -27,11 +30,19 @@ class OriginError(Exception):
         self.status = status
 
 
-class OriginResponse:
-    """A response whose body has not been read yet. It has to be read to its end or closed."""
+class OriginBusy(OriginError):
+    """Too many ask the origin through this edge, or too many of this client's requests do."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self) -> None:
+        super().__init__(503, "Too many requests are being passed on; try again later.")
+
+
+class OriginResponse:
+    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then."""
+
+    def __init__(self, response: aiohttp.ClientResponse, done: Callable[[], None] | None = None) -> None:
         self._response = response
+        self._done = done
         self.status = response.status
         self.reason = response.reason or ""
         self.headers = _readable(response.headers)
@@ -55,11 +66,14 @@ class OriginResponse:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise OriginError(502, "The origin stopped before the end of its answer.") from error
         finally:
-            self._response.release()
+            self.close()
 
     def close(self) -> None:
         """Gives up the rest of the body, and the connection with it if there is a rest."""
         self._response.release()
+        done, self._done = self._done, None
+        if done is not None:
+            done()
 
 
 class Origin:
@@ -72,13 +86,16 @@ class Origin:
         storage_token: str,
         token_headers: TokenHeaders,
         connections: int,
+        connections_of_one: int,
+        patience: float,
         timeout: float,
     ) -> None:
+        self._places = ConcurrencyLimiter(connections, connections_of_one, patience=patience)
         self._base = str(url).rstrip("/")
         self._token_headers = token_headers
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=connections,
+                limit=connections + CHECKS,
                 keepalive_timeout=IDLE_SECONDS,
                 ssl=ssl.create_default_context() if url.scheme == "https" else True,
             ),
@@ -102,26 +119,45 @@ class Origin:
         await self._session.close()
 
     async def ask(
-        self, method: str, target: str, *, token: str | None, headers: dict[str, str]
+        self, method: str, target: str, *, token: str | None, headers: dict[str, str], client: str = ""
     ) -> OriginResponse:
-        """One request, never repeated and no redirect followed; raises `OriginError` when no answer comes."""
+        """One request, never repeated and no redirect followed, which takes a place of the `client` as long as its
+        answer is read; raises `OriginError` when no answer comes, and `OriginBusy` when no place becomes free.
+        """
+        try:
+            await self._places.take(client)
+        except TooBusy:
+            log.warning("too many requests for the origin", client=client)
+            raise OriginBusy from None
+
+        def done() -> None:
+            self._places.give_back(client)
+
+        try:
+            return OriginResponse(await self._ask(method, target, token, headers), done)
+        except BaseException:
+            done()
+            raise
+
+    async def _ask(
+        self, method: str, target: str, token: str | None, headers: dict[str, str]
+    ) -> aiohttp.ClientResponse:
         if token is not None:
             headers = {**headers, self._token_headers.user: token}
         url = URL(self._base + target, encoded=True)
         try:
-            response = await self._session.request(method, url, headers=headers, allow_redirects=False)
+            return await self._session.request(method, url, headers=headers, allow_redirects=False)
         except TimeoutError as error:
             log.warning("origin did not answer in time", target=target)
             raise OriginError(504, "The origin did not answer in time.") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             log.warning("origin could not be reached", target=target, reason=type(error).__name__)
             raise OriginError(502, "The origin could not be reached.") from error
-        return OriginResponse(response)
 
     async def check(self) -> None:
         """Raises `OriginError` unless the origin says that it is alive."""
-        response = await self.ask("GET", "/-/liveness", token=None, headers={})
-        response.close()
+        response = await self._ask("GET", "/-/liveness", None, {})
+        response.release()
         if response.status != 200:
             raise OriginError(502, f"The origin's liveness is {response.status}.")
 

@@ -185,10 +185,12 @@ def empty(
     return web.Response(status=status, headers=own)
 
 
-def failure(status: int, sentence: str) -> web.Response:
+def failure(status: int, sentence: str, *, retry_after: int | None = None) -> web.Response:
     """Static objects with external storage: an internal failure has the error's status, or 500."""
     headers = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(Outcome.FAILED)}
     headers[hdrs.CACHE_CONTROL] = "no-store"
+    if retry_after is not None:
+        headers[hdrs.RETRY_AFTER] = str(retry_after)
     return web.Response(status=status, headers=headers, text=f"{sentence}\n")
 
 

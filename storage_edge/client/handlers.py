@@ -7,9 +7,10 @@ import orjson
 import structlog
 from aiohttp import web
 
+from common.connections import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin import OriginError
+from storage_edge.cache.origin import OriginBusy, OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
@@ -28,6 +29,8 @@ SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
 PURGE_TOKEN = web.AppKey("purge_token", str)
+#: Seconds after which a request that found the origin's places taken is worth another try.
+RETRY_AFTER = 5
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
@@ -35,24 +38,24 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    with http.app[CONNECTIONS].at_work(http) as connection:
-        try:
-            response = await _response(http)
-            await response.prepare(http)
-            await response.write_eof()
-        except ConnectionError as error:
-            # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
-            raise error.with_traceback(None) from None
-        finally:
-            http.app[METRICS].sent.inc(http.writer.output_size)
-        connection.answered(http, response)
-        return response
+    try:
+        response = await _response(http)
+        await response.prepare(http)
+        await response.write_eof()
+    except ConnectionError as error:
+        # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+        raise error.with_traceback(None) from None
+    finally:
+        http.app[METRICS].sent.inc(http.writer.output_size)
+    http.app[CONNECTIONS].answered(http, response)
+    return response
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
     if http.method == "OPTIONS":
         return answers.options(preflight=request_rules.is_preflight(http.headers))
-    request = http.app[RULES].read(http.method, http.raw_path, http.headers)
+    client = http.app[CONNECTIONS].client(http)
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers, client)
     if isinstance(request, Refusal):
         return _refused(http, request)
     return await _answered(http, request)
@@ -70,6 +73,9 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
         answer = await http.app[CACHE].answer(request)
         metrics.answered(request.kind, answer.outcome)
         return await http.app[SENDER].send(http, request, answer)
+    except OriginBusy as error:
+        metrics.failed(error.status)
+        return answers.failure(error.status, str(error), retry_after=RETRY_AFTER)
     except OriginError as error:
         status, sentence = error.status, str(error)
     except TruncatedBodyError:
@@ -94,13 +100,15 @@ async def purge(http: web.Request) -> web.Response:
     if scheme.lower() != "bearer" or not right:
         return web.json_response({"message": "401 Unauthorized"}, status=401)
     try:
+        await ask_for_body(http)
         wanted = purges.parse(orjson.loads(await http.read()))
+    except BodyTooSlow as error:
+        return web.json_response({"error": str(error)}, status=408)
     except orjson.JSONDecodeError:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    with http.app[CONNECTIONS].at_work(http):
-        count = await http.app[STORE].purge(wanted)
+    count = await http.app[STORE].purge(wanted)
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})

@@ -1,11 +1,8 @@
 """Bodies that are in memory and in a file go from the page cache to the socket, which saves copying them."""
 
 import asyncio
-import fcntl
 import os
 import socket
-import struct
-import termios
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +14,6 @@ from storage_edge.tiers.bodies import MemoryBody
 LEAST: Final = 32 * 1024
 #: Files that are held open.
 MAX_OPEN: Final = 128
-
-_INT = struct.Struct("=i")
 
 
 class OpenFile:
@@ -100,12 +95,3 @@ class Wire:
         except OSError:
             pass
         return sent
-
-    def untaken(self) -> int:
-        """Bytes that the client has not taken, those in the kernel included."""
-        waiting = self._transport.get_write_buffer_size()
-        try:
-            in_kernel = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
-        except (OSError, ValueError):  # closed just now
-            return waiting
-        return int(_INT.unpack(in_kernel)[0]) + waiting

@@ -16,9 +16,10 @@ from pytest_aiohttp import AiohttpClient, AiohttpServer
 from typed_settings import SecretStr
 from yarl import URL
 
+from common.serving import serving
 from storage_edge.app import create_app
 from storage_edge.client.handlers import CACHE
-from storage_edge.client.server import listening
+from storage_edge.client.server import served
 from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"
@@ -155,21 +156,21 @@ Serve = Callable[[Handler], Awaitable[str]]
 
 
 class EdgeServer(TestServer):
-    """The edge brings a protocol class of its own, so it listens through its own `listening`, not through a site."""
+    """The edge brings a protocol class of its own, so it is served as the process does it, not through a site."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         super().__init__(create_app(settings, clock))
         self._settings = settings
-        self._listening = contextlib.AsyncExitStack()
+        self._serving = contextlib.AsyncExitStack()
 
     async def start_server(self, *_: object, **__: object) -> None:
         if self._root is None:
-            address = await self._listening.enter_async_context(listening(self.app, self._settings))
+            address = await self._serving.enter_async_context(serving(served(self.app, self._settings)))
             self.host, self.port = address
             self._root = URL.build(scheme="http", host=self.host, port=self.port)
 
     async def close(self) -> None:
-        await self._listening.aclose()
+        await self._serving.aclose()
 
 
 @pytest.fixture

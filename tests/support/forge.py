@@ -14,14 +14,14 @@ import aiohttp
 import attrs
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
-from pytest_aiohttp import AiohttpServer
 from yarl import URL
 
-from api_server.app import create_app
+from api_server.app import create_app, served
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
+from common.serving import serving
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
 _numbers = itertools.count(1)
@@ -177,10 +177,21 @@ class Forge:
         return dict(answer.body)
 
 
-async def _serve(app: web.Application, *, port: int | None = None, **_: Any) -> TestServer:
-    server = TestServer(app, port=port)
-    await server.start_server()
-    return server
+class ForgeServer(TestServer):
+    """The server on connections of its own kind, as the process has them; not through a site."""
+
+    def __init__(self, app: web.Application, settings: Settings) -> None:
+        super().__init__(app)
+        self.served = served(app, settings)
+        self._serving = contextlib.AsyncExitStack()
+
+    async def start_server(self, *_: object, **__: object) -> None:
+        if self._root is None:
+            self.host, self.port = await self._serving.enter_async_context(serving(self.served))
+            self._root = URL.build(scheme="http", host=self.host, port=self.port)
+
+    async def close(self) -> None:
+        await self._serving.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -188,14 +199,11 @@ async def running_forge(
     database_url: str,
     data_dir: Path,
     change_app: Callable[[Any], None] | None = None,
-    *,
-    serve: AiohttpServer = _serve,
     **settings: Any,
 ) -> AsyncIterator[Forge]:
     """A server on a free port over a migrated database; `settings` differ from the defaults of tests.
 
     `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
-    `serve` is pytest-aiohttp's `aiohttp_server`; servers that many tests share do without, since it ends with its test.
     """
     port = unused_port()
     defaults: dict[str, Any] = {
@@ -206,11 +214,12 @@ async def running_forge(
         "database_pool": 5,
         "pipeline_rate_limit": 0,
         "letters_per_user": 0,
+        "shutdown_timeout": 5,
     }
     chosen = Settings(**defaults | settings)
     app = create_app(chosen)
     if change_app:
         change_app(app)
-    server = await serve(app, port=port)
+    server = ForgeServer(app, chosen)
     async with server, aiohttp.ClientSession() as session:
         yield Forge(server, chosen, session)

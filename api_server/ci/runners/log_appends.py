@@ -9,7 +9,7 @@ from api_server.ci.jobs.logs.storage import CHUNK, End, logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.runners.job_token import OneJob, job_token, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
-from api_server.web import context
+from api_server.web import context, request_body
 from api_server.web.access import ANYONE
 from api_server.web.errors import ApiError
 from api_server.web.routes import Routes
@@ -58,7 +58,7 @@ def _start(request: web.Request) -> int:
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
     """The body in pieces of at most CHUNK bytes, each stored as soon as it is there."""
     piece = bytearray()
-    async for data in request.content.iter_chunked(CHUNK):
+    async for data in request_body.pieces(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])

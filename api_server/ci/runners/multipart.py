@@ -10,6 +10,7 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from api_server.state.objects import CHUNK, Objects
+from api_server.web import request_body
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 _FIELD_BYTES = 1024
@@ -38,6 +39,7 @@ async def receive(
     if request.content_type != "multipart/form-data":
         raise bad_parameters("file is missing")
     grow(max(0, (request.content_length or 0) - _FORM_BYTES))
+    await request_body.ask_for_parts(request)
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:

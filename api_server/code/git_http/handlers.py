@@ -6,7 +6,7 @@ from aiohttp import web
 
 from api_server.code.git_http import judgement, places
 from api_server.code.git_http.access import gone, readable_project, writable_project
-from api_server.code.git_http.bodies import begun, pieces_of
+from api_server.code.git_http.bodies import begun
 from api_server.code.git_http.places import PLACES
 from api_server.code.git_http.streaming import streamed
 from api_server.code.repository.access import ensured
@@ -16,7 +16,7 @@ from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Bounds, Service
 from api_server.namespaces.projects.project import Project
-from api_server.web import context
+from api_server.web import context, request_body
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
@@ -41,24 +41,20 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
         request.config_dict[PLACES].place(request, project, who),
         smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
     ):
-        return await streamed(
-            request, smart_http.content_type(service, "advertisement"), chunks, _patience(request)
-        )
+        return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
 
 
 async def fetch(request: web.Request) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
     project, who = await readable_project(request)
     await _ensure_repository(request, project)
-    body = await begun(pieces_of(request, _patience(request)))
+    body = await begun(request_body.pieces(request))
     repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
     async with (
         request.config_dict[PLACES].place(request, project, who),
         smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
     ):
-        return await streamed(
-            request, smart_http.content_type("git-upload-pack", "result"), chunks, _patience(request)
-        )
+        return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 
 
 async def push(request: web.Request) -> web.StreamResponse:
@@ -67,7 +63,7 @@ async def push(request: web.Request) -> web.StreamResponse:
     await _ensure_repository(request, project)
     bounds = _bounds(request)
     try:
-        pushed = await read_push(pieces_of(request, _patience(request)), bounds)
+        pushed = await read_push(request_body.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(judgement.judged, request, project, who)
@@ -75,9 +71,7 @@ async def push(request: web.Request) -> web.StreamResponse:
         request.config_dict[PLACES].place(request, project, who),
         receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,
     ):
-        return await streamed(
-            request, smart_http.content_type("git-receive-pack", "result"), chunks, _patience(request)
-        )
+        return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
 
 
 def _bounds(request: web.Request) -> Bounds:
@@ -85,10 +79,6 @@ def _bounds(request: web.Request) -> Bounds:
     return Bounds(
         time_limit=settings.git_time_limit, pack_bytes=settings.push_limit, updates=settings.push_refs_limit
     )
-
-
-def _patience(request: web.Request) -> float:
-    return context.settings(request).git_stall_timeout
 
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:

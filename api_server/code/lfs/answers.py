@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler
 from api_server.code.lfs.batch import Refusal
 from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import Pointer
+from api_server.web.errors import BodyRefused
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _TOLD = ("WWW-Authenticate", "Content-Range")
@@ -29,6 +30,8 @@ def lfs_errors(handler: Handler) -> Handler:
             return lfs_json({"message": str(problem)}, problem.status)
         except QuotaExceeded as problem:
             return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as the LFS API has it
+        except BodyRefused as problem:
+            return lfs_json({"message": str(problem)}, problem.status, problem.headers)
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):

@@ -15,7 +15,7 @@ from api_server.code.lfs.storing import MISSING
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.projects.project import Project
-from api_server.web import context
+from api_server.web import context, request_body
 
 
 def setup(app: web.Application) -> None:
@@ -30,7 +30,7 @@ def setup(app: web.Application) -> None:
 async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
     project, who = await readable_project(request)
-    wanted = read_batch(await request.read())
+    wanted = read_batch(await request_body.read(request, context.settings(request).body_limit))
     if wanted.operation == "upload":
         check_may_push(project, who)
     sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted.objects])
@@ -78,7 +78,7 @@ async def upload(request: web.Request) -> web.Response:
 async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
     project, _ = await writable_project(request)
-    wanted = read_pointer(await request.read())
+    wanted = read_pointer(await request_body.read(request, context.settings(request).body_limit))
     sizes = await queries.sizes(context.database(request), project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
         raise web.HTTPNotFound(text=MISSING)

@@ -111,7 +111,7 @@ async def test_silent_clients_hold_no_gits(forge: Forge, tmp_path: Path) -> None
 
 
 async def test_a_client_that_does_not_take_its_answer_is_cut_off(serve: Callable[..., Any]) -> None:
-    served = await serve(git_stall_timeout=1)
+    served = await serve(send_timeout=1)
     wanted = served.wanted()
     await served.begin("git-upload-pack", len(wanted), wanted)
     await until_git_runs(served.repository)
@@ -119,7 +119,7 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(serve: Callable
 
 
 async def test_a_client_that_stops_in_the_middle_of_a_push_is_cut_off(serve: Callable[..., Any]) -> None:
-    served = await serve(git_stall_timeout=1)
+    served = await serve(body_timeout=1)
     head = commands((served.head, "1" * 40, "refs/heads/main"))
     await served.begin("git-receive-pack", 1000, head + b"PACK", served.alice.token)
     await until_git_runs(served.repository)
@@ -178,7 +178,7 @@ BROKEN = {
         b"0000",
         {"Content-Encoding": "gzip"},
         400,
-        "The request's body is not in its Content-Encoding.\n",
+        "The body is not valid gzip.\n",
     ),
 }
 

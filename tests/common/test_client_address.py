@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.web.client_address import address_behind, networks
+from common.client_address import address_behind, networks
 
 PROXIES = networks(["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"])
 ADDRESSES = st.ip_addresses().map(str)

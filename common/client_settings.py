@@ -1,0 +1,49 @@
+"""Settings of both processes about those who connect to them: how long, how many, and who may watch."""
+
+import typed_settings
+from typed_settings import option
+
+from common.settings import network
+
+
+@typed_settings.settings(frozen=True, kw_only=True)
+class ClientSettings:
+    """What a process puts up with from its clients; `header_timeout` and so on are called the same in both."""
+
+    header_timeout: float = option(
+        default=20.0, help="seconds that a client may take to send the head of a request"
+    )
+    body_timeout: float = option(
+        default=30.0, help="seconds in which a request's body has to bring 64 KiB, or its end"
+    )
+    send_timeout: float = option(
+        default=60.0, help="seconds in which a client has to take something of what is sent to it"
+    )
+    keepalive_timeout: float = option(default=75.0, help="seconds that an idle client connection stays open")
+    shutdown_timeout: float = option(
+        default=20.0, help="seconds that answers in flight may take after SIGTERM"
+    )
+    max_header_bytes: int = option(default=8190, help="longest request line and header line")
+    max_headers: int = option(default=100, help="most header lines of a request")
+
+    max_connections: int = option(
+        default=4096, help="most connections of clients, as far as the system's limit of open files allows"
+    )
+    max_connections_per_address: int = option(
+        default=1024, help="most connections of one client address (IPv6: of one /64), but of trusted proxies"
+    )
+    trusted_proxies: list[str] = option(
+        factory=list,
+        metadata=network(),
+        help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
+    )
+
+    operations_port: int = option(
+        default=0, help="port of its own for /-/readiness and /-/metrics; 0 is the public one"
+    )
+    operations_networks: list[str] = option(
+        factory=list,
+        metadata=network(),
+        help="addresses and networks that may ask for /-/readiness and /-/metrics; "
+        "default: loopback, private and link-local ones",
+    )

@@ -1,0 +1,80 @@
+"""Readiness and metrics are for operators, on either process alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.wire import running
+
+CLOSED = ("/-/readiness", "/-/metrics")
+PATHS = ("/-/liveness", *CLOSED)
+NOWHERE = {"operations_networks": ["192.0.2.0/24"]}
+
+
+@pytest.fixture(params=["api", "edge"])
+def process(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def statuses(process: str, new_database: Callable[[], str], tmp_path: Path) -> Callable[..., Any]:
+    """What a process answers on all paths, by port; the edge is not ready, since it has no origin."""
+
+    async def ask(settings: dict[str, Any], headers: dict[str, str] | None = None) -> dict[int, list[int]]:
+        async with (
+            running(process, new_database, tmp_path, **settings) as server,
+            aiohttp.ClientSession() as session,
+        ):
+            answers: dict[int, list[int]] = {}
+            for port in filter(None, (server.port, settings.get("operations_port"))):
+                for path in PATHS:
+                    async with session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
+                        answers.setdefault(port, []).append(answer.status)
+            return answers
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "are_open"),
+    [
+        ({}, {}, True),
+        (NOWHERE, {}, False),
+        ({"operations_networks": ["127.0.0.1"]}, {}, True),
+        # Behind a proxy that nobody trusts: whoever it speaks for is not this machine.
+        ({}, {"X-Forwarded-For": "127.0.0.1"}, False),
+        ({}, {"Forwarded": "for=127.0.0.1"}, False),
+        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "203.0.113.5"}, False),
+        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "10.1.2.3"}, True),
+        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "10.1.2.3, 203.0.113.5"}, False),
+        ({"trusted_proxies": ["127.0.0.1"], **NOWHERE}, {"X-Forwarded-For": "192.0.2.9"}, True),
+    ],
+)
+async def test_they_are_for_certain_addresses(
+    statuses: Callable[..., Any],
+    process: str,
+    settings: dict[str, Any],
+    headers: dict[str, str],
+    are_open: bool,
+) -> None:
+    ready = 200 if process == "api" else 503
+    (answers,) = (await statuses(settings, headers)).values()
+    assert answers == ([200, ready, 200] if are_open else [200, 404, 404])
+
+
+async def test_with_a_port_of_their_own_the_public_one_has_liveness_only(
+    statuses: Callable[..., Any], process: str
+) -> None:
+    ready = 200 if process == "api" else 503
+    public, own = (await statuses({"operations_port": free_port()})).values()
+    assert public == [200, 404, 404]
+    assert own == [200, ready, 200]
+
+
+async def test_the_networks_count_on_that_port_too(statuses: Callable[..., Any]) -> None:
+    _, own = (await statuses({"operations_port": free_port()} | NOWHERE)).values()
+    assert own == [200, 404, 404]
