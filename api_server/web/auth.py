@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
-from api_server.web.auth_queries import TokenRow
+from api_server.web.auth_queries import RunningJob, TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
 from api_server.web.request_data import merged
 
@@ -77,16 +77,37 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     if row is None:
         raise unauthorized()
     now = context.now(request)
-    refuse_unusable(row, now.date())
+    caller = _caller_of_token(row, now)
     await _note_use(request, row, now)
+    return caller
+
+
+async def caller_of_job_token(request: web.Request, token: str) -> Caller:
+    """Raises 401 for an unknown token and for one whose job no longer runs."""
+    return _caller_of_job(await auth_queries.find_running_job(context.database(request), digest(token)))
+
+
+async def still_valid(request: web.Request, caller: Caller) -> Caller:
+    """The caller as she is by now, her token and her account judged once more: for what has taken long to arrive.
+    Raises as she would be refused if she came now (401, 403)."""
+    database = context.database(request)
+    if caller.job_id is not None:
+        job = await auth_queries.find_job_if_running(database, caller.job_id)
+        return _caller_of_job(job)
+    row = await auth_queries.find_token_by_id(database, caller.token_id or 0)
+    return _caller_of_token(row, context.now(request))
+
+
+def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
+    if row is None:
+        raise unauthorized()
+    refuse_unusable(row, now.date())
     return Caller(
         row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
     )
 
 
-async def caller_of_job_token(request: web.Request, token: str) -> Caller:
-    """Raises 401 for an unknown token and for one whose job no longer runs."""
-    row = await auth_queries.find_running_job(context.database(request), digest(token))
+def _caller_of_job(row: RunningJob | None) -> Caller:
     if row is None or row.state != "active":
         raise unauthorized()
     return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
