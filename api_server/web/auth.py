@@ -14,16 +14,41 @@ from api_server.web.errors import ApiError, forbidden, invalid_token, unauthoriz
 from api_server.web.request_data import merged
 
 READ_SCOPES = ("api", "read_api")
-#: Of what a token that reads no more than its user may read too.
+#: Of what a token that reads nothing but users may read too.
 READ_USER_SCOPES = (*READ_SCOPES, "read_user")
 WRITE_SCOPES = ("api",)
-Scope = Literal["api", "read_api", "read_user", "read_repository", "write_repository", "sudo"]
+#: Of what a token may do that is there for one purpose only.
+CREATE_RUNNER_SCOPES = (*WRITE_SCOPES, "create_runner")
+READ_RUNNER_SCOPES = (*READ_SCOPES, "manage_runner")
+MANAGE_RUNNER_SCOPES = (*WRITE_SCOPES, "manage_runner")
+SELF_ROTATE_SCOPES = (*WRITE_SCOPES, "self_rotate")
+#: GitLab's. Those that no route names, and neither git nor static objects ask for, give no right.
+Scope = Literal[
+    "api",
+    "read_api",
+    "read_user",
+    "read_repository",
+    "write_repository",
+    "sudo",
+    "create_runner",
+    "manage_runner",
+    "self_rotate",
+    "admin_mode",
+    "ai_features",
+    "k8s_proxy",
+    "read_registry",
+    "write_registry",
+    "read_virtual_registry",
+    "write_virtual_registry",
+    "read_service_ping",
+]
 ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @attrs.frozen
 class Caller:
-    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id`."""
+    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id` of
+    the project `job_project_id`."""
 
     user_id: int
     username: str
@@ -33,6 +58,9 @@ class Caller:
     scopes: frozenset[str] = frozenset()
     token_id: int | None = None
     job_id: int | None = None
+    job_project_id: int | None = None
+    #: The administrator who really asks, where the request names somebody else (`Sudo`); the token is hers.
+    impersonator: "Caller | None" = None
 
 
 @attrs.frozen
@@ -41,6 +69,7 @@ class Anonymous:
 
     user_id: None = None
     admin: bool = False
+    job_project_id: None = None
 
 
 ANONYMOUS = Anonymous()
@@ -110,7 +139,9 @@ def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
 def _caller_of_job(row: RunningJob | None) -> Caller:
     if row is None or row.state != "active":
         raise unauthorized()
-    return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
+    return Caller(
+        row.user_id, row.username, row.name, row.email, job_id=row.id, job_project_id=row.project_id
+    )
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:

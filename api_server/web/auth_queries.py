@@ -47,6 +47,7 @@ class RunningJob:
     """A job whose token is valid, with the user whom it runs for."""
 
     id: int
+    project_id: int
     user_id: int
     username: str
     name: str
@@ -55,7 +56,7 @@ class RunningJob:
 
 
 _RUNNING_JOBS = """
-    SELECT jobs.id, users.id AS user_id, users.username, users.name, users.email, users.state
+    SELECT jobs.id, jobs.project_id, users.id AS user_id, users.username, users.name, users.email, users.state
     FROM jobs JOIN users ON users.id = jobs.user_id
     WHERE jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
 """
@@ -78,3 +79,29 @@ NOTE_USE = """
 
 async def note_use(transaction: Transaction, token_id: int) -> None:
     await transaction.run(NOTE_USE, id=token_id)
+
+
+@attrs.frozen
+class ActingUser:
+    """A user whose rights an administrator's request asks for."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    admin: bool
+
+
+FIND_ACTING_USER = Query(
+    """
+    SELECT users.id, users.username, users.name, users.email, users.admin FROM users
+    WHERE users.id = coalesce(
+        %(id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
+    """,
+    ActingUser,
+)
+
+
+async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
+    """By id or (without one) by user name, whatever her state."""
+    return await database.row(FIND_ACTING_USER, id=user_id, username=username)
