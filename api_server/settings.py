@@ -71,6 +71,10 @@ class Settings:
     artifacts_expire_in: int = option(
         default=30 * 86400, help="seconds until artifacts expire whose job says nothing; 0 is never"
     )
+    job_token_allowlist_limit: int = option(
+        default=200,
+        help="projects, and groups, on the list of those whose jobs reach a project with their tokens",
+    )
     jobs_rate_limit: int = option(
         default=600, help="requests a minute and user for a project's jobs; 0 is off"
     )
