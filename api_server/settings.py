@@ -7,7 +7,7 @@ import typed_settings
 from typed_settings import option, secret
 
 from common.logs import LogFormat
-from common.settings import network, url
+from common.settings import file_of, network, url
 
 Tier = Literal["free", "premium", "ultimate"]
 Offering = Literal["self_managed", "dedicated", "saas"]
@@ -34,7 +34,14 @@ class Settings:
         metadata=network(),
         help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
     )
-    root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
+    root_token_file: Path | None = option(
+        default=None,
+        metadata=file_of("root_token"),
+        help="file that holds the preset personal access token of the administrator `root`",
+    )
+    root_token: str = secret(
+        default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
 
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
     offering: Offering = option(
@@ -49,7 +56,14 @@ class Settings:
         metadata=url("http", "https"),
         help="base URLs of the storage edges that are told of changes",
     )
-    edge_purge_token: str = secret(default="", help="token of the edges' purge API")
+    edge_purge_token_file: Path | None = option(
+        default=None,
+        metadata=file_of("edge_purge_token"),
+        help="file that holds the token of the edges' purge API",
+    )
+    edge_purge_token: str = secret(
+        default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
     smtp_url: str = secret(
         default="",
         metadata=url("smtp", "smtps"),

@@ -51,6 +51,14 @@ class Up:
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in task.read_text().split()]
 
+    def descendants(self) -> list[int]:
+        """All processes below this one."""
+        found, new = [], self.children()
+        while new:
+            found += new
+            new = [int(pid) for parent in new for pid in _children(parent)]
+        return found
+
     def outcome(self) -> tuple[int, str]:
         """Exit status and standard error, once it has ended."""
         output, errors = self.process.communicate(timeout=SECONDS)
@@ -90,6 +98,13 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
         if up.process.poll() is None:
             up.process.send_signal(signal.SIGTERM)
         up.outcome()
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def free_ports() -> tuple[int, int]:
