@@ -119,6 +119,9 @@ async def caller_of_job_token(request: web.Request, token: str) -> Caller:
 async def still_valid(request: web.Request, caller: Caller) -> Caller:
     """The caller as she is by now, her token and her account judged once more: for what has taken long to arrive.
     Raises as she would be refused if she came now (401, 403)."""
+    if caller.impersonator is not None:  # whose token it is
+        await still_valid(request, caller.impersonator)
+        return caller
     database = context.database(request)
     if caller.job_id is not None:
         job = await auth_queries.find_job_if_running(database, caller.job_id)

@@ -1,5 +1,6 @@
 """Whoever has begun something long is judged once more when it arrives: her token and her account as they are then."""
 
+import attrs
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
@@ -31,6 +32,16 @@ async def test_a_token_that_is_revoked_meanwhile_is_refused(forge: Forge) -> Non
     assert await _refusal(forge, caller) is None
     await person.api.delete("/personal_access_tokens/self")
     assert await _refusal(forge, caller) == 401
+
+
+async def test_whoever_acts_for_somebody_else_still_does(forge: Forge) -> None:
+    """And never with her own rights."""
+    admin = await _caller(forge, await forge.user("admin", admin=True))
+    alice = attrs.evolve(await _caller(forge, await forge.user("alice")), impersonator=admin)
+    acting = attrs.evolve(alice, token_id=admin.token_id)
+    assert await _refusal(forge, acting) is None
+    await forge.root.delete(f"/personal_access_tokens/{admin.token_id}")
+    assert await _refusal(forge, acting) == 401
 
 
 async def test_a_user_who_is_blocked_meanwhile_is_refused(forge: Forge) -> None:
