@@ -37,7 +37,7 @@ routes = Routes()
 JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
 
 
-@routes.get("/projects/{id}/jobs", access=project(opens="builds"), takes_job_token=True)
+@routes.get("/projects/{id}/jobs", access=project(opens="builds"))
 async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
     """Endpoint 1."""
     if wait := request.config_dict[JOBS_LIMIT].retry_after(caller(request).user_id):
@@ -65,9 +65,7 @@ async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, fou
     return await paginated(request, page, listed)
 
 
-@routes.get(
-    "/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"), takes_job_token=True
-)
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
 async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 3."""
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)

@@ -27,7 +27,8 @@ FIND_PROJECT = Statement(
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN lets_in_jobs_of(projects, %(job_project_id)s::bigint) THEN %(user_id)s::bigint END AS id
+        SELECT CASE WHEN %(job_project_id)s::bigint IS NULL OR lets_in_jobs_of(projects, %(job_project_id)s::bigint)
+            THEN %(user_id)s::bigint END AS id
         OFFSET 0) viewer
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(admin)s THEN 50 ELSE project_role(projects, namespaces, viewer.id, %(now)s) END AS role
