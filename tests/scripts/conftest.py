@@ -56,7 +56,8 @@ class Up:
         found, new = [], self.children()
         while new:
             found += new
-            new = [int(pid) for parent in new for pid in _children(parent)]
+            below = [of_process(pid, f"task/{pid}/children") for pid in new]
+            new = [int(pid) for pids in below for pid in pids.split()]
         return found
 
     def outcome(self) -> tuple[int, str]:
@@ -100,11 +101,12 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
         up.outcome()
 
 
-def _children(pid: int) -> list[str]:
+def of_process(pid: int, what: str) -> str:
+    """A text that the kernel gives of a process; nothing where it has ended."""
     try:
-        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return []
+        return ""
 
 
 def free_ports() -> tuple[int, int]:
