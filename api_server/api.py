@@ -29,6 +29,7 @@ from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
+from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
 from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
@@ -43,6 +44,7 @@ ROUTES = [
     tokens,
     groups,
     projects,
+    job_token_scope,
     members,
     member_roles,
     member_overviews,

@@ -8,7 +8,7 @@ from typed_settings import option, secret
 
 from common.client_settings import ClientSettings
 from common.logs import LogFormat
-from common.settings import url
+from common.settings import file_of, url
 
 Tier = Literal["free", "premium", "ultimate"]
 Offering = Literal["self_managed", "dedicated", "saas"]
@@ -33,7 +33,14 @@ class Settings(ClientSettings):
         metadata=url("http", "https"),
         help="base of every URL in answers; default http://HOST:PORT",
     )
-    root_token: str = secret(default="", help="preset personal access token of the administrator `root`")
+    root_token_file: Path | None = option(
+        default=None,
+        metadata=file_of("root_token"),
+        help="file that holds the preset personal access token of the administrator `root`",
+    )
+    root_token: str = secret(
+        default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
 
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
     offering: Offering = option(
@@ -48,7 +55,14 @@ class Settings(ClientSettings):
         metadata=url("http", "https"),
         help="base URLs of the storage edges that are told of changes",
     )
-    edge_purge_token: str = secret(default="", help="token of the edges' purge API")
+    edge_purge_token_file: Path | None = option(
+        default=None,
+        metadata=file_of("edge_purge_token"),
+        help="file that holds the token of the edges' purge API",
+    )
+    edge_purge_token: str = secret(
+        default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
     smtp_url: str = secret(
         default="",
         metadata=url("smtp", "smtps"),
@@ -95,6 +109,10 @@ class Settings(ClientSettings):
     active_jobs_limit: int = option(
         default=20_000,
         help="unfinished jobs of a project's last day beyond which it gets no pipeline; 0 is off",
+    )
+    job_token_allowlist_limit: int = option(
+        default=200,
+        help="projects, and groups, on the list of those whose jobs reach a project with their tokens",
     )
     jobs_rate_limit: int = option(
         default=600, help="requests a minute and user for a project's jobs; 0 is off"

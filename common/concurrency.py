@@ -12,6 +12,10 @@ class TooBusy(Exception):
     """No place became free in time; it is worth another try after a while."""
 
 
+class ShareTaken(TooBusy):
+    """There would have been a place, but not under one of these keys."""
+
+
 @attrs.frozen
 class _Waiting:
     keys: tuple[Hashable, ...]
@@ -41,7 +45,7 @@ class ConcurrencyLimiter:
 
     @asynccontextmanager
     async def place(self, *keys: Hashable) -> AsyncIterator[None]:
-        """A place under all of these keys for the length of the block. Raises `TooBusy`."""
+        """A place under all of these keys for the length of the block. Raises `TooBusy`, `ShareTaken`."""
         await self.take(*keys)
         try:
             yield
@@ -49,12 +53,12 @@ class ConcurrencyLimiter:
             self.give_back(*keys)
 
     async def take(self, *keys: Hashable) -> None:
-        """A place until `give_back` with the same keys, for what no block encloses. Raises `TooBusy`."""
+        """A place until `give_back` with the same keys, for what no block encloses. Raises `TooBusy`, `ShareTaken`."""
         if self._fits(keys):
             self._hold(keys)
             return
         if not self._patience or len(self._waiting) >= self._queue:
-            raise TooBusy
+            raise self._refusal()
         mine = _Waiting(keys, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
@@ -67,7 +71,10 @@ class ConcurrencyLimiter:
             if not mine.admitted.done():
                 self._waiting.remove(mine)
         if not mine.admitted.done():
-            raise TooBusy
+            raise self._refusal()
+
+    def _refusal(self) -> TooBusy:
+        return TooBusy() if self._held >= self._total else ShareTaken()
 
     def _fits(self, keys: tuple[Hashable, ...]) -> bool:
         return self._held < self._total and all(self._held_by[key] < self._each for key in keys)

@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -35,6 +36,10 @@ def command(
     def process(settings: SettingsT) -> None:
         if problem := problem_with(settings):
             raise click.UsageError(problem)
+        try:
+            settings = with_secrets_of_files(settings)
+        except ValueError as problem:
+            raise click.UsageError(str(problem)) from None
         run(settings)
 
     process.help = settings_class.__doc__
@@ -68,6 +73,38 @@ def url(*schemes: str) -> dict[str, Any]:
 def network() -> dict[str, Any]:
     """The metadata of a field that holds IP addresses and networks."""
     return {_FORM: _Form("an address or a network such as 10.0.0.0/8", _is_network)}
+
+
+_HOLDS = "holds"
+
+
+def file_of(secret: str) -> dict[str, Any]:
+    """The metadata of a field that names a file which holds the setting `secret`: flags are in process lists."""
+    return {_HOLDS: secret}
+
+
+def with_secrets_of_files(settings: SettingsT) -> SettingsT:
+    """`settings` with what such files hold, which counts more than what was given beside them. Raises ValueError where
+    one has nothing to read."""
+    held = {}
+    for field in attrs.fields(type(settings)):  # type: ignore[arg-type]
+        name, file = field.metadata.get(_HOLDS), getattr(settings, field.name)
+        if name and file is not None:
+            flag = f"--{field.name.replace('_', '-')}"
+            held[name] = type(getattr(settings, name))(_read(flag, file))
+    return attrs.evolve(settings, **held)  # type: ignore[misc]
+
+
+def _read(flag: str, file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except OSError as problem:
+        raise ValueError(f"{flag} cannot be read: {problem.strerror}: {file}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{flag} is not a text: {file}") from None
+    if not text:
+        raise ValueError(f"{flag} is empty: {file}")
+    return text
 
 
 def problem_with(settings: Any) -> str | None:

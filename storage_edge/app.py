@@ -76,9 +76,8 @@ def create_app(
 
     app.cleanup_ctx.append(parts)
     operations.setup(app, settings, metrics.registry, {"origin": origin_answers})
-    purge_token = settings.read_purge_token()
-    if purge_token:
-        app[handlers.PURGE_TOKEN] = purge_token
+    if settings.purge_token:
+        app[handlers.PURGE_TOKEN] = str(settings.purge_token)
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
@@ -92,7 +91,7 @@ async def _not_found(_request: web.Request) -> web.Response:
 def _origin(settings: Settings) -> Origin:
     return Origin(
         settings.origin_url,
-        storage_token=settings.read_storage_token(),
+        storage_token=str(settings.storage_token),
         token_headers=settings.token_headers,
         connections=settings.origin_connections,
         connections_of_one=settings.origin_connections_per_address,

@@ -9,6 +9,7 @@ from yarl import URL
 
 from common.client_settings import ClientSettings
 from common.logs import LogFormat
+from common.settings import file_of
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
 
 OriginFlavour = Literal["service", "gitlab"]
@@ -67,16 +68,23 @@ class Settings(ClientSettings):
         default=60.0,
         help="Seconds that the origin may take to connect, to answer, and between two pieces of a body.",
     )
+    storage_token_file: Path | None = typed_settings.option(
+        default=None,
+        metadata=file_of("storage_token"),
+        help="File that holds the external storage token that is configured in the service.",
+    )
     storage_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
-        help="The external storage token that is configured in the service.",
+        help="That token itself: by the variable, since a flag shows in process lists.",
     )
-    storage_token_file: Path | None = typed_settings.option(
-        default=None, help="File that holds the storage token, instead of --storage-token."
+    purge_token_file: Path | None = typed_settings.option(
+        default=None,
+        metadata=file_of("purge_token"),
+        help="File that holds the token that POST /-/purge has to carry; without one there is no such route.",
     )
     purge_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
-        help="Token that POST /-/purge has to carry; without one there is no such route.",
+        help="That token itself: by the variable, since a flag shows in process lists.",
     )
 
     data_dir: Path | None = typed_settings.option(
@@ -133,13 +141,3 @@ class Settings(ClientSettings):
     def token_headers(self) -> TokenHeaders:
         """Header names of the origin's flavour."""
         return TOKEN_HEADERS[self.origin_flavour]
-
-    def read_storage_token(self) -> str:
-        """The storage token from its file or the setting itself."""
-        if self.storage_token_file is not None:
-            return self.storage_token_file.read_text(encoding="utf-8").strip()
-        return str(self.storage_token)
-
-    def read_purge_token(self) -> str:
-        """The purge token; empty when purges are off."""
-        return str(self.purge_token)

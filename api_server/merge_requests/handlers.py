@@ -98,7 +98,7 @@ class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
 
-@routes.get(PATH, access=project(opens="repository"))
+@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
 async def list_merge_requests(
     request: web.Request, wanted: ListMergeRequests, found: Project
 ) -> web.Response:
@@ -129,7 +129,7 @@ async def create_merge_request(
     return json_text(shown, status=201)
 
 
-@routes.get(ONE, access=project(opens="repository"))
+@routes.get(ONE, access=project(opens="repository"), takes_job_token=True)
 async def show_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)

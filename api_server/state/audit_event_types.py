@@ -129,6 +129,20 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_only_allow_merge_if_all_status_checks_passed_updated=_says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_pipeline_succeeds_updated=_says(_CHANGED, *CHANGE),
             project_destroyed=_says("Removed project", "remove"),
+            secure_ci_job_token_inbound_enabled=_says("Secure ci_job_token was enabled for inbound"),
+            secure_ci_job_token_inbound_disabled=_says("Secure ci_job_token was disabled for inbound"),
+            secure_ci_job_token_project_added=_says(
+                "Project * was added to inbound list of allowed projects for *"
+            ),
+            secure_ci_job_token_project_removed=_says(
+                "Project * was removed from inbound list of allowed projects for *"
+            ),
+        ),
+        *_types(
+            "Project",
+            "Group",
+            secure_ci_job_token_group_added=_says("Group * was added to list of allowed groups for *"),
+            secure_ci_job_token_group_removed=_says("Group * was removed from list of allowed groups for *"),
         ),
         *_types(
             _SOURCES,

@@ -32,6 +32,14 @@ class Author:
     email: str = ""
     username: str = ""
     ip_address: str | None = None
+    #: User name and id of the administrator who really asked, with this author's rights.
+    impersonated_by: str | None = None
+    impersonated_by_id: int | None = None
+
+    @property
+    def impersonation(self) -> dict[str, str | int | None]:
+        """What the details of an event tell of it; nothing where nobody was impersonated."""
+        return {"impersonated_by": self.impersonated_by, "impersonated_by_id": self.impersonated_by_id}
 
 
 #: The author of what the service does by itself.
@@ -84,7 +92,7 @@ async def record(
         target_id=target_id,
         target_details=target_details[:MOST_CHARACTERS],
         ip_address=author.ip_address,
-        details=orjson.dumps({"custom_message": message, **_texts(details)}).decode(),
+        details=orjson.dumps({"custom_message": message, **_texts(details | author.impersonation)}).decode(),
     )
 
 

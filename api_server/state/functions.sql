@@ -64,6 +64,19 @@ CREATE OR REPLACE FUNCTION is_visible(visibility text, to_member boolean, to_ins
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN to_member OR visibility = 'public' OR (visibility = 'internal' AND to_insider);
 
+-- Whether a project lets in the jobs of another one with their tokens. It does its own, those of the projects and
+-- groups that its allow-list names, and all of them where it does not ask.
+CREATE OR REPLACE FUNCTION lets_in_jobs_of(p projects, job_project_id bigint) RETURNS boolean LANGUAGE sql STABLE
+RETURN job_project_id = (p).id OR NOT (p).ci_inbound_job_token_scope_enabled
+    OR EXISTS (
+        SELECT FROM job_token_allowed_projects allowed
+        WHERE allowed.project_id = (p).id AND allowed.target_id = job_project_id)
+    OR EXISTS (
+        SELECT FROM projects jobs_project
+        JOIN namespaces ON namespaces.id = jobs_project.namespace_id
+        JOIN job_token_allowed_groups allowed ON allowed.target_id = ANY (namespaces.lineage)
+        WHERE jobs_project.id = job_project_id AND allowed.project_id = (p).id);
+
 -- Whether a ref name is meant by a protected branch's name, in which `*` stands for any run of characters.
 CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boolean LANGUAGE sql IMMUTABLE
 PARALLEL SAFE

@@ -9,7 +9,7 @@ from api_server.namespaces.projects.access import visible_project
 from api_server.namespaces.projects.project import Project
 from api_server.state import secrets
 from api_server.static_objects import queries
-from api_server.web import auth, context
+from api_server.web import auth, context, sudo
 from api_server.web.errors import ApiError
 from common import static_paths
 from common.static_paths import (
@@ -50,6 +50,7 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     """By static-object token (parameter before header), else by personal access token. Raises 401, 403 for tokens
     that are not valid (any more)."""
+    sudo.refuse_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
     database = context.database(request)
     if token:
@@ -82,7 +83,9 @@ async def _caller(request: web.Request) -> auth.Caller | None:
 
 async def readable_project(request: web.Request, path: StaticPath, reader: Reader) -> Project:
     """Raises 404 where the reader may not see the project's files."""
-    project = await visible_project(request, path.project, user_id=reader.id, admin=reader.admin)
+    project = await visible_project(
+        request, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
+    )
     if project is None or not project.reads_repository:
         raise web.HTTPNotFound(text="404 Not Found\n")
     return project

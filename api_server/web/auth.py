@@ -6,24 +6,50 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
+from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
-from api_server.web.auth_queries import TokenRow
+from api_server.web.auth_queries import RunningJob, TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
 from api_server.web.request_data import with_credentials
 
 READ_SCOPES = ("api", "read_api")
-#: Of what a token that reads no more than its user may read too.
+#: Of what a token that reads nothing but users may read too.
 READ_USER_SCOPES = (*READ_SCOPES, "read_user")
 WRITE_SCOPES = ("api",)
-Scope = Literal["api", "read_api", "read_user", "read_repository", "write_repository", "sudo"]
+#: Of what a token may do that is there for one purpose only.
+CREATE_RUNNER_SCOPES = (*WRITE_SCOPES, "create_runner")
+READ_RUNNER_SCOPES = (*READ_SCOPES, "manage_runner")
+MANAGE_RUNNER_SCOPES = (*WRITE_SCOPES, "manage_runner")
+SELF_ROTATE_SCOPES = (*WRITE_SCOPES, "self_rotate")
+#: GitLab's. Those that no route names, and neither git nor static objects ask for, give no right.
+Scope = Literal[
+    "api",
+    "read_api",
+    "read_user",
+    "read_repository",
+    "write_repository",
+    "sudo",
+    "create_runner",
+    "manage_runner",
+    "self_rotate",
+    "admin_mode",
+    "ai_features",
+    "k8s_proxy",
+    "read_registry",
+    "write_registry",
+    "read_virtual_registry",
+    "write_virtual_registry",
+    "read_service_ping",
+]
 ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @attrs.frozen
 class Caller:
-    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id`."""
+    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id` of
+    the project `job_project_id`."""
 
     user_id: int
     username: str
@@ -33,6 +59,9 @@ class Caller:
     scopes: frozenset[str] = frozenset()
     token_id: int | None = None
     job_id: int | None = None
+    job_project_id: int | None = None
+    #: The administrator who really asks, where the request names somebody else (`Sudo`); the token is hers.
+    impersonator: "Caller | None" = None
 
 
 @attrs.frozen
@@ -41,6 +70,7 @@ class Anonymous:
 
     user_id: None = None
     admin: bool = False
+    job_project_id: None = None
 
 
 ANONYMOUS = Anonymous()
@@ -77,19 +107,44 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     if row is None:
         raise unauthorized()
     now = context.now(request)
-    refuse_unusable(row, now.date())
+    caller = _caller_of_token(row, now)
     await _note_use(request, row, now)
+    return caller
+
+
+async def caller_of_job_token(request: web.Request, token: str) -> Caller:
+    """Raises 401 for an unknown token and for one whose job no longer runs."""
+    return _caller_of_job(await auth_queries.find_running_job(context.database(request), digest(token)))
+
+
+async def still_valid(executor: Executor, caller: Caller) -> Caller:
+    """The caller as she is by now, her token and her account judged once more: for what has taken long to arrive.
+    Raises as she would be refused if she came now (401, 403)."""
+    if caller.impersonator is not None:  # whose token it is
+        await still_valid(executor, caller.impersonator)
+        return caller
+    if caller.job_id is not None:
+        job = await auth_queries.find_job_if_running(executor, caller.job_id)
+        return _caller_of_job(job)
+    row = await auth_queries.find_token_by_id(executor, caller.token_id or 0)
+    return _caller_of_token(row, executor.now)
+
+
+def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
+    if row is None:
+        raise unauthorized()
+    refuse_unusable(row, now.date())
     return Caller(
         row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
     )
 
 
-async def caller_of_job_token(request: web.Request, token: str) -> Caller:
-    """Raises 401 for an unknown token and for one whose job no longer runs."""
-    row = await auth_queries.find_running_job(context.database(request), digest(token))
+def _caller_of_job(row: RunningJob | None) -> Caller:
     if row is None or row.state != "active":
         raise unauthorized()
-    return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
+    return Caller(
+        row.user_id, row.username, row.name, row.email, job_id=row.id, job_project_id=row.project_id
+    )
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:

@@ -5,7 +5,7 @@ import datetime
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Statement
+from api_server.state.statements import Query, Statement
 
 
 @attrs.frozen
@@ -25,19 +25,21 @@ class TokenRow:
     state: str
 
 
-FIND_PERSONAL_ACCESS_TOKEN = Statement(
-    """
+_TOKENS = """
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
         users.username, users.name, users.email, users.admin, users.state
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id
-    WHERE tokens.digest = %(digest)s
-    """,
-    TokenRow,
-)
+"""
+FIND_PERSONAL_ACCESS_TOKEN = Statement(f"{_TOKENS} WHERE tokens.digest = %(digest)s", TokenRow)
+FIND_TOKEN_BY_ID = Query(f"{_TOKENS} WHERE tokens.id = %(id)s", TokenRow)
 
 
 async def find_personal_access_token(database: Executor, digest: bytes) -> TokenRow | None:
     return await database.row(FIND_PERSONAL_ACCESS_TOKEN, digest=digest)
+
+
+async def find_token_by_id(database: Executor, token_id: int) -> TokenRow | None:
+    return await database.row(FIND_TOKEN_BY_ID, id=token_id)
 
 
 @attrs.frozen
@@ -45,6 +47,7 @@ class RunningJob:
     """A job whose token is valid, with the user whom it runs for."""
 
     id: int
+    project_id: int
     user_id: int
     username: str
     name: str
@@ -52,18 +55,21 @@ class RunningJob:
     state: str
 
 
-FIND_RUNNING_JOB = Statement(
-    """
-    SELECT jobs.id, users.id AS user_id, users.username, users.name, users.email, users.state
+_RUNNING_JOBS = """
+    SELECT jobs.id, jobs.project_id, users.id AS user_id, users.username, users.name, users.email, users.state
     FROM jobs JOIN users ON users.id = jobs.user_id
-    WHERE jobs.token_digest = %(digest)s AND jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
-    """,
-    RunningJob,
-)
+    WHERE jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
+"""
+FIND_RUNNING_JOB = Statement(f"{_RUNNING_JOBS} AND jobs.token_digest = %(digest)s", RunningJob)
+FIND_JOB_IF_RUNNING = Query(f"{_RUNNING_JOBS} AND jobs.id = %(id)s", RunningJob)
 
 
 async def find_running_job(database: Executor, digest: bytes) -> RunningJob | None:
     return await database.row(FIND_RUNNING_JOB, digest=digest)
+
+
+async def find_job_if_running(database: Executor, job_id: int) -> RunningJob | None:
+    return await database.row(FIND_JOB_IF_RUNNING, id=job_id)
 
 
 NOTE_USE = """
@@ -73,3 +79,29 @@ NOTE_USE = """
 
 async def note_use(transaction: Transaction, token_id: int) -> None:
     await transaction.run(NOTE_USE, id=token_id)
+
+
+@attrs.frozen
+class ActingUser:
+    """A user whose rights an administrator's request asks for."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    admin: bool
+
+
+FIND_ACTING_USER = Query(
+    """
+    SELECT users.id, users.username, users.name, users.email, users.admin FROM users
+    WHERE users.id = coalesce(
+        %(id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
+    """,
+    ActingUser,
+)
+
+
+async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
+    """By id or (without one) by user name, whatever her state."""
+    return await database.row(FIND_ACTING_USER, id=user_id, username=username)

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
-from common.concurrency import TooBusy
+from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
 
 log = structlog.get_logger(__name__)
@@ -154,13 +154,13 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():
             return _answer(408, {"error": str(problem)}, {})
-        case NotFound() | TooBusy():
+        case NotFound() | ShareTaken():
             missing = isinstance(problem, NotFound)
             return _answer_to(record_not_found() if missing else too_many_requests(_SOON), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
-        case Unavailable():
+        case Unavailable() | TooBusy():
             _tell(problem)
             return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
         case _:
@@ -174,10 +174,10 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             return web.Response(status=problem.status, text=f"{problem}\n", headers=problem.headers)
         case BodyTooSlow():
             return web.Response(status=408, text=f"{problem}\n")
-        case TooBusy():
+        case ShareTaken():
             text = "Too many of your requests are under way at once. Try again later.\n"
             return web.Response(status=429, text=text, headers=_LATER)
-        case Unavailable():
+        case Unavailable() | TooBusy():
             _tell(problem)
             return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
         case _:
@@ -185,9 +185,10 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
-def _tell(problem: Unavailable) -> None:
-    """One line, without a traceback: it is not a fault of this program."""
-    log.error(str(problem), cause=str(problem.__cause__).strip().partition("\n")[0])
+def _tell(problem: Unavailable | TooBusy) -> None:
+    """One line, without a traceback: it is not a fault of this program. What is busy is said by the answer's status."""
+    if isinstance(problem, Unavailable):
+        log.error(str(problem), cause=str(problem.__cause__).strip().partition("\n")[0])
 
 
 def _tell_unexpected(problem: Exception, request: web.Request) -> None:

@@ -9,6 +9,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from api_server.web.routes import CALLER
+
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 log = structlog.get_logger("access")
 
@@ -45,6 +47,17 @@ def request_log(registry: CollectorRegistry) -> Middleware:
                     path=request.path_qs,
                     status=status,
                     ms=round(took * 1000, 1),
+                    **_who(request),
                 )
 
     return middleware
+
+
+def _who(request: web.Request) -> dict[str, str]:
+    """Who asked, and with whose rights where these are another user's (`Sudo`); nothing where no route needed it."""
+    who = request.get(CALLER)
+    if who is None:
+        return {}
+    if who.impersonator is None:
+        return {"user": who.username}
+    return {"user": who.impersonator.username, "sudo": who.username}

@@ -16,7 +16,7 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack
 import attrs
 from aiohttp import web
 
-from api_server.web import auth, context, tiers
+from api_server.web import auth, context, sudo, tiers
 from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
@@ -37,6 +37,8 @@ class Declaration(TypedDict, total=False):
     access: Required[Access]
     feature: tiers.Feature
     scopes: tuple[str, ...]
+    #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
+    takes_job_token: bool
     #: The body is bytes that the handler streams; parameters are in the path and the query only.
     streams_body: bool
 
@@ -51,6 +53,7 @@ class Route:
     access: Access
     feature: tiers.Feature | None = None
     scopes: tuple[str, ...] = ()
+    takes_job_token: bool = False
     streams_body: bool = False
     #: The attrs class of the handler's `wanted`.
     parameters: type | None = None
@@ -92,6 +95,8 @@ class Routes:
 
         def declare(handler: HandlerT) -> HandlerT:
             taken = _taken(handler, path, declared["access"])
+            if declared.get("takes_job_token") and declared["access"].who != "project":
+                raise TypeError(f"{path}: only projects say which jobs they let in")
             told: dict[str, Any] = {"scopes": scopes, **declared, **taken}
             self.routes.append(Route(method=method, path=path, handler=handler, **told))
             return handler
@@ -133,6 +138,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     async def answer(request: web.Request) -> web.StreamResponse:
         if route.access.who == "anyone":
             limit_body(request, context.settings(request).runner_body_limit)
+            await sudo.refuse(request, reads_body=not route.streams_body)
         else:
             request[CALLER] = await _caller(request, route)
         if route.feature:
@@ -160,22 +166,23 @@ async def _parsed(request: web.Request, route: Route, parameters: type[Parameter
 
 
 def caller(request: web.Request) -> Caller:
-    """Who calls; only for routes that need credentials."""
+    """With whose rights the request is made; only for routes that need credentials."""
     return request[CALLER]
 
 
 async def _caller(request: web.Request, route: Route) -> Caller:
+    of_job, reads_body = route.access.who == "job", not route.streams_body
     found = await auth.authenticate(
-        request, takes_job_token=route.access.who == "job", reads_body=not route.streams_body
+        request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
     if found is None:
         raise unauthorized()
-    if route.access.who == "job":
-        if found.job_id is None:
-            raise ApiError(404, {"message": "404 Job Not Found"})
-        return found
-    if not found.scopes.intersection(route.scopes):
+    request[CALLER] = found  # also of what is refused the log tells who asked
+    if of_job and found.job_id is None:
+        raise ApiError(404, {"message": "404 Job Not Found"})
+    if found.job_id is None and not found.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
-    if route.access.who == "administrator" and not found.admin:
+    acting = await sudo.acting(request, found, reads_body=reads_body)
+    if route.access.who == "administrator" and not acting.admin:
         raise forbidden()
-    return found
+    return acting

@@ -71,6 +71,11 @@ class DataDirectory:
             self.write_secret(name, value)
         return value
 
+    def file_with_secret(self, name: str, prefix: str = "") -> str:
+        """The path of the file that holds the secret `name`, for programs that read it there."""
+        self.secret(name, prefix)
+        return str(self.secret_file(name))
+
     def _create(self) -> None:
         if not self.path.is_dir():
             self.path.mkdir(parents=True)

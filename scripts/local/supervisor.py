@@ -128,11 +128,13 @@ class Forgelet:
             "FORGELET_API_DATABASE_URL": database_url,
             "FORGELET_API_DATA_DIR": str(self._data.part("api")),
             "FORGELET_API_EXTERNAL_URL": self.plan.api_url,
-            "FORGELET_API_ROOT_TOKEN": self._data.secret("root-token", prefix="flpat-"),
+            "FORGELET_API_ROOT_TOKEN_FILE": self._data.file_with_secret("root-token", prefix="flpat-"),
         }
         if self.plan.edge_url is not None:
             environment["FORGELET_API_EDGE_URLS"] = self.plan.edge_url
-            environment["FORGELET_API_EDGE_PURGE_TOKEN"] = self._data.secret("edge-purge-token")
+            environment["FORGELET_API_EDGE_PURGE_TOKEN_FILE"] = self._data.file_with_secret(
+                "edge-purge-token"
+            )
         return environment
 
     def _edge_environment(self) -> dict[str, str]:
@@ -140,8 +142,8 @@ class Forgelet:
             "FORGELET_EDGE_HOST": HOST,
             "FORGELET_EDGE_PORT": str(self.plan.edge_port),
             "FORGELET_EDGE_ORIGIN": self.plan.api_url,
-            "FORGELET_EDGE_STORAGE_TOKEN": self._data.secret("edge-storage-token"),
-            "FORGELET_EDGE_PURGE_TOKEN": self._data.secret("edge-purge-token"),
+            "FORGELET_EDGE_STORAGE_TOKEN_FILE": self._data.file_with_secret("edge-storage-token"),
+            "FORGELET_EDGE_PURGE_TOKEN_FILE": self._data.file_with_secret("edge-purge-token"),
             "FORGELET_EDGE_DATA_DIR": str(self._data.part("edge")),
         }
 

@@ -41,10 +41,16 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
     "--edge-port", type=_port, default=8081, show_envvar=True, help="Port of the storage edge on 127.0.0.1."
 )
 @click.option(
+    "--root-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    show_envvar=True,
+    help="File with the personal access token of the administrator `root`, from now on; without it one is drawn"
+    " on the first run and kept.",
+)
+@click.option(
     "--root-token",
     show_envvar=True,
-    help="Personal access token of the administrator `root`, from now on; without it one is drawn on the"
-    " first run and kept. The variable keeps it out of process lists.",
+    help="That token itself: by the variable, since an option shows in process lists.",
 )
 @click.option(
     "--database-url",
@@ -58,6 +64,7 @@ def up(
     data_dir: Path,
     api_port: int,
     edge_port: int,
+    root_token_file: Path | None,
     root_token: str | None,
     database_url: str | None,
     no_demo: bool,
@@ -70,6 +77,8 @@ def up(
     Two more variables: FORGELET_PYTHON, the Python to run with (a command or path) instead of the first on PATH,
     and FORGELET_POSTGRES_VERSION, the PostgreSQL to begin with (such as 18) instead of the machine's newest.
     """
+    if root_token_file is not None:
+        root_token = root_token_file.read_text(errors="replace").strip()
     if root_token is not None and not _A_TOKEN.fullmatch(root_token):
         raise CannotStart("--root-token has to be 8 to 255 visible ASCII characters without spaces.")
     if shutil.which("git") is None:
@@ -115,7 +124,7 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         f"  API server     {plan.api_url}/api/v4",
         f"  Storage edge   {plan.edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with: scripts/up --root-token NEW",
+        "                 replace it with: scripts/up --root-token-file FILE",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),

@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.concurrency import ConcurrencyLimiter, TooBusy
+from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy
 
 
 async def test_one_key_has_its_share_and_leaves_the_others_theirs() -> None:
     places = ConcurrencyLimiter(3, 2)
     async with places.place("a"), places.place("a"):
-        with pytest.raises(TooBusy):
+        with pytest.raises(ShareTaken):
             async with places.place("a"):
                 pass
         async with places.place("b"):
-            with pytest.raises(TooBusy):
+            with pytest.raises(TooBusy) as refused:
                 async with places.place("c"):
                     pass
+            assert not isinstance(refused.value, ShareTaken)
     assert places.held == 0
 
 

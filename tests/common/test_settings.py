@@ -1,10 +1,15 @@
 """Settings of a process from variables and flags."""
 
+from pathlib import Path
+from typing import Any
+
+import attrs
 import pytest
 from click.testing import CliRunner
 
 from api_server.settings import Settings
 from common import settings
+from storage_edge.settings import Settings as EdgeSettings
 
 
 @pytest.mark.parametrize(
@@ -94,3 +99,40 @@ def test_networks_are_addresses_or_networks(
     assert (done.exit_code == 0, len(read)) == (accepted, int(accepted))
     wanted = "Error: --trusted-proxies has to be an address or a network such as 10.0.0.0/8"
     assert (wanted in done.output) is not accepted
+
+
+#: Each process with the flags that it cannot do without.
+PROCESSES: list[tuple[Any, str, list[str]]] = [
+    (Settings, "FORGELET_API_", ["--database-url", "postgresql://x", "--data-dir", "data"]),
+    (EdgeSettings, "FORGELET_EDGE_", []),
+]
+
+
+def _tokens(process: Any) -> list[str]:
+    return [field.name for field in attrs.fields(process) if field.name.endswith("_token")]
+
+
+@pytest.mark.parametrize(
+    ("process", "prefix", "flags", "name"),
+    [(*process, name) for process in PROCESSES for name in _tokens(process[0])],
+)
+def test_every_token_comes_out_of_a_file_too(
+    process: Any, prefix: str, flags: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which counts more than what stands beside it; what cannot be read is one sentence."""
+    monkeypatch.setenv(f"{prefix}{name.upper()}", "from-the-variable")
+    read: list[Any] = []
+    command = settings.command(process, section="process", env_prefix=prefix, run=read.append)
+    flag, file = f"--{name.replace('_', '-')}-file", tmp_path / "token"
+    file.write_text(" from-the-file\n")
+    assert CliRunner().invoke(command, flags).exit_code == 0
+    assert CliRunner().invoke(command, [*flags, flag, str(file)]).exit_code == 0
+    assert [str(getattr(chosen, name)) for chosen in read] == ["from-the-variable", "from-the-file"]
+    assert "from-the-file" not in repr(read[1])
+    for bytes_, problem in ((b" \n", "is empty"), (b"\xff", "is not a text")):
+        file.write_bytes(bytes_)
+        done = CliRunner().invoke(command, [*flags, flag, str(file)])
+        assert (done.exit_code, done.output.splitlines()[-1]) == (2, f"Error: {flag} {problem}: {file}")
+    done = CliRunner().invoke(command, [*flags, flag, "/nowhere"])
+    told = f"Error: {flag} cannot be read: No such file or directory: /nowhere"
+    assert (done.exit_code, done.output.splitlines()[-1], len(read)) == (2, told, 2)

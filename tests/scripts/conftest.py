@@ -51,6 +51,15 @@ class Up:
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in task.read_text().split()]
 
+    def descendants(self) -> list[int]:
+        """All processes below this one."""
+        found, new = [], self.children()
+        while new:
+            found += new
+            below = [of_process(pid, f"task/{pid}/children") for pid in new]
+            new = [int(pid) for pids in below for pid in pids.split()]
+        return found
+
     def outcome(self) -> tuple[int, str]:
         """Exit status and standard error, once it has ended."""
         output, errors = self.process.communicate(timeout=SECONDS)
@@ -90,6 +99,14 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
         if up.process.poll() is None:
             up.process.send_signal(signal.SIGTERM)
         up.outcome()
+
+
+def of_process(pid: int, what: str) -> str:
+    """A text that the kernel gives of a process; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def free_ports() -> tuple[int, int]:

@@ -17,6 +17,8 @@ ENVIRONMENT = {
     if name.startswith("FORGELET_")
 }
 DATA = Path(ENVIRONMENT["DATA_DIR"])
+for name in [name for name in ENVIRONMENT if name.endswith("_TOKEN_FILE")]:
+    ENVIRONMENT[name.removesuffix("_FILE")] = Path(ENVIRONMENT[name]).read_text().strip()
 
 
 async def ready(_request: web.Request) -> web.Response:

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.local.embedded_postgres import temporary
 
-from .conftest import Up, free_ports, gone
+from .conftest import Up, free_ports, gone, of_process
 
 StartUp = Callable[..., Up]
 
@@ -85,8 +85,13 @@ def test_secrets_are_in_files_of_ours_alone_and_on_no_command_line(start_up: Sta
     }
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert (up.data / "secrets").stat().st_mode & 0o777 == 0o700
-    lines = [Path(f"/proc/{pid}/cmdline").read_text() for pid in up.children()]
+    lines = [of_process(pid, "cmdline") for pid in [up.process.pid, *up.descendants()]]
+    assert len(list(filter(None, lines))) > 4, "PostgreSQL has children too"
     assert not [file.name for file in files for line in lines if file.read_text().strip() in line]
+    variables = [of_process(pid, "environ") for pid in up.children()]
+    assert all(variables)
+    tokens = {file.name: file.read_text().strip() for file in files if file.name.endswith("-token")}
+    assert not [name for name, token in tokens.items() for text in variables if token in text]
     assert environment(up, "edge").keys() & {"ROOT_TOKEN", "DATABASE_URL"} == set()
 
 
@@ -119,8 +124,9 @@ def test_children_that_outlived_a_killed_up_are_ended_before_their_ports_are_wan
     assert gone(children, seconds=0.5)
 
 
-def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp) -> None:
-    up = start_up("--root-token", "preset-token-1")
+def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp, place: Path) -> None:
+    (place / "token").write_text("preset-token-1\n")
+    up = start_up("--root-token-file", str(place / "token"))
     assert "preset-token-1" not in up.wait_until_ready()
     up.process.terminate()
     assert up.outcome() == (0, "")

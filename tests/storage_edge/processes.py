@@ -35,10 +35,12 @@ class EdgeProcess:
 @contextlib.asynccontextmanager
 async def edge_process(origin: Origin, directory: Path, *options: str) -> AsyncIterator[EdgeProcess]:
     """Runs until it listens, and kills it at the end if it still runs; `options` count before ours."""
+    token = directory.with_name(f"{directory.name}-purge-token")
+    token.write_text(f"{PURGE_TOKEN}\n")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "storage_edge", "--port", "0", "--origin", origin.url,
         "--data-dir", str(directory), "--log-format", "json", *options,
-        stderr=asyncio.subprocess.PIPE, env={"FORGELET_EDGE_PURGE_TOKEN": PURGE_TOKEN},
+        stderr=asyncio.subprocess.PIPE, env={"FORGELET_EDGE_PURGE_TOKEN_FILE": str(token)},
     )  # fmt: skip
     assert process.stderr is not None
     try:

@@ -68,11 +68,13 @@ class ServerProcess:
 async def server_process(database_url: str, data_dir: Path, **settings: Any) -> AsyncIterator[ServerProcess]:
     """A running server with the administrator's token of the tests; `settings` by their names in the settings class."""
     port = free_port()
+    token = data_dir.with_name(f"{data_dir.name}-root-token")
+    token.write_text(f"{ROOT_TOKEN}\n")
     given = {
         "database_url": database_url,
         "data_dir": data_dir,
         "port": port,
-        "root_token": ROOT_TOKEN,
+        "root_token_file": token,
     } | settings
     environment = os.environ | {f"FORGELET_API_{name.upper()}": str(value) for name, value in given.items()}
     async with aiohttp.ClientSession() as session:

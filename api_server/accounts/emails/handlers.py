@@ -68,7 +68,7 @@ async def remove_own_email(request: web.Request, wanted: EmailId) -> web.Respons
     return await _removed(request, wanted.email_id, caller(request).user_id)
 
 
-@routes.get("/users/{id}/emails", access=ADMINISTRATOR)
+@routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
 async def list_emails(request: web.Request, wanted: ListEmailsOf) -> web.Response:
     await existing_user(context.database(request), wanted.id)
     return await _listed(request, wanted, wanted.id)

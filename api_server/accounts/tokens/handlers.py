@@ -12,7 +12,7 @@ from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
-from api_server.web.auth import ALL_SCOPES, Scope
+from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Scope
 from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
@@ -106,7 +106,7 @@ async def revoke_token(request: web.Request, wanted: TokenId) -> web.Response:
     return await _revoked(request, await _found(request, wanted.id))
 
 
-@routes.post("/personal_access_tokens/self/rotate", access=SIGNED_IN)
+@routes.post("/personal_access_tokens/self/rotate", access=SIGNED_IN, scopes=SELF_ROTATE_SCOPES)
 async def rotate_own_token(request: web.Request, wanted: RotateOwnToken) -> web.Response:
     return await _rotated(request, await _own(request), wanted.expires_at)
 

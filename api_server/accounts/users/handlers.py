@@ -76,7 +76,7 @@ async def show_current_user(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/users", access=SIGNED_IN)
+@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     """All users; private fields for administrators only."""
     page = wanted_page(wanted, queries.LISTING)
@@ -92,7 +92,7 @@ async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}", access=SIGNED_IN)
+@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_user(request: web.Request, wanted: UserId) -> web.Response:
     shown = await queries.show_user_if_there(
         context.database(request), wanted.id, with_private_fields=caller(request).admin

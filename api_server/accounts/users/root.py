@@ -3,8 +3,10 @@
 from api_server.accounts.users import accounts, queries, root_queries
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Entity
-from api_server.web.auth import ALL_SCOPES
 from api_server.web.context import DATABASE, App
+
+#: The preset token may do whatever there is, also with another user's rights (`Sudo`).
+PRESET_SCOPES = ["api", "sudo"]
 
 
 async def ensure_administrator(app: App, token: str) -> None:
@@ -22,7 +24,7 @@ async def ensure_administrator(app: App, token: str) -> None:
         if not token:
             return
         changed = await root_queries.replace_preset_token(
-            transaction, user_id, secrets.digest(token), list(ALL_SCOPES)
+            transaction, user_id, secrets.digest(token), PRESET_SCOPES
         )
         if changed is not None:
             await audit_trail.record(

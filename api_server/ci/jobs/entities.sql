@@ -40,7 +40,7 @@ LEFT JOIN job_artifacts archive ON archive.job_id = page.id AND archive.file_typ
 CROSS JOIN LATERAL (
     SELECT json_build_object(
         -- include: job_basic
-        'project', json_build_object('ci_job_token_scope_enabled', project.ci_job_token_scope_enabled),
+        'project', json_build_object('ci_job_token_scope_enabled', project.ci_inbound_job_token_scope_enabled),
         'artifacts', coalesce((
             SELECT json_agg(json_build_object('file_type', kept.file_type, 'size', kept.size,
                 'filename', kept.filename, 'file_format', kept.file_format) ORDER BY kept.place)
@@ -83,7 +83,7 @@ CROSS JOIN LATERAL (
 -- name: bridge
 SELECT page.id, page.position, json_build_object(
     -- include: job_basic
-    'project', json_build_object('ci_job_token_scope_enabled', project.ci_job_token_scope_enabled),
+    'project', json_build_object('ci_job_token_scope_enabled', project.ci_inbound_job_token_scope_enabled),
     'downstream_pipeline', pipeline_basic(downstream, downstream_project.full_path)
 ) AS entity
 FROM page

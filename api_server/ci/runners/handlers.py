@@ -23,6 +23,7 @@ from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden
 from api_server.web.pagination import paginated, wanted_page
@@ -76,13 +77,13 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.get("/runners/{id}", access=SIGNED_IN)
+@routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def show_runner(request: web.Request, wanted: OneRunner) -> web.Response:
     runner = await find_runner(request, wanted.id)
     return json_text(await queries.show_runner(context.database(request), runner.id))
 
 
-@routes.get("/runners/{id}/managers", access=SIGNED_IN)
+@routes.get("/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def list_managers(request: web.Request, wanted: ListManagers) -> web.Response:
     """The machines that use the runner's token."""
     runner = await find_runner(request, wanted.id)
@@ -91,7 +92,7 @@ async def list_managers(request: web.Request, wanted: ListManagers) -> web.Respo
     return await paginated(request, page, listed)
 
 
-@routes.get("/runners/{id}/jobs", access=SIGNED_IN)
+@routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.Response:
     """What the runner has run and runs, for those who look after it."""
     runner = await find_own_runner(request, wanted.id)
@@ -108,7 +109,7 @@ async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.
     return await paginated(request, page, listed)
 
 
-@routes.put("/runners/{id}", access=SIGNED_IN)
+@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
 async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     runner = await find_own_runner(request, wanted.id)
@@ -132,7 +133,7 @@ async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Respo
     return json_text(shown)
 
 
-@routes.delete("/runners/{id}", access=SIGNED_IN)
+@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
 async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response:
     runner = await find_own_runner(request, wanted.id)
     async with context.database(request).transaction() as transaction:
@@ -140,7 +141,7 @@ async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response
     return no_content()
 
 
-@routes.post("/runners/{id}/reset_authentication_token", access=SIGNED_IN)
+@routes.post("/runners/{id}/reset_authentication_token", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
 async def reset_token(request: web.Request, wanted: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
     runner = await find_own_runner(request, wanted.id)
@@ -169,7 +170,7 @@ async def unassign_runner(request: web.Request, wanted: AssignRunner, found: Pro
     return no_content()
 
 
-@routes.post("/user/runners", access=SIGNED_IN)
+@routes.post("/user/runners", access=SIGNED_IN, scopes=CREATE_RUNNER_SCOPES)
 async def create_runner(request: web.Request, wanted: CreateRunner) -> web.Response:
     """A runner of the instance (administrators), a group (Owners) or a project (Maintainers). Its token is shown here
     only; a runner program takes it and starts asking for jobs."""

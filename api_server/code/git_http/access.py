@@ -19,7 +19,9 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
     path = request.match_info["path"]
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
-        project = await visible_project(request, path, user_id=who.user_id, admin=who.admin)
+        project = await visible_project(
+            request, path, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+        )
     return check_may_read(project, who), who
 
 

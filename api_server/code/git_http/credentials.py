@@ -6,8 +6,8 @@ import binascii
 from aiohttp import web
 
 from api_server.state.database import Transaction
-from api_server.state.secrets import JOB_TOKEN, digest
-from api_server.web import auth, auth_queries
+from api_server.state.secrets import JOB_TOKEN
+from api_server.web import auth, sudo
 from api_server.web.auth import ANONYMOUS, Anonymous, Caller
 from api_server.web.errors import ApiError
 
@@ -16,7 +16,9 @@ WRITE_SCOPES = frozenset({"api", "write_repository"})
 
 
 async def git_caller(request: web.Request) -> Caller | Anonymous:
-    """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid."""
+    """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid, 403 for
+    whoever would act for somebody else."""
+    sudo.refuse_outside_of_api(request)
     password = _password(request)
     if password is None:
         return ANONYMOUS
@@ -28,18 +30,12 @@ async def git_caller(request: web.Request) -> Caller | Anonymous:
         raise (blocked() if error.status == 403 else challenge()) from None
 
 
-async def current_caller(request: web.Request, transaction: Transaction) -> Caller:
-    """The user behind the request's personal access token, as the transaction sees both. Raises 401, 403."""
-    row = await auth_queries.find_personal_access_token(transaction, digest(_password(request) or ""))
-    if row is None:
-        raise challenge()
+async def current_caller(transaction: Transaction, who: Caller) -> Caller:
+    """The same user as the transaction sees her and her token. Raises 401, 403."""
     try:
-        auth.refuse_unusable(row, transaction.now.date())
+        return await auth.still_valid(transaction, who)
     except ApiError as error:
         raise (blocked() if error.status == 403 else challenge()) from None
-    return Caller(
-        row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
-    )
 
 
 def challenge() -> web.HTTPUnauthorized:

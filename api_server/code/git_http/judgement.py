@@ -78,9 +78,14 @@ async def _verdict(
 ) -> Verdict:
     await queries.hold_rights(transaction, project.id, user_id=who.user_id, token_id=who.token_id)
     try:
-        current = await current_caller(request, transaction)
+        current = await current_caller(transaction, who)
         found = await find_project(
-            transaction, project_id=project.id, path=None, user_id=current.user_id, admin=current.admin
+            transaction,
+            project_id=project.id,
+            path=None,
+            user_id=current.user_id,
+            admin=current.admin,
+            job_project_id=current.job_project_id,
         )
         readable = check_may_read(found, current)
         check_may_push(readable, current)

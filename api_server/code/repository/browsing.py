@@ -152,7 +152,9 @@ def _history(repository: Repository, wanted: ListCommits, default_branch: str) -
     )
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}", access=project(opens="repository"), takes_job_token=True
+)
 async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
     repository = await opened(request, found)

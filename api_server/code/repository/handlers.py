@@ -78,7 +78,7 @@ class WriteFile(ChangeFile):
     encoding: Encoding = "text"
 
 
-@routes.get("/projects/{id}/repository/branches", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/branches", access=project(opens="repository"), takes_job_token=True)
 async def list_branches(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
     """By name."""
     repository = await opened(request, found)
@@ -109,7 +109,7 @@ async def delete_branch(request: web.Request, wanted: OneRef, found: Project) ->
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/tags", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
 async def list_tags(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
     """By name, backwards."""
     repository = await opened(request, found)
@@ -151,7 +151,9 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     return await blobs.send_json(request, repository, file.entry, file.values, headers, streaming(request))
 
 
-@routes.get("/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"), takes_job_token=True
+)
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
     file = file_at(repository, wanted.ref, wanted.path)

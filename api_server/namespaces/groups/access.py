@@ -31,15 +31,7 @@ def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
 
 async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    who = caller(request)
-    number = redirects.id_in(reference)
-    found = await queries.find_group(
-        context.database(request),
-        group_id=number,
-        path=None if number is not None else reference,
-        user_id=who.user_id,
-        admin=who.admin,
-    )
+    found = await _visible_group(request, reference)
     if found is None:
         raise not_found("Group")
     if found.moved:
@@ -47,3 +39,23 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
     if found.role < role:
         raise forbidden()
     return found
+
+
+async def group_to_name(request: web.Request, parameter: str, group_id: int) -> Group:
+    """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    found = await _visible_group(request, str(group_id))
+    if found is None:
+        raise not_found(f"{parameter} not found")
+    return found
+
+
+async def _visible_group(request: web.Request, reference: str) -> Group | None:
+    who = caller(request)
+    number = redirects.id_in(reference)
+    return await queries.find_group(
+        context.database(request),
+        group_id=number,
+        path=None if number is not None else reference,
+        user_id=who.user_id,
+        admin=who.admin,
+    )

@@ -1,8 +1,19 @@
+-- name: basic_group_keys
+-- Of a row called page.
+'id', page.id,
+'web_url', web_url('groups/' || page.full_path),
+'name', page.name
+
+-- name: basic_group
+SELECT page.id, page.position, json_build_object(
+    -- include: basic_group_keys
+) AS entity
+FROM page
+
 -- name: group
 SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'web_url', web_url('groups/' || page.full_path),
-    'name', page.name,
+    -- include: basic_group_keys
+    ,
     'path', page.path,
     'description', coalesce(page.description, ''),
     'visibility', page.visibility,

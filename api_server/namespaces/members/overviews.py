@@ -12,6 +12,7 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
+from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
 from api_server.web.routes import Routes, caller
@@ -48,7 +49,7 @@ async def list_project_users(request: web.Request, wanted: ListProjectUsers, fou
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}/memberships", access=ADMINISTRATOR)
+@routes.get("/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
 async def list_memberships(request: web.Request, wanted: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
     database = context.database(request)

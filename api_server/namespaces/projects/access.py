@@ -40,7 +40,9 @@ def project(role: Role = Role.NO_ACCESS, *, opens: Feature | None = None) -> Pro
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
     who = caller(request)
-    found = await visible_project(request, reference, user_id=who.user_id, admin=who.admin)
+    found = await visible_project(
+        request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+    )
     if found is None:
         raise not_found("Project")
     if found.moved:
@@ -50,18 +52,34 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
     return found
 
 
+async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:
+    """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    who = caller(request)
+    found = await visible_project(
+        request, str(project_id), user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+    )
+    if found is None:
+        raise not_found(f"{parameter} not found")
+    return found
+
+
 async def visible_project(
-    request: web.Request, reference: str, *, user_id: int | None, admin: bool = False
+    request: web.Request, reference: str, *, user_id: int | None, admin: bool, job_project_id: int | None
 ) -> Project | None:
-    """The project, where that user (None: a stranger) can see it."""
+    """The project, where that user (None: a stranger) can see it.
+
+    `job_project_id` is the project of the job whose token speaks for the user: where the project that is looked for
+    does not let that one's jobs in, the user is a stranger to it. Whatever takes tokens finds projects here.
+    """
     number = redirects.id_in(reference)
     return await request.config_dict[PROJECTS].get(
-        (reference, user_id, admin),
+        (reference, user_id, admin, job_project_id),
         lambda: queries.find_project(
             context.database(request),
             project_id=number,
             path=None if number is not None else reference,
             user_id=user_id,
             admin=admin,
+            job_project_id=job_project_id,
         ),
     )

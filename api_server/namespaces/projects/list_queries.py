@@ -7,7 +7,8 @@ from api_server.state.database import Executor
 from api_server.state.listing import Listed, Listing, Page, read_sql
 from api_server.web.access import Role
 
-PROJECT = read_sql("api_server.namespaces.projects", known=NAMESPACES)["project"]
+ENTITIES = read_sql("api_server.namespaces.projects", known=NAMESPACES)
+PROJECT = ENTITIES["project"]
 
 #: Namespaces in which the viewer has at least `min_level`: her own, and those at or below her memberships.
 _HER_NAMESPACES = """

@@ -27,21 +27,39 @@ FIND_PROJECT = Statement(
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN %(admin)s THEN 50 ELSE project_role(projects, namespaces, %(user_id)s, %(now)s) END AS role
+        SELECT CASE WHEN %(job_project_id)s::bigint IS NULL OR lets_in_jobs_of(projects, %(job_project_id)s::bigint)
+            THEN %(user_id)s::bigint END AS id
+        OFFSET 0) viewer
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(admin)s THEN 50 ELSE project_role(projects, namespaces, viewer.id, %(now)s) END AS role
         OFFSET 0) hers
     WHERE projects.id = coalesce(
             %(id)s::bigint, (SELECT routes.project_id FROM routes WHERE routes.path = lower(%(path)s::text)))
-        AND is_visible(projects.visibility, hers.role >= 10, is_insider(%(user_id)s))
+        AND is_visible(projects.visibility, hers.role >= 10, is_insider(viewer.id))
     """,
     Project,
 )
 
 
 async def find_project(
-    database: Executor, *, project_id: int | None, path: str | None, user_id: int | None, admin: bool
+    database: Executor,
+    *,
+    project_id: int | None,
+    path: str | None,
+    user_id: int | None,
+    admin: bool,
+    job_project_id: int | None,
 ) -> Project | None:
-    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see it."""
-    return await database.row(FIND_PROJECT, id=project_id, path=path, user_id=user_id, admin=admin)
+    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see it. To a job of
+    the project `job_project_id`, which it does not let in, she is a stranger."""
+    return await database.row(
+        FIND_PROJECT,
+        id=project_id,
+        path=path,
+        user_id=user_id,
+        admin=admin,
+        job_project_id=job_project_id,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -95,6 +95,7 @@ ACCOUNTS = [
     Change("PUT /application/settings", "", {"allow_local_requests_from_system_hooks": True}, "as it was"),
 ]
 
+_SCOPE = "/projects/{project}/job_token_scope"
 _ACCESS = {"repository_access_level": "private", "builds_access_level": "disabled"}
 
 NAMESPACES = [
@@ -139,6 +140,24 @@ NAMESPACES = [
     Change("POST /projects/{archived}/unarchive", "project_unarchived"),
     Change("PUT /projects/{project}/transfer", "project_namespace_updated", {"namespace": "{group}"}),
     Change("DELETE /projects/{project}", "project_destroyed"),
+    Change(f"PATCH {_SCOPE}", "secure_ci_job_token_inbound_disabled", {"enabled": False}, "for all"),
+    Change(f"PATCH {_SCOPE}", "", {"enabled": True}, "as it was"),
+    Change(
+        "PATCH /projects/{open_to_jobs}/job_token_scope",
+        "secure_ci_job_token_inbound_enabled",
+        {"enabled": True},
+        "for the list",
+    ),
+    Change(
+        f"POST {_SCOPE}/allowlist",
+        "secure_ci_job_token_project_added",
+        {"target_project_id": "{other_project}"},
+    ),
+    Change(f"DELETE {_SCOPE}/allowlist/{{allowed_project}}", "secure_ci_job_token_project_removed"),
+    Change(
+        f"POST {_SCOPE}/groups_allowlist", "secure_ci_job_token_group_added", {"target_group_id": "{group}"}
+    ),
+    Change(f"DELETE {_SCOPE}/groups_allowlist/{{allowed_group}}", "secure_ci_job_token_group_removed"),
 ]
 
 MEMBERS = [

@@ -120,6 +120,22 @@ class Things:
         await self.post("/projects/{project}/archive")
         return int(await self.get("project"))
 
+    async def make_open_to_jobs(self) -> int:
+        project = (await self.forge.project())["id"]
+        answer = await self.forge.root.patch(f"/projects/{project}/job_token_scope", {"enabled": False})
+        assert answer.status == 204, answer
+        return int(project)
+
+    async def make_allowed_project(self) -> int:
+        target = int((await self.forge.project())["id"])
+        await self.post("/projects/{project}/job_token_scope/allowlist", target_project_id=target)
+        return target
+
+    async def make_allowed_group(self) -> int:
+        target = int((await self.forge.group())["id"])
+        await self.post("/projects/{project}/job_token_scope/groups_allowlist", target_group_id=target)
+        return target
+
     async def make_group_member(self) -> int:
         await self.post("/groups/{group}/members", user_id="{user}", access_level=30)
         return int(await self.get("user"))

@@ -46,21 +46,27 @@ class FileOfRef(ArtifactsOfRef):
     path: str
 
 
-@routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/download", access=project(opens="builds"))
+@routes.get(
+    "/projects/{id}/jobs/artifacts/{ref:.+}/download", access=project(opens="builds"), takes_job_token=True
+)
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
     archive = await _archive_of_ref(request, found, wanted)
     return await send_artifact(request, archive)
 
 
-@routes.get("/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}", access=project(opens="builds"))
+@routes.get(
+    "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
+    access=project(opens="builds"),
+    takes_job_token=True,
+)
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
     archive = await _archive_of_ref(request, found, wanted)
     return await send_member(request, archive, wanted.path)
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
     job = await find_job(request, found, wanted.job_id)
@@ -69,7 +75,11 @@ async def download(request: web.Request, wanted: OneJob, found: Project) -> web.
     return await send_artifact(request, archive)
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}", access=project(opens="builds"))
+@routes.get(
+    "/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
+    access=project(opens="builds"),
+    takes_job_token=True,
+)
 async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """One file of the archive."""
     job = await find_job(request, found, wanted.job_id)

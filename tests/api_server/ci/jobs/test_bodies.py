@@ -76,7 +76,7 @@ async def test_a_pending_job_with_every_key_of_the_document(forge):
         "commit": commit,
         "pipeline": _reference(pipeline, project, "pending") | {"updated_at": job["pipeline"]["updated_at"]},
         "web_url": f"{forge.base}/{project.path}/-/jobs/{job['id']}",
-        "project": {"ci_job_token_scope_enabled": False},
+        "project": {"ci_job_token_scope_enabled": True},
         "artifacts": [],
         "runner": None,
         "runner_manager": None,

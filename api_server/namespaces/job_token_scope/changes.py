@@ -1,0 +1,73 @@
+"""What changing a project's job token scope means, each in the caller's transaction; refusals in GitLab's words."""
+
+from api_server.namespaces.job_token_scope import queries
+from api_server.namespaces.job_token_scope.queries import Kind
+from api_server.namespaces.projects.project import Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.web.errors import bad_request
+
+_TOO_MANY = {"project": "project links in this direction", "group": "group links"}
+_LIST = {"project": "inbound list of allowed projects", "group": "list of allowed groups"}
+
+
+async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
+    """Lets in the jobs of what the allow-list names, or (where it is not `enabled`) those of every project."""
+    if await queries.set_enabled(transaction, project.id, enabled=enabled):
+        verb = "enabled" if enabled else "disabled"
+        await audit_trail.record(
+            transaction,
+            f"secure_ci_job_token_inbound_{verb}",
+            author=author,
+            entity=project.entity,
+            message=f"Secure ci_job_token was {verb} for inbound",
+        )
+
+
+async def allow(
+    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, most: int
+) -> None:
+    """Lets in the jobs of the target, a project or all those of a group. Raises 400, also beyond `most` of a kind."""
+    if kind == "project" and target_id == project.id:
+        raise bad_request("Validation failed: Target project can't be the same as the source project")
+    await queries.hold_list(transaction, project.id)
+    if not await queries.allow(transaction, kind, project.id, target_id):
+        raise bad_request(f"Target {kind} is already in the job token scope")
+    if await queries.count_allowed(transaction, kind, project.id) > most:
+        raise bad_request(
+            f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
+        )
+    await _record(transaction, project, kind, target_id, "added", "to", author)
+
+
+async def disallow(
+    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author
+) -> None:
+    """Raises 400 for what is not on the list, and for the project itself."""
+    if kind == "project" and target_id == project.id:
+        raise bad_request("Source project cannot be removed from the job token scope")
+    if not await queries.disallow(transaction, kind, project.id, target_id):
+        raise bad_request(f"Target {kind} is not in the job token scope")
+    await _record(transaction, project, kind, target_id, "removed", "from", author)
+
+
+async def _record(
+    transaction: Transaction,
+    project: Project,
+    kind: Kind,
+    target_id: int,
+    verb: str,
+    preposition: str,
+    author: Author,
+) -> None:
+    path = await queries.path_of(transaction, kind, target_id)
+    await audit_trail.record(
+        transaction,
+        f"secure_ci_job_token_{kind}_{verb}",
+        author=author,
+        entity=project.entity,
+        target_id=target_id,
+        target_details=path,
+        message=f"{kind.title()} {path} was {verb} {preposition} {_LIST[kind]} for {project.full_path}",
+    )
