@@ -20,7 +20,7 @@ from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import artifact_quota, job_requests
+from api_server.ci.runners import artifact_storing, job_requests
 from api_server.code import refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -57,8 +57,6 @@ from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_log import request_log
-from api_server.zip_files.directory import Limits as ZipLimits
-from api_server.zip_files.members import ZIP_FILES, ZipFiles
 from common import operations
 
 
@@ -79,9 +77,6 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
-    app[ZIP_FILES] = ZipFiles(
-        app[OBJECTS], ZipLimits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
-    )
     app[QUEUE] = Queue(settings.database_url)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
@@ -110,7 +105,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     lfs.setup(app)
     static_objects.setup(app)
     job_requests.setup(app)
-    artifact_quota.setup(app)
+    artifact_storing.setup(app)
     _add_tasks(app)
     return app
 
