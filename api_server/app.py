@@ -20,7 +20,7 @@ from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import artifact_quota, job_requests
+from api_server.ci.runners import artifact_storing, job_requests
 from api_server.code import reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -60,8 +60,6 @@ from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import request_log
-from api_server.zip_files.directory import Limits as ZipLimits
-from api_server.zip_files.members import ZIP_FILES, ZipFiles
 from common import operations
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
@@ -90,9 +88,6 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
-    app[ZIP_FILES] = ZipFiles(
-        app[OBJECTS], ZipLimits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
-    )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
     app[QUEUE] = Queue(settings.database_url)
@@ -124,7 +119,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     lfs.setup(app)
     static_objects.setup(app)
     job_requests.setup(app)
-    artifact_quota.setup(app)
+    artifact_storing.setup(app)
     _add_tasks(app)
     return app
 

@@ -19,7 +19,7 @@ from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.ending import ended
 
 #: How often a waiter looks whether her client is still there, in seconds.
-_LOOKS_EVERY = 0.2
+_LOOKS_EVERY = 0.5
 #: Seconds for which it is remembered that an archive is too large, and of how many.
 _REMEMBERED, _MOST_REMEMBERED = 600, 1000
 
@@ -48,7 +48,7 @@ class ArchiveStore:
         self._seconds = seconds
         self._building: dict[Path, _Build] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._too_large: dict[Path, tuple[float, TooLargeError]] = {}
+        self._too_large: dict[Path, tuple[float, str]] = {}
 
     @property
     def waiting(self) -> int:
@@ -132,24 +132,23 @@ class ArchiveStore:
             await _in_thread(growing.close)
             match problem:
                 case GitTimeoutError():
-                    refusal = TooLargeError(f"The archive takes more than {self._seconds:g} seconds")
-                    self._remember(file, refusal)
-                    raise refusal from None
+                    reason = f"The archive takes more than {self._seconds:g} seconds"
+                    self._remember(file, reason)
+                    raise TooLargeError(reason) from None
                 case TooLargeError():
-                    self._remember(file, problem)
+                    self._remember(file, str(problem))
             raise
 
-    def _remember(self, file: Path, problem: TooLargeError) -> None:
+    def _remember(self, file: Path, reason: str) -> None:
         """So that asking again and again costs nothing."""
-        now = asyncio.get_running_loop().time()
-        self._too_large[file] = now + _REMEMBERED, problem
+        self._too_large[file] = asyncio.get_running_loop().time() + _REMEMBERED, reason
         while len(self._too_large) > _MOST_REMEMBERED:
             del self._too_large[next(iter(self._too_large))]
 
     def _check_size(self, file: Path) -> None:
-        until, problem = self._too_large.get(file, (0.0, None))
-        if problem is not None and asyncio.get_running_loop().time() < until:
-            raise TooLargeError(*problem.args)
+        until, reason = self._too_large.get(file, (0.0, ""))
+        if asyncio.get_running_loop().time() < until:
+            raise TooLargeError(reason)
         self._too_large.pop(file, None)
 
 

@@ -7,10 +7,10 @@ from typing import IO
 
 import attrs
 
-#: Methods of compression: bytes as they are, deflate, bzip2. LZMA is not among them: it takes as much memory as its
-#: archive says, 4 GiB if it likes.
-STORED, DEFLATED, BZIP2 = 0, 8, 12
-_METHODS = frozenset({STORED, DEFLATED, BZIP2})
+#: Methods of compression: bytes as they are, and deflate. GitLab reads no others either; bzip2 and LZMA take megabytes
+#: of memory for each reader, LZMA as many as an archive says.
+STORED, DEFLATED = 0, 8
+_METHODS = frozenset({STORED, DEFLATED})
 
 #: What a file system takes as a path; a name of 64 KiB would only make directories large.
 MOST_NAME_BYTES = 4096

@@ -1,17 +1,15 @@
 """Files of the zip archives in the object store, each archive with its index beside it."""
 
 import asyncio
-import bz2
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from aiohttp import web
 
 from api_server.state.objects import Objects
 from api_server.zip_files import directory, index
-from api_server.zip_files.directory import BZIP2, DEFLATED, DamagedError, Limits, TooMuchError
+from api_server.zip_files.directory import STORED, DamagedError, Limits, TooMuchError
 from api_server.zip_files.index import Member
 from common.concurrency import ConcurrencyLimiter
 
@@ -21,29 +19,6 @@ _LOCAL_HEADER = struct.Struct("<4s22x2H")
 #: Directories that are read at a time, and how long others wait for their turn, in seconds.
 _AT_A_TIME = 2
 _PATIENCE = 60.0
-
-
-class _Unpacker(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
-class _Inflater:
-    """zlib's decompressor, with what it has not consumed taken up again at the next call, as that of bz2 does."""
-
-    def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(-zlib.MAX_WBITS)
-
-    @property
-    def eof(self) -> bool:
-        return self._zlib.eof
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
-
-
-_UNPACKERS: dict[int, Callable[[], _Unpacker]] = {DEFLATED: _Inflater, BZIP2: bz2.BZ2Decompressor}
 
 
 def with_indices(keys: Iterable[str]) -> Iterator[str]:
@@ -131,19 +106,20 @@ ZIP_FILES = web.AppKey("zip_files", ZipFiles)
 
 
 async def _unpacked(chunks: AsyncIterator[bytes], method: int) -> AsyncIterator[bytes]:
-    if method not in _UNPACKERS:
-        async for chunk in chunks:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    async for chunk in chunks:
+        if method == STORED:
             yield chunk
-        return
-    unpacker = _UNPACKERS[method]()
-    try:
-        async for chunk in chunks:
-            data = chunk
-            while not unpacker.eof and (piece := await asyncio.to_thread(unpacker.decompress, data, _PIECE)):
+            continue
+        packed = chunk
+        try:
+            while not inflater.eof and (
+                piece := await asyncio.to_thread(inflater.decompress, packed, _PIECE)
+            ):
                 yield piece
-                data = b""
-    except (zlib.error, OSError) as problem:  # OSError is what bz2 says of broken data
-        raise DamagedError from problem
+                packed = inflater.unconsumed_tail
+        except zlib.error as problem:
+            raise DamagedError from problem
 
 
 def _secret(key: str) -> bytes:

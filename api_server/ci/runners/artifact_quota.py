@@ -15,10 +15,6 @@ from api_server.web.errors import ApiError
 ARRIVING = web.AppKey("arriving_artifacts", Counter[int])
 
 
-def setup(app: web.Application) -> None:
-    app[ARRIVING] = Counter()
-
-
 @attrs.define
 class Room:
     """How far one upload may grow; for the length of its `with` block it counts for all others of this process. What

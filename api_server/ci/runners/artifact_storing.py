@@ -1,6 +1,7 @@
 """What becomes of an uploaded file: an object, and the row that names it."""
 
 import datetime
+from collections import Counter
 from typing import Literal
 
 import attrs
@@ -10,19 +11,27 @@ from api_server.ci.config import durations
 from api_server.ci.config.keywords import REPORTS
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
-from api_server.ci.runners.artifact_quota import Room, room_of
+from api_server.ci.runners.artifact_quota import ARRIVING, Room, room_of
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.ci.runners.multipart import Received, receive, too_large
 from api_server.state.errors import Conflict
 from api_server.state.objects import OBJECTS
 from api_server.web import context
+from api_server.web.context import SETTINGS
 from api_server.web.errors import bad_request, forbidden
 from api_server.web.params import structure
-from api_server.zip_files.directory import TooMuchError
-from api_server.zip_files.members import ZIP_FILES, with_indices
+from api_server.zip_files.directory import Limits, TooMuchError
+from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
 
 Format = Literal["zip", "gzip", "raw"]
 FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
+
+
+def setup(app: web.Application) -> None:
+    settings = app[SETTINGS]
+    limits = Limits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
+    app[ZIP_FILES] = ZipFiles(app[OBJECTS], limits)
+    app[ARRIVING] = Counter()
 
 
 @attrs.frozen(kw_only=True)

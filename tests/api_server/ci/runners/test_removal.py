@@ -70,7 +70,7 @@ async def test_the_command(new_forge) -> None:
         folder = forge.settings.data_dir / "objects"
 
         async def only_the_new_ones() -> bool:
-            return len(files_below(folder)) == 2
+            return len(files_below(folder)) == 3  # a log, and an archive with its index
 
         await eventually(only_the_new_ones)
 
