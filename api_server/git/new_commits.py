@@ -42,10 +42,17 @@ class Person:
     offset: int = 0
 
     def signature(self) -> pygit2.Signature:
-        # git takes no angle brackets, line ends or empty names
-        name = "".join(c for c in self.name if c not in "<>\n\0").strip() or "unknown"
-        email = "".join(c for c in self.email if c not in "<>\n\0").strip()
-        return pygit2.Signature(name, email or "unknown", self.time, self.offset, "utf-8")
+        return pygit2.Signature(_kept(self.name), _kept(self.email), self.time, self.offset, "utf-8")
+
+
+#: What git cuts off from both ends of names and addresses.
+_CUT_OFF = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+
+
+def _kept(text: str) -> str:
+    """A name or address without what git takes nowhere in it; git refuses one of which it would keep nothing."""
+    text = "".join(c for c in text if c not in "<>\n\0").strip()
+    return text if text.strip(_CUT_OFF) else "unknown"
 
 
 @attrs.frozen

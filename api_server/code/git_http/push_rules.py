@@ -20,9 +20,10 @@ async def verdict(database: Executor, project: Project, updates: Sequence[RefUpd
             return Verdict("You cannot delete a protected branch by a push; use the API.")
         if protection.protected and not protection.may_push(project.role, admin=project.admin):
             return Verdict("You are not allowed to push code to protected branches on this project.")
-    tags = [u.ref.removeprefix(TAGS) for u in updates if u.kind == "create" and u.ref.startswith(TAGS)]
-    for problem in filter(None, (refusal_of_tag(project, tag) for tag in tags)):
-        return Verdict(f"{problem}.")
+    new_tags = [u.ref.removeprefix(TAGS) for u in updates if u.kind == "create" and u.ref.startswith(TAGS)]
+    for tag in new_tags:
+        if problem := refusal_of_tag(project, tag):
+            return Verdict(f"{problem}.")
     rigid = {BRANCHES + name for name, protection in protections.items() if not protection.allow_force_push}
     return Verdict(fast_forward_only=frozenset(rigid))
 

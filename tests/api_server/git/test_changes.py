@@ -15,7 +15,8 @@ from api_server.git.errors import (
     NothingToMergeError,
     RepositoryExistsError,
 )
-from api_server.git.new_commits import FileAction
+from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.processes import run
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import (
     ALICE,
@@ -81,6 +82,16 @@ async def test_an_action_that_does_not_fit_changes_nothing(
     with pytest.raises(InvalidActionError):
         await act(repositories, first, FileAction("create", "other", b""), action)
     assert references.branch(repositories.open(PROJECT), "main") == references.Branch("main", first)
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", "'", "\\", "\x01", "<>", "\n", " .;: "])
+async def test_who_has_no_name_that_git_would_keep_is_unknown(repositories: Repositories, text: str) -> None:
+    nobody = Person(text, text, 1)
+    repository, made = repositories.open(PROJECT), NewCommit("m", nobody, nobody)
+    sha = await new_commits.commit_files(repository, [FileAction("create", "a", b"")], made, None)
+    shown = commits.commit_data(repository, sha)
+    assert (shown["author_name"], shown["author_email"]) == ("unknown", "unknown")
+    await run(["fsck", "--strict", "--no-dangling"], repository=repositories.path(PROJECT))
 
 
 async def test_of_concurrent_writers_one_wins_and_the_others_are_told(repositories: Repositories) -> None:
