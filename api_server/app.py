@@ -82,25 +82,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ],
         client_max_size=settings.body_limit,
     )
-    app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
-    app[SETTINGS] = settings
-    app[CLOCK] = clock
-    app[VAULT] = open_vault(settings.data_dir / "secret_key")
-    app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
-    set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
-    app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url)
-    app[USER_LISTENERS] = []
-    app[CREATION_LISTENERS] = []
-    app[DEFAULT_BRANCH_LISTENERS] = []
-    app[refs.REF_LISTENERS] = []
-    app[LIMITS] = Limits(settings)
-    archive_builds.setup(app)
-    reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
-    app[MERGE_REQUEST_LISTENERS] = []
-    app[OUTGOING_POLICY] = outbound_policy(app)
+    _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
             _database,
@@ -122,6 +104,29 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_storing.setup(app)
     _add_tasks(app)
     return app
+
+
+def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
+    """What handlers find in the application, as far as it needs no connection."""
+    app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
+    app[SETTINGS] = settings
+    app[CLOCK] = clock
+    app[VAULT] = open_vault(settings.data_dir / "secret_key")
+    app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
+    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
+    set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
+    app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
+    app[QUEUE] = Queue(settings.database_url)
+    app[USER_LISTENERS] = []
+    app[CREATION_LISTENERS] = []
+    app[DEFAULT_BRANCH_LISTENERS] = []
+    app[refs.REF_LISTENERS] = []
+    app[LIMITS] = Limits(settings)
+    archive_builds.setup(app)
+    reading.setup(app, settings)
+    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
+    app[MERGE_REQUEST_LISTENERS] = []
+    app[OUTGOING_POLICY] = outbound_policy(app)
 
 
 def served(app: web.Application, settings: Settings) -> Serving:

@@ -119,7 +119,9 @@ async def test_whatever_is_not_refused_can_be_committed_and_passes_git(repositor
     fitting = [name for name in NAMES if not is_refused(name, "file")]
     actions = [FileAction("create", f"folder/{name}", b"") for name in fitting]
     sha = await new_commits.commit_files(repositories.open(PROJECT), actions, new_commit(), None)
-    assert set(trees.paths(repositories.open(PROJECT), sha)) == {f"folder/{name}" for name in fitting}
+    assert set(await trees.paths(repositories.open(PROJECT), sha, len(NAMES))) == {
+        f"folder/{name}" for name in fitting
+    }
     await run(["fsck", "--strict", "--no-dangling"], repository=repositories.path(PROJECT))
 
 
