@@ -198,7 +198,7 @@ class Settings(ClientSettings):
         default=20 * 2**30, help="bytes of all files of one archive of artifacts, unpacked"
     )
     push_limit: int = option(default=2 * 2**30, help="bytes of one push's objects")
-    push_refs_limit: int = option(default=20_000, help="branches and tags that one push may move")
+    push_refs_limit: int = option(default=5_000, help="branches and tags that one push may move")
     repository_size_limit: int = option(
         default=10 * 2**30, help="bytes of a project's repository and LFS objects together; 0 is off"
     )

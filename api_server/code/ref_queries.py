@@ -60,6 +60,16 @@ async def lock_push(transaction: Transaction, push_id: str) -> Proposed | None:
     return await transaction.row(LOCK_PUSH, id=push_id)
 
 
+HOLD_PUSH = """
+    SELECT pushes.id FROM pushes WHERE pushes.id = %(id)s FOR UPDATE
+"""
+
+
+async def hold_push(transaction: Transaction, push_id: str) -> None:
+    """Says until the transaction ends that git is busy with it."""
+    await transaction.run(HOLD_PUSH, id=push_id)
+
+
 KEEP_WAITING = """
     UPDATE pushes SET updates = %(updates)s WHERE id = %(id)s
 """
@@ -82,14 +92,14 @@ class Leftover:
 LEFTOVERS = Query(
     """
     SELECT pushes.id, pushes.project_id, pushes.updates, pushes.options, pushes.created_at FROM pushes
-    ORDER BY pushes.created_at
+    ORDER BY pushes.created_at FOR UPDATE SKIP LOCKED
     """,
     Leftover,
 )
 
 
 async def leftovers(database: Executor) -> list[Leftover]:
-    """All that is not settled, the oldest first; `updates` are JSON, `options` are encrypted."""
+    """All that is not settled and nobody is busy with, the oldest first; `updates` are JSON, `options` encrypted."""
     return await database.rows(LEFTOVERS)
 
 

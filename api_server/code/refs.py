@@ -34,6 +34,8 @@ RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdat
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 
+_MOST_KEYS = 100
+
 #: A push that has moved nothing by now never will.
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
@@ -66,7 +68,8 @@ async def _withdraw(app: App, push: Push) -> None:
 async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> None:
     """Decides the consequences of what git has really done of a proposed push, of each update once.
 
-    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting.
+    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raises
+    LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
     async with app[DATABASE].transaction() as transaction:
         proposed = await queries.lock_push(transaction, push.id)
@@ -157,7 +160,8 @@ def ref_key(project_id: int, name: str) -> str:
 
 
 def _surrogate_keys(project_id: int, updates: Sequence[RefUpdate]) -> set[str]:
-    """A moved ref concerns what was read by its name; one that comes or goes may change what any name means."""
-    if any(update.kind != "update" for update in updates):
+    """A moved ref concerns what was read by its name; one that comes or goes may change what any name means. Of very
+    many, each would be a key: then all of the project is purged."""
+    if len(updates) > _MOST_KEYS or any(update.kind != "update" for update in updates):
         return {edges.project_key(project_id)}
     return {ref_key(project_id, update.ref.split("/", 2)[-1]) for update in updates}

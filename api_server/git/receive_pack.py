@@ -34,6 +34,10 @@ PATIENCE_SECONDS = 10.0
 MOVING_SECONDS = 120.0
 
 
+#: Some hundred commands.
+_PARSED_AT_ONCE = 32 * 1024
+
+
 @attrs.frozen
 class PushRequest:
     """A push whose head has been read. `body` is the request's, from its beginning."""
@@ -46,7 +50,7 @@ async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> Pu
     """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
     pieces = aiter(body)
     parser = PushParser(bounds.updates)
-    while not parser.feed(await _next(pieces)):
+    while not await _feed(parser, await _next(pieces)):
         pass
     return PushRequest(parser.push(), _rejoined(bytes(parser.received), pieces))
 
@@ -154,6 +158,13 @@ async def _accept(
             child.expire()
     finally:  # also when that is cancelled
         await child.stop()
+
+
+async def _feed(parser: PushParser, piece: bytes) -> bool:
+    """Thousands of refs are not parsed on the event loop."""
+    if len(piece) <= _PARSED_AT_ONCE:
+        return parser.feed(piece)
+    return await asyncio.to_thread(parser.feed, piece)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

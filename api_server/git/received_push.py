@@ -20,9 +20,9 @@ from api_server.git.ref_names import (
 from api_server.git.repositories import open_repository
 
 #: Refs that one push may move.
-MOST_UPDATES = 20_000
+MOST_UPDATES = 5_000
 #: Of the commands and options before the pack.
-MAX_COMMANDS_BYTES = 8 * 2**20
+MAX_COMMANDS_BYTES = 4 * 2**20
 #: Each is a git of its own that looks through history.
 MOST_FAST_FORWARDS = 1000
 #: git's configuration under which `applied_updates` finds the push again; bare repositories keep no reflogs else.

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from api_server.code import refs
+from api_server.code import ref_queries, refs
 from api_server.code.git_http import push_rules, queries
 from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
@@ -19,6 +19,7 @@ from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
 from api_server.outbound import edges
 from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable
 from api_server.web import context
 from api_server.web.auth import Caller
 from common.concurrency import ConcurrencyLimiter
@@ -66,6 +67,7 @@ async def _held(
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
     async with request.config_dict[MOVING].place(), context.database(request).transaction() as transaction:
+        await ref_queries.hold_push(transaction, push.id)
         verdict = await _verdict(request, transaction, project, who, push, size)
         if verdict.refusal is None:
             yield verdict
@@ -101,5 +103,8 @@ async def _verdict(
 
 
 async def _settle(request: web.Request, project: Project, push: Push) -> None:
-    await refs.settle_push(request.config_dict, project.id, push)
+    try:
+        await refs.settle_push(request.config_dict, project.id, push)
+    except LockNotAvailable:  # git has moved the refs: what follows is made up for by the minute's task
+        log.warning("a push is settled later", project_id=project.id)
     await edges.tell_now(request)

@@ -3,11 +3,14 @@
 import asyncio
 import os
 import resource
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from api_server.code import refs
 from api_server.code.quotas import QUOTAS, human_size
+from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.code.lfs.client import LfsClient, named, oid_of
 from tests.api_server.code.raw_push import NO_COMMIT, commands, growing_pack, send_push
@@ -110,3 +113,21 @@ async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
 def test_sizes_are_written_as_gitlab_writes_them() -> None:
     written = [human_size(size) for size in (1, 10 * 2**30, 1.5 * MIB, 1023, 2**50)]
     assert written == ["1 Bytes", "10 GiB", "1.5 MiB", "1023 Bytes", "1024 TiB"]
+
+
+async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice, initialize_with_readme=True)
+    app = forge.server.app
+
+    async def cost(count: int) -> float:
+        """Processor time of settling a push whose refs are all gone, as it wished."""
+        push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
+        await refs.propose(app, project["id"], alice.id, push)
+        begun = time.process_time()
+        await refs.settle_push(app, project["id"], push)
+        return time.process_time() - begun
+
+    await cost(10)
+    few, many = await cost(500), await cost(4000)
+    assert many < 24 * few, (few, many)  # 8 times as many: 64 times as long, if each were compared with each

@@ -10,7 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
+from api_server.code import ref_queries, refs
 from api_server.code.git_http.queries import hold_rights
+from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.web.access import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
@@ -213,3 +215,15 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
         assert "ok refs/heads/other" in told.text
         made = {"branch": "third", "ref": "main"}
         assert (await pushing.bob.api.post(f"{pushing.url}/repository/branches", made)).status == 201
+
+
+async def test_what_git_is_busy_with_is_not_settled_as_a_leftover(pushing: Pushing) -> None:
+    """The minute's task would make whoever moves the refs wait, and is for pushes that nobody else settles."""
+    app, push = pushing.forge.server.app, Push((RefUpdate(NO_COMMIT, pushing.old, "refs/heads/x"),))
+    await refs.propose(app, pushing.project["id"], pushing.bob.id, push)
+    database = pushing.forge.database
+    async with database.transaction() as busy:
+        await ref_queries.hold_push(busy, push.id)
+        assert push.id not in [left.id for left in await ref_queries.leftovers(database)]
+    assert push.id in [left.id for left in await ref_queries.leftovers(database)]
+    await refs.settle_push(app, pushing.project["id"], push)

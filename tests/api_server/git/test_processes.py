@@ -143,3 +143,8 @@ async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None
         answer = b"".join([chunk async for chunk in child.output()])
     assert answer.startswith(b"git version")
     assert sent == 50
+
+
+async def test_whatever_git_starts_has_limits_of_memory_processor_time_and_no_core_dump() -> None:
+    told = await run(["limits"], configuration=[("alias.limits", "!ulimit -d; ulimit -t; ulimit -c")])
+    assert told.stdout.split() == [b"524288", b"900", b"0"]  # KiB, seconds
