@@ -11,7 +11,6 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
-from common.concurrency import TooBusy
 
 log = structlog.get_logger(__name__)
 
@@ -128,8 +127,7 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 #: Seconds after which it is worth a try; GitLab's clients honour it.
-_SOON = 5
-_LATER = {"Retry-After": str(_SOON)}
+_LATER = {"Retry-After": "5"}
 
 
 def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
@@ -143,8 +141,6 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer_http_exception(problem)
         case NotFound():
             return _answer_to(record_not_found(), request)
-        case TooBusy():
-            return _answer_to(too_many_requests(_SOON), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
@@ -157,9 +153,6 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
 
 
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
-    if isinstance(problem, TooBusy):
-        text = "Too many of your requests are under way at once. Try again later.\n"
-        return web.Response(status=429, text=text, headers=_LATER)
     if isinstance(problem, Unavailable):
         _tell(problem)
         return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
