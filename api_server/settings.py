@@ -154,6 +154,9 @@ class Settings(ClientSettings):
     file_json_limit: int = option(
         default=10 * 2**20, help="bytes of a file that is answered as JSON; larger ones are read raw"
     )
+    commit_max_files: int = option(
+        default=100_000, help="files of a branch to which the API commits; larger ones are pushed to"
+    )
     diff_max_files: int = option(default=1000, help="files that a difference between commits lists")
     diff_max_lines: int = option(default=50_000, help="lines of differences that one answer shows")
     diff_max_patch_bytes: int = option(

@@ -2,9 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 
 from tests.support.watchdog import ROOT, Held, Watchdog, is_service
 
@@ -47,6 +50,28 @@ async def test_service_code_that_holds_the_loop_is_named(path: str) -> None:
     assert held.stack[-1].startswith(f"{ROOT}{path}:")
     assert held.stack[-1].endswith(" in work")
     assert str(held).splitlines()[0].endswith(" ms in one go on the event loop:")
+
+
+async def test_a_request_that_holds_the_loop_is_named(aiohttp_client: AiohttpClient) -> None:
+    work = defined_in("api_server/code/busy.py")["work"]
+    app = web.Application()
+    app.router.add_get("/", _answering(work))
+    client = await aiohttp_client(app)
+    dog = Watchdog(SECONDS / 2)
+    held: list[Held] = []
+    with dog.watching():
+        for _ in range(200):
+            assert (await client.get("/")).status == 200
+            if held := dog.taken():
+                break
+    assert held[0].stack[-1].startswith(f"{ROOT}api_server/code/busy.py:")
+
+
+def _answering(work: Callable[[float], None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    names: dict[str, Any] = {"work": work, "Response": web.Response, "seconds": SECONDS}
+    source = "async def answer(request):\n    work(seconds)\n    return Response()"
+    exec(compile(source, f"{ROOT}api_server/code/handlers.py", "exec"), names)
+    return names["answer"]  # type: ignore[no-any-return]
 
 
 async def test_a_test_may_compute() -> None:

@@ -1,4 +1,4 @@
-"""A file of 100 MiB, and slow readers of smaller ones: neither is ever in the API server's memory."""
+"""A file of 64 MiB, and slow readers of smaller ones: neither is ever in the API server's memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from tests.support.git_client import Git
 from tests.support.server_process import ServerProcess, server_process
 
 MIB = 2**20
-SIZE = 100 * MIB
+SIZE = 64 * MIB
 HEADERS = {"PRIVATE-TOKEN": ROOT_TOKEN}
 #: What a request may cost, whatever the file's size: pieces on their way, modules that load late.
 ALLOWED = 32 * MIB
@@ -45,7 +45,7 @@ async def _read(server: ServerProcess, url: str, **headers: str) -> tuple[int, i
         return answer.status, count, first
 
 
-async def test_three_readers_of_a_file_of_100_mib(stored: Any) -> None:
+async def test_three_readers_of_a_file_of_64_mib(stored: Any) -> None:
     server, api, page = stored
     before = server.peak_memory()
     urls = [f"{api}/large/raw", f"{page}/large", f"{api}/large/raw?ref=main"]

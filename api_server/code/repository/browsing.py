@@ -36,7 +36,6 @@ from api_server.web.pagination import (
 )
 from api_server.web.params import Description, Name
 from api_server.web.routes import Routes
-from common.concurrency import TooBusy
 
 routes = Routes()
 
@@ -112,7 +111,7 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
     sha = await committing.commit_files(request, found, Change(**values), actions)
     repository = await opened(request, found)
     stats = None
-    with suppress(TooBusy, ApiError):  # the commit is made, however long its lines take to count
+    with suppress(ApiError):  # the commit is made, however long its lines take to count
         stats = await _stats(request, repository, sha) if wanted.stats else None
     return json_value(await _detailed(request, found, repository, sha, stats), status=201)
 

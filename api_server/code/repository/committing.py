@@ -13,13 +13,15 @@ from api_server.code.branches.protection import protection_of, refusal_of_tag
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.git import new_commits as git_changes
-from api_server.git import new_tags, references
+from api_server.git import new_tags, references, trees
 from api_server.git.errors import (
     BranchMovedError,
+    GitTimeoutError,
     InvalidActionError,
     InvalidNameError,
     InvalidPathError,
     NameTakenError,
+    OutputTooLargeError,
 )
 from api_server.git.new_commits import FileAction, NewCommit, Person
 from api_server.git.received_push import RefUpdate
@@ -145,6 +147,8 @@ async def commit_files(
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     parent = start.commit if start else None
+    if parent is not None:
+        await _check_files(repository, parent, context.settings(request).commit_max_files)
     try:
         sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
@@ -157,6 +161,14 @@ async def commit_files(
 def _check_new_branch(name: str) -> None:
     if not is_branch_name(name):
         raise invalid("Branch name is invalid")
+
+
+async def _check_files(repository: Repository, commit: str, most: int) -> None:
+    """Raises 400 for a tree of more files than are read to change one; a dozen objects can be a tree without end."""
+    try:
+        await trees.paths(repository, commit, most)
+    except (OutputTooLargeError, GitTimeoutError):
+        raise invalid(f"The branch has more than {most} files: change it by a push") from None
 
 
 def _start(repository: Repository, change: Change) -> Branch | None:

@@ -14,7 +14,6 @@ from api_server.git.commits import History, history
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
 from api_server.web.errors import ApiError
-from common.concurrency import TooBusy
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -84,7 +83,7 @@ class FoundFile:
     async def history_headers(self, request: web.Request, repository: Repository) -> dict[str, str]:
         """The newest commit that changed the file; nothing where it takes too long to find."""
         wanted = History(start=self.commit, path=self.entry.path)
-        with suppress(ApiError, TooBusy):
+        with suppress(ApiError):
             async with reading(request):
                 found = await history(repository, wanted, skip=0, limit=1)
             return {"X-Gitlab-Last-Commit-Id": found[0]} if found else {}

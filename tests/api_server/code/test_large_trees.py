@@ -149,3 +149,16 @@ async def test_a_pipeline_of_more_files_than_are_compared_says_so(
         400,
         {"message": {"base": ["Wildcards and `exists` are for up to 200000 files; there are more"]}},
     )
+
+
+async def test_a_commit_to_a_tree_without_end_is_refused(forge: Forge, alice: Person, tmp_path: Path) -> None:
+    made = await plumbing(tmp_path)
+    where = await pushed(forge, alice, made, bomb(made, LEVELS))
+    one = {"branch": "main", "commit_message": "Add", "content": "x"}
+    several = {"branch": "main", "commit_message": "Add", "actions": [{"action": "delete", "file_path": "1"}]}
+    refusal = {"message": "The branch has more than 100000 files: change it by a push"}
+    for answer in (
+        await alice.api.post(f"{where}/files/new", one),
+        await alice.api.post(f"{where}/commits", several),
+    ):
+        assert (answer.status, answer.body) == (400, refusal)
