@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.client_address import address_behind, networks
+from common.client_address import address_behind, networks, one_client
 
 PROXIES = networks(["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"])
 ADDRESSES = st.ip_addresses().map(str)
@@ -35,6 +35,20 @@ def test_the_last_address_that_no_proxy_has_is_the_clients(
     peer: str, forwarded_for: list[str], address: str
 ) -> None:
     assert address_behind(PROXIES, peer, forwarded_for) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("", ""),
+    ],
+)
+def test_limits_count_one_customers_addresses_together(address: str, counted: str) -> None:
+    assert one_client(address) == counted
 
 
 @given(claimed=st.lists(ADDRESSES | st.text()), client=ADDRESSES, proxies=st.lists(TRUSTED, min_size=1))

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import io
 import json
 import secrets
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 import attrs
 import pytest
 
-from tests.support.forge import Forge
+from tests.support.forge import ROOT_TOKEN, Forge
 from tests.support.runner import INFO
 from tests.support.wire import Server, request, running, talk, until
 
@@ -38,23 +39,47 @@ async def large(
     async with running("api", new_database, folder, runner_poll_timeout=3, **IMPATIENT) as server:
         forge = server.forge
         assert forge is not None
-        project = await forge.project(visibility="public")
-        for name in ("a", "b"):  # each less than a body may have
-            content = base64.b64encode(secrets.token_bytes(SIZE // 2)).decode()
-            values = {"branch": "main", "content": content, "encoding": "base64", "commit_message": "Add"}
-            path = f"/projects/{project['id']}/repository/files/{name}"
-            body = io.BytesIO(json.dumps(values).encode())
-            made = await forge.root.post(path, data=body, headers={"Content-Type": "application/json"})
-            assert made.status == 201, made
-        commit = (await forge.root.get(f"/projects/{project['id']}/repository/commits/main")).body["id"]
+        project = await forge.project(visibility="public", initialize_with_readme=True)
+        content = secrets.token_bytes(SIZE)
+        oid = hashlib.sha256(content).hexdigest()
+        base = f"/{project['path_with_namespace']}.git"
+        root = {"Authorization": f"Basic {base64.b64encode(f'x:{ROOT_TOKEN}'.encode()).decode()}"}
+        url = f"{forge.base}{base}/info/lfs/objects/{oid}"
+        async with forge.session.put(f"{url}/{SIZE}", data=io.BytesIO(content), headers=root) as answer:
+            assert answer.status == 200
+        commit = await _commit(forge, project["id"], content)
         wants = f"0032want {commit}\n00000009done\n".encode()
-        path = f"/{project['path_with_namespace']}"
-        fetch = request("POST", f"{path}.git/git-upload-pack", f"Content-Length: {len(wants)}") + wants
-        raw = request("GET", f"{path}/-/archive/main/all.tar")
-        yield Large(server, forge, {"clone": fetch, "archive": raw})
+        fetch = request("POST", f"{base}/git-upload-pack", f"Content-Length: {len(wants)}") + wants
+        yield Large(
+            server, forge, {"clone": fetch, "object": request("GET", f"{base}/info/lfs/objects/{oid}")}
+        )
 
 
-@pytest.mark.parametrize("kind", ["clone", "archive"])
+async def _commit(forge: Forge, project_id: int, content: bytes) -> str:
+    """Half of the content in each of two files, since a request is not to be larger; the last commit."""
+    commit = ""
+    for name, half in (("a", content[: SIZE // 2]), ("b", content[SIZE // 2 :])):
+        values = {
+            "branch": "main",
+            "commit_message": "Add",
+            "actions": [
+                {
+                    "action": "create",
+                    "file_path": name,
+                    "content": base64.b64encode(half).decode(),
+                    "encoding": "base64",
+                }
+            ],
+        }
+        body = io.BytesIO(json.dumps(values).encode())
+        path = f"/projects/{project_id}/repository/commits"
+        made = await forge.root.post(path, data=body, headers={"Content-Type": "application/json"})
+        assert made.status == 201, made
+        commit = made.body["id"]
+    return commit
+
+
+@pytest.mark.parametrize("kind", ["clone", "object"])
 async def test_a_slow_reader_gets_everything(large: Large, kind: str) -> None:
     async with talk(large.server.port, takes_little=True) as client:
         await client.send(large.requests[kind])
@@ -65,7 +90,7 @@ async def test_a_slow_reader_gets_everything(large: Large, kind: str) -> None:
             received += len(await client.reader.readexactly(500_000))
 
 
-@pytest.mark.parametrize("kind", ["clone", "archive"])
+@pytest.mark.parametrize("kind", ["clone", "object"])
 async def test_a_reader_that_takes_nothing_is_cut_off(large: Large, kind: str) -> None:
     connections = large.server.connections
     await until(lambda: len(connections) == 0)
