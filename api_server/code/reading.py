@@ -13,12 +13,9 @@ from aiohttp import web
 from api_server.git.errors import GitTimeoutError, OutputTooLargeError
 from api_server.settings import Settings
 from api_server.web import context
-from api_server.web.errors import ApiError, too_many_requests
+from api_server.web.errors import ApiError
 from api_server.web.routes import CALLER
-from common.concurrency import ConcurrencyLimiter, TooBusy
-
-#: Seconds after which it is worth another try.
-_RETRY_AFTER = 5
+from common.concurrency import ConcurrencyLimiter
 
 READS = web.AppKey("repository_reads", ConcurrencyLimiter)
 STREAMS = web.AppKey("file_streams", ConcurrencyLimiter)
@@ -38,14 +35,12 @@ def setup(app: web.Application, settings: Settings) -> None:
 async def reading(request: web.Request) -> AsyncIterator[None]:
     """A place for git processes that read for the caller, which are killed when they take too long.
 
-    Raises 429 where no place becomes free, and 503 for what cannot be read in time.
+    Raises `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
     """
     limit = context.settings(request).repository_read_timeout
     try:
         async with request.config_dict[READS].place(_caller(request)), asyncio.timeout(limit):
             yield
-    except TooBusy:
-        raise too_many_requests(_RETRY_AFTER) from None
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
     except OutputTooLargeError:
@@ -56,19 +51,13 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 async def streaming(
     request: web.Request, *, user_id: int | None = None, from_storage: bool = False
 ) -> AsyncIterator[None]:
-    """A place for a file that flows to the caller, or to this user where the route knows no caller. Raises 429.
+    """A place for a file that flows to the caller, or to this user where the route knows no caller. Raises `TooBusy`.
 
     What the external storage fetches for strangers counts in all only: it asks for all of them.
     """
     keys = [] if from_storage and user_id is None else [_caller(request, user_id)]
-    try:
-        async with request.config_dict[STREAMS].place(*keys):
-            yield
-    except TooBusy:
-        if CALLER in request:
-            raise too_many_requests(_RETRY_AFTER) from None
-        text = "Too many of your requests are under way at once. Try again later.\n"
-        raise web.HTTPTooManyRequests(text=text, headers={"Retry-After": str(_RETRY_AFTER)}) from None
+    async with request.config_dict[STREAMS].place(*keys):
+        yield
 
 
 def _caller(request: web.Request, user_id: int | None = None) -> tuple[str, int | str | None]:
