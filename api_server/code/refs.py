@@ -23,7 +23,10 @@ from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
 from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable
+from api_server.web import context
 from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.grounds import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
 
@@ -46,16 +49,23 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
         )
 
 
-async def move(app: App, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`."""
-    push = Push(updates)
+async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
+    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`.
+
+    git moves them within the transaction that records it, whose beginning makes sure that the request still may.
+    """
+    app, push, has_moved = request.config_dict, Push(updates), False
     await propose(app, project_id, user_id, push)
     try:
-        await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
-    except RepositoryError:
-        await _withdraw(app, push)
+        async with context.database(request).transaction() as transaction:
+            await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
+            await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
+            has_moved = True
+            await settle(app, transaction, project_id, push, is_over=True)
+    except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
+        if not has_moved:
+            await _withdraw(app, push)
         raise
-    await settle_push(app, project_id, push)
 
 
 async def _withdraw(app: App, push: Push) -> None:
@@ -69,18 +79,23 @@ async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = 
     Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting.
     """
     async with app[DATABASE].transaction() as transaction:
-        proposed = await queries.lock_push(transaction, push.id)
-        if proposed is None:
-            return
-        waiting = attrs.evolve(push, updates=_updates(proposed.updates))
-        applied = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), waiting)
-        rest = [update for update in waiting.updates if update not in applied]
-        if is_over or not rest:
-            await queries.strike_out(transaction, push.id)
-        elif applied:
-            await queries.keep_waiting(transaction, push.id, _text(rest))
-        if applied:
-            await follow(app, transaction, project_id, proposed.user_id, applied)
+        await settle(app, transaction, project_id, push, is_over=is_over)
+
+
+async def settle(app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool) -> None:
+    """As `settle_push`, in the caller's transaction."""
+    proposed = await queries.lock_push(transaction, push.id)
+    if proposed is None:
+        return
+    waiting = attrs.evolve(push, updates=_updates(proposed.updates))
+    applied = await asyncio.to_thread(applied_updates, app[REPOSITORIES].path(project_id), waiting)
+    rest = [update for update in waiting.updates if update not in applied]
+    if is_over or not rest:
+        await queries.strike_out(transaction, push.id)
+    elif applied:
+        await queries.keep_waiting(transaction, push.id, _text(rest))
+    if applied:
+        await follow(app, transaction, project_id, proposed.user_id, applied)
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:

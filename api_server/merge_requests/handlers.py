@@ -162,14 +162,13 @@ async def merge_merge_request(
 ) -> web.Response:
     """With a merge commit, by whom the target branch's protection lets. Whoever asks for a merge once the pipeline has
     succeeded is told when that is still to come, since nothing here merges later."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     how = merging.Merge(
         sha=wanted.sha,
         message=wanted.merge_commit_message,
         remove_source_branch=wanted.should_remove_source_branch,
         not_before_pipeline=wanted.auto_merge or wanted.merge_when_pipeline_succeeds,
     )
-    await merging.merge(request, found, merge_request, how)
+    merge_request = await merging.merge(request, found, wanted.merge_request_iid, how)
     return json_text(
         await queries.show(context.database(request), merge_request.id, shows_pipelines=found.shows_pipelines)
     )

@@ -6,11 +6,13 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
+from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
 from api_server.web.auth_queries import TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
 READ_SCOPES = ("api", "read_api")
@@ -79,6 +81,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     now = context.now(request)
     refuse_unusable(row, now.date())
     await _note_use(request, row, now)
+    _rely_on_token(request, key, row)
     return Caller(
         row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
     )
@@ -90,6 +93,16 @@ async def caller_of_job_token(request: web.Request, token: str) -> Caller:
     if row is None or row.state != "active":
         raise unauthorized()
     return Caller(row.user_id, row.username, row.name, row.email, job_id=row.id)
+
+
+def _rely_on_token(request: web.Request, key: bytes, row: TokenRow) -> None:
+    """When the token was last used is no part of what it may do."""
+
+    async def read(executor: Executor) -> TokenRow | None:
+        found = await auth_queries.find_personal_access_token(executor, key)
+        return None if found is None else attrs.evolve(found, last_used_at=row.last_used_at)
+
+    rely_on(request, Ground((f"user:{row.user_id}", f"token:{row.id}"), row, read))
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:

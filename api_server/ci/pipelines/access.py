@@ -6,7 +6,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.code.branches.protection import protection_of
+from api_server.code.branches.protection import protection_for
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.errors import forbidden
@@ -22,7 +22,7 @@ async def may_change(request: web.Request, project: Project, ref: str, *, tag: b
     protected only who may push."""
     if project.archived or tag:
         return not project.archived
-    protection = await protection_of(context.database(request), project.id, ref)
+    protection = await protection_for(request, project.id, ref)
     return protection.may_push(project.role, admin=project.admin)
 
 

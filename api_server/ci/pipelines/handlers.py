@@ -116,7 +116,7 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
         raise NotMade(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
-    pipeline_id = await maker(request.config_dict).make(
+    pipeline_id = await maker(request.config_dict, context.database(request)).make(
         Wanted(
             project_id=found.id,
             ref=resolved.name,

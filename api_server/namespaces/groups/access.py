@@ -8,9 +8,11 @@ from aiohttp import web
 from api_server.namespaces import redirects
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
+from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
 
 
@@ -33,17 +35,22 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
     who = caller(request)
     number = redirects.id_in(reference)
-    found = await queries.find_group(
-        context.database(request),
-        group_id=number,
-        path=None if number is not None else reference,
-        user_id=who.user_id,
-        admin=who.admin,
-    )
+
+    async def read(executor: Executor) -> Group | None:
+        return await queries.find_group(
+            executor,
+            group_id=number,
+            path=None if number is not None else reference,
+            user_id=who.user_id,
+            admin=who.admin,
+        )
+
+    found = await read(context.database(request))
     if found is None:
         raise not_found("Group")
     if found.moved:
         redirects.redirect(request, found.id)
     if found.role < role:
         raise forbidden()
+    rely_on(request, Ground((f"user:{who.user_id}", f"group:{found.id}"), found, read))
     return found

@@ -8,10 +8,12 @@ from aiohttp import web
 from api_server.namespaces import redirects
 from api_server.namespaces.projects import queries
 from api_server.namespaces.projects.project import Feature, Project
+from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
 
 PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
@@ -55,13 +57,19 @@ async def visible_project(
 ) -> Project | None:
     """The project, where that user (None: a stranger) can see it."""
     number = redirects.id_in(reference)
-    return await request.config_dict[PROJECTS].get(
-        (reference, user_id, admin),
-        lambda: queries.find_project(
-            context.database(request),
+
+    async def read(executor: Executor) -> Project | None:
+        return await queries.find_project(
+            executor,
             project_id=number,
             path=None if number is not None else reference,
             user_id=user_id,
             admin=admin,
-        ),
+        )
+
+    found = await request.config_dict[PROJECTS].get(
+        (reference, user_id, admin), lambda: read(context.database(request))
     )
+    if found is not None:
+        rely_on(request, Ground((f"user:{user_id}", f"project:{found.id}"), found, read))
+    return found
