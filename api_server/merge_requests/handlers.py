@@ -22,6 +22,7 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
+CHANGE = project(Role.DEVELOPER, opens="repository", changes=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +111,7 @@ async def list_merge_requests(
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(PATH, access=CHANGE)
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -139,7 +140,7 @@ async def show_merge_request(request: web.Request, wanted: MergeRequestId, found
     )
 
 
-@routes.put(ONE, access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(ONE, access=CHANGE)
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
@@ -156,7 +157,7 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:
@@ -180,7 +181,7 @@ async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Pr
     return await _approvals(request, merge_request.id, found.role)
 
 
-@routes.post(f"{ONE}/approve", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:
@@ -191,7 +192,7 @@ async def approve_merge_request(
     return await _approvals(request, merge_request.id, found.role, status=201)
 
 
-@routes.post(f"{ONE}/unapprove", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{ONE}/unapprove", access=CHANGE)
 async def unapprove_merge_request(
     request: web.Request, wanted: MergeRequestId, found: Project
 ) -> web.Response:

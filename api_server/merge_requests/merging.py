@@ -89,11 +89,10 @@ async def _judged(request: web.Request, found: MergeRequest) -> MergeRequest:
 
 
 async def _may_merge(request: web.Request, project: Project, branch_name: str) -> bool:
-    """Whether the caller may put commits into the branch, by merging or by pushing; nobody may in an archived
-    project."""
+    """Whether the caller may put commits into the branch, by merging or by pushing."""
     rules = await protection_for(request, project.id, branch_name)
     role, admin = project.role, project.admin
-    return not project.archived and (rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin))
+    return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
 
 
 async def _require_mergeable(request: web.Request, found: MergeRequest, *, not_before_pipeline: bool) -> None:

@@ -21,22 +21,26 @@ PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
 
 @attrs.frozen
 class ProjectAccess(Place):
-    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open."""
+    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open; of an archived
+    project nobody to whom the route `changes` what is archived with it."""
 
     opens: Feature | None = None
+    changes: bool = False
 
     finds: ClassVar[type] = Project
 
     async def find(self, request: web.Request, reference: str) -> Project:
         found = await find_project(request, reference, self.role)
-        if self.opens is not None and not found.shows(self.opens):
+        if (self.opens is not None and not found.shows(self.opens)) or (self.changes and found.archived):
             raise forbidden()
         return found
 
 
-def project(role: Role = Role.NO_ACCESS, *, opens: Feature | None = None) -> ProjectAccess:
+def project(
+    role: Role = Role.NO_ACCESS, *, opens: Feature | None = None, changes: bool = False
+) -> ProjectAccess:
     """The rule of a route whose `{id}` names a project."""
-    return ProjectAccess("project", role, opens)
+    return ProjectAccess("project", role, opens, changes)
 
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
