@@ -52,5 +52,6 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
         redirects.redirect(request, found.id)
     if found.role < role:
         raise forbidden()
-    rely_on(request, Ground((f"user:{who.user_id}", f"group:{found.id}"), found, read))
+    groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+    rely_on(request, Ground((f"user:{who.user_id}", *groups), found, read))
     return found

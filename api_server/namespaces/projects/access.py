@@ -75,5 +75,6 @@ async def visible_project(
         (reference, user_id, admin), lambda: read(context.database(request))
     )
     if found is not None:
-        rely_on(request, Ground((f"user:{user_id}", f"project:{found.id}"), found, read))
+        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+        rely_on(request, Ground((f"user:{user_id}", *groups, f"project:{found.id}"), found, read))
     return found
