@@ -29,6 +29,11 @@ def database(request: web.Request) -> Database:
     return held_by(request, _outermost(request)[DATABASE])
 
 
+def forget(request: web.Request) -> None:
+    """What was remembered of the database may be old, since another process has changed it."""
+    _outermost(request)[DATABASE].note_change()
+
+
 def vault(request: web.Request) -> Vault:
     return _outermost(request)[VAULT]
 

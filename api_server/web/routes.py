@@ -104,7 +104,7 @@ class Routes:
         for route in self.routes:
             answer = endpoint(route)
             if route.method != "GET":
-                answer = grounds.judging_again(answer, _forget)
+                answer = grounds.judging_again(answer, context.forget)
             app.router.add_route(route.method, route.path, answer)
             if route.method == "GET":
                 app.router.add_route("HEAD", route.path, answer)
@@ -156,10 +156,6 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
     if "found" in given:
         values["id"] = given["found"].id
     return pattern.format(**values)
-
-
-def _forget(request: web.Request) -> None:
-    context.database(request).note_change()
 
 
 async def _given(request: web.Request, route: Route) -> dict[str, Any]:

@@ -163,14 +163,18 @@ async def block_user(request: web.Request, wanted: UserId) -> web.Response:
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
-        changed = await accounts.set_state(transaction, wanted.id, "blocked", author(request))
+        changed = await accounts.set_state(
+            request.config_dict, transaction, wanted.id, "blocked", author(request)
+        )
     return json_value(changed, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
 async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        changed = await accounts.set_state(transaction, wanted.id, "active", author(request))
+        changed = await accounts.set_state(
+            request.config_dict, transaction, wanted.id, "active", author(request)
+        )
     return json_value(changed, status=201)
 
 
