@@ -1,5 +1,7 @@
 """`/-/invites/<token>`: the page that the mail links to (decision D8). Opening it changes nothing; its forms do."""
 
+import functools
+
 from aiohttp import web
 
 from api_server.admin import pages, sessions
@@ -7,6 +9,7 @@ from api_server.admin.sessions import Form, Visitor
 from api_server.invitations import changes, queries
 from api_server.state.secrets import digest
 from api_server.web import context
+from api_server.web.grounds import Ground, rely_on
 
 
 def setup(app: web.Application) -> None:
@@ -34,6 +37,7 @@ async def show(request: web.Request) -> web.Response:
 
 async def accept(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     """Only for somebody who has confirmed that the invited address is hers."""
+    await _rely_on_inviter(request)
     async with context.database(request).transaction() as transaction:
         invitation = await queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
@@ -56,6 +60,14 @@ async def decline(request: web.Request, who: Visitor, _form: Form) -> web.Stream
             return _unknown(request, who)
         await changes.decline(transaction, invitation, who.author(invitation.email))
     return pages.say(request, who, "You have declined the invitation", "Whoever invited you is told.")
+
+
+async def _rely_on_inviter(request: web.Request) -> None:
+    """Nobody takes away from whoever has invited what that needs, before it is accepted."""
+    read = functools.partial(queries.find_by_token, digest=_digest(request))
+    invitation = await read(context.database(request))
+    if invitation is not None:
+        rely_on(request, Ground((f"user:{invitation.created_by_id}",), invitation, read))
 
 
 def _digest(request: web.Request) -> bytes:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from api_server.admin import sessions
 from api_server.admin.sessions import Form, Visitor
-from api_server.web import context
+from api_server.web import context, grounds
 from api_server.web.errors import ApiError
 from api_server.web.request_data import read_form
 
@@ -68,4 +68,4 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
             return say(request, who, "This form cannot be accepted", text, status=403)
         return await handler(request, who, sent)
 
-    return handle
+    return grounds.judging_again(handle, context.forget)

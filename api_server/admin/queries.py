@@ -5,7 +5,7 @@ import datetime
 import attrs
 
 from api_server.accounts.users.queries import User
-from api_server.state.database import Database, Transaction
+from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Query, Statement
 
 
@@ -27,7 +27,7 @@ FIND_SESSION = Statement(
 )
 
 
-async def user_of_session(database: Database, digest: bytes) -> User | None:
+async def user_of_session(database: Executor, digest: bytes) -> User | None:
     return await database.row(FIND_SESSION, digest=digest)
 
 

@@ -5,6 +5,7 @@ because the token in each form (against cross-site requests) is derived from it.
 """
 
 import datetime
+import functools
 import hmac
 import re
 import secrets
@@ -19,6 +20,7 @@ from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.secrets import digest
 from api_server.web import context
+from api_server.web.grounds import Ground, rely_on
 
 #: The fields of a form that was sent.
 Form = Mapping[str, object]
@@ -60,6 +62,9 @@ async def visitor(request: web.Request) -> Visitor:
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(context.database(request), digest(cookie)) if known else None
+    if user is not None:
+        read = functools.partial(queries.user_of_session, digest=digest(cookie))
+        rely_on(request, Ground((f"user:{user.id}",), user, read))
     return _visitor(request, cookie, user)
 
 

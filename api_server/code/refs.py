@@ -24,7 +24,10 @@ from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
 from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable
+from api_server.web import context
 from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.grounds import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
 
@@ -48,16 +51,23 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
         await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
-async def move(app: App, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`."""
-    push = Push(updates)
+async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
+    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`.
+
+    git moves them within the transaction that records it, whose beginning makes sure that the request still may.
+    """
+    app, push, has_moved = request.config_dict, Push(updates), False
     await propose(app, project_id, user_id, push)
     try:
-        await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
-    except RepositoryError:
-        await _withdraw(app, push)
+        async with context.database(request).transaction() as transaction:
+            await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
+            await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
+            has_moved = True
+            await settle(app, transaction, project_id, push, is_over=True)
+    except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
+        if not has_moved:
+            await _withdraw(app, push)
         raise
-    await settle_push(app, project_id, push)
 
 
 async def _withdraw(app: App, push: Push) -> None:
@@ -72,17 +82,22 @@ async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = 
     LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
     async with app[DATABASE].transaction() as transaction:
-        proposed = await queries.lock_push(transaction, push.id)
-        if proposed is None:
-            return
-        repository = app[REPOSITORIES].path(project_id)
-        applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
-        if is_over or rest is None:
-            await queries.strike_out(transaction, push.id)
-        elif applied:
-            await queries.keep_waiting(transaction, push.id, rest)
-        if applied:
-            await follow(app, transaction, project_id, proposed.user_id, applied)
+        await settle(app, transaction, project_id, push, is_over=is_over)
+
+
+async def settle(app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool) -> None:
+    """As `settle_push`, in the caller's transaction."""
+    proposed = await queries.lock_push(transaction, push.id)
+    if proposed is None:
+        return
+    repository = app[REPOSITORIES].path(project_id)
+    applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
+    if is_over or rest is None:
+        await queries.strike_out(transaction, push.id)
+    elif applied:
+        await queries.keep_waiting(transaction, push.id, rest)
+    if applied:
+        await follow(app, transaction, project_id, proposed.user_id, applied)
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:

@@ -19,7 +19,7 @@ from api_server.invitations.recipients import (
     text_of,
 )
 from api_server.namespaces.members import changes as members
-from api_server.namespaces.members import rules
+from api_server.namespaces.members import ending, rules
 from api_server.namespaces.members.changes import Person
 from api_server.namespaces.members.sources import Source
 from api_server.outbound.mail import rates
@@ -163,7 +163,7 @@ async def update(
     ):
         raise invalid(problems)
     ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
-    shown = await queries.update(transaction, invitation.id, level, ends)
+    shown = await queries.update(transaction, invitation.id, level, ends, author.id)
     if (level, ends) != (invitation.role, invitation.expires_at):
         await _record(
             transaction,
@@ -215,14 +215,14 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
 
 
 async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
-    """Ends invitations that have expired, and those that nobody has answered for as long as `kept`; how many."""
+    """Ends invitations that have expired, that nobody has answered for as long as `kept`, or that their makers may not
+    make any more; how many."""
     over = await queries.lock_over(transaction, kept)
     for invitation in over:
-        reason = (
-            f"access expired on {invitation.expires_at}"
-            if invitation.expired
-            else f"no answer for {kept.days} days"
-        )
+        if invitation.expired:
+            reason = f"access expired on {invitation.expires_at}"
+        else:
+            reason = f"no answer for {kept.days} days" if invitation.holds else ending.NO_RIGHT
         await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
     return len(over)
 

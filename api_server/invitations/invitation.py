@@ -22,6 +22,8 @@ class Invitation:
     member_role_id: int | None
     expires_at: datetime.date | None
     expired: bool
+    #: Whoever made it may make it.
+    holds: bool
     created_by_id: int | None
     token_seed: bytes = attrs.field(repr=False)
     inviter_name: str | None
@@ -37,7 +39,7 @@ class Invitation:
 
     @property
     def source(self) -> Source:
-        """With an Owner's rights: whoever made the invitation had those that it needs."""
+        """With an Owner's rights: whoever made the invitation has those that it needs, or it would not be found."""
         return Source(
             kind=self.kind,
             id=self.source_id,

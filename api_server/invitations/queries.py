@@ -16,7 +16,7 @@ _LISTS = {
         _ENTITIES["invitation"],
         f"""
         SELECT invitations.* FROM invitations
-        WHERE invitations.{kind}_id = %({kind}_id)s::bigint
+        WHERE invitations.{kind}_id = %({kind}_id)s::bigint AND invitation_holds(invitations, %(now)s)
             AND (%(query)s::text IS NULL OR lower(invitations.email) = lower(%(query)s))
         """,
     )
@@ -97,7 +97,8 @@ _INVITATION = """
     SELECT invitations.id, CASE WHEN invitations.project_id IS NULL THEN 'group' ELSE 'project' END AS kind,
         coalesce(invitations.project_id, invitations.namespace_id) AS source_id, invitations.email,
         invitations.access_level, invitations.member_role_id, invitations.expires_at,
-        has_expired(invitations.expires_at, %(now)s) AS expired, invitations.created_by_id, invitations.token_seed,
+        has_expired(invitations.expires_at, %(now)s) AS expired, invitation_holds(invitations, %(now)s) AS holds,
+        invitations.created_by_id, invitations.token_seed,
         inviter.name AS inviter_name, inviter.email AS inviter_email,
         coalesce(projects.name, namespaces.name) AS source_name,
         coalesce(projects.full_path, namespaces.full_path) AS source_path,
@@ -132,6 +133,7 @@ FIND_BY_TOKEN = Query(
     f"""
     {_INVITATION}
     WHERE invitations.token_digest = %(digest)s AND NOT has_expired(invitations.expires_at, %(now)s)
+        AND invitation_holds(invitations, %(now)s)
     """,
     Invitation,
 )
@@ -139,7 +141,7 @@ LOCK_BY_TOKEN = Query(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations", Invitation)
 
 
 async def find_by_token(database: Executor, digest: bytes) -> Invitation | None:
-    """The invitation, unless it has expired."""
+    """The invitation, unless it has expired, or whoever made it may not make it any more."""
     return await database.row(FIND_BY_TOKEN, digest=digest)
 
 
@@ -148,7 +150,9 @@ async def lock_by_token(transaction: Transaction, digest: bytes) -> Invitation |
     return await transaction.row(LOCK_BY_TOKEN, digest=digest)
 
 
-FIND = Query(f"{_INVITATION} WHERE invitations.id = %(id)s", Invitation)
+FIND = Query(
+    f"{_INVITATION} WHERE invitations.id = %(id)s AND invitation_holds(invitations, %(now)s)", Invitation
+)
 
 
 async def find(database: Executor, invitation_id: int) -> Invitation | None:
@@ -159,18 +163,23 @@ UPDATE = one(
     _ENTITIES["changed"],
     """
     UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = %(now)s,
-        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
+        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END,
+        created_by_id = CASE WHEN access_level < 50 AND %(access_level)s = 50 THEN %(user_id)s ELSE created_by_id END
     WHERE id = %(id)s RETURNING *
     """,
 )
 
 
 async def update(
-    transaction: Transaction, invitation_id: int, access_level: int, expires_at: datetime.date | None
+    transaction: Transaction,
+    invitation_id: int,
+    access_level: int,
+    expires_at: datetime.date | None,
+    user_id: int,
 ) -> str:
-    """The JSON that endpoint 33 answers with."""
+    """The JSON that endpoint 33 answers with. Where `user_id` makes it one for an Owner, it is hers."""
     return await transaction.entity(
-        UPDATE, id=invitation_id, access_level=access_level, expires_at=expires_at
+        UPDATE, id=invitation_id, access_level=access_level, expires_at=expires_at, user_id=user_id
     )
 
 
@@ -203,12 +212,12 @@ class Unanswered:
     reminders_sent: int
 
 
-#: Those whose inviter is still there, and with whose address nobody has come.
+#: Those whose inviter may still invite to it, and with whose address nobody has come.
 UNANSWERED = Query(
     """
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
-    WHERE invitations.reminders_sent < %(most)s AND invitations.created_by_id IS NOT NULL
+    WHERE invitations.reminders_sent < %(most)s AND invitation_holds(invitations, %(now)s)
         AND NOT EXISTS (SELECT FROM owner_of_address(invitations.email))
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
     """,
@@ -235,6 +244,7 @@ LOCK_OVER = Query(
     {_INVITATION}
     WHERE has_expired(invitations.expires_at, %(now)s)
         OR invitations.created_at < %(now)s::timestamptz - %(kept)s::interval
+        OR NOT invitation_holds(invitations, %(now)s)
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
     """,
     Invitation,
@@ -242,5 +252,5 @@ LOCK_OVER = Query(
 
 
 async def lock_over(transaction: Transaction, kept: datetime.timedelta) -> list[Invitation]:
-    """Invitations that have expired, and those that are older than `kept`."""
+    """Invitations that have expired, or are older than `kept`, or whose makers may not make them any more."""
     return await transaction.rows(LOCK_OVER, kept=kept)

@@ -9,7 +9,7 @@ from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.references import set_internal_ref
 from api_server.git.repositories import repositories
-from api_server.merge_requests import approval_queries, queries
+from api_server.merge_requests import approval_queries, head_queries, queries
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.queries import MergeRequest
@@ -105,7 +105,7 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
     if before.state == "closed":
         await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
         heads = await _heads(request, before.project_id, before.source_branch, before.target_branch)
-        await queries.set_heads(transaction, before.id, heads)
+        await head_queries.set_heads(transaction, before.id, heads)
         set_internal_ref(repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha)
         await queries.reopen(transaction, before.id, caller(request).user_id)
         await _announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
@@ -176,7 +176,7 @@ async def _retarget(
         raise invalid([_SAME_BRANCH], status=422)
     await _refuse_second_open(transaction, before.project_id, before.source_branch, target_branch)
     heads = await _heads(request, before.project_id, before.source_branch, target_branch)
-    await queries.set_heads(transaction, before.id, heads)
+    await head_queries.set_heads(transaction, before.id, heads)
 
 
 async def _heads(request: web.Request, project_id: int, source_branch: str, target_branch: str) -> Heads:

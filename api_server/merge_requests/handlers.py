@@ -22,6 +22,7 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
+CHANGE = project(Role.DEVELOPER, opens="repository", changes=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +111,7 @@ async def list_merge_requests(
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(PATH, access=CHANGE)
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -139,7 +140,7 @@ async def show_merge_request(request: web.Request, wanted: MergeRequestId, found
     )
 
 
-@routes.put(ONE, access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(ONE, access=CHANGE)
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
@@ -156,20 +157,19 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.put(f"{ONE}/merge", access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:
     """With a merge commit, by whom the target branch's protection lets. Whoever asks for a merge once the pipeline has
     succeeded is told when that is still to come, since nothing here merges later."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     how = merging.Merge(
         sha=wanted.sha,
         message=wanted.merge_commit_message,
         remove_source_branch=wanted.should_remove_source_branch,
         not_before_pipeline=wanted.auto_merge or wanted.merge_when_pipeline_succeeds,
     )
-    await merging.merge(request, found, merge_request, how)
+    merge_request = await merging.merge(request, found, wanted.merge_request_iid, how)
     return json_text(
         await queries.show(context.database(request), merge_request.id, shows_pipelines=found.shows_pipelines)
     )
@@ -181,7 +181,7 @@ async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Pr
     return await _approvals(request, merge_request.id, found.role)
 
 
-@routes.post(f"{ONE}/approve", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:
@@ -192,7 +192,7 @@ async def approve_merge_request(
     return await _approvals(request, merge_request.id, found.role, status=201)
 
 
-@routes.post(f"{ONE}/unapprove", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{ONE}/unapprove", access=CHANGE)
 async def unapprove_merge_request(
     request: web.Request, wanted: MergeRequestId, found: Project
 ) -> web.Response:

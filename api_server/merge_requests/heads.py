@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import attrs
+import orjson
 
 from api_server.git.commits import commit_data, merge_base
 from api_server.git.new_commits import merge_conflicts
@@ -26,6 +27,11 @@ class Heads:
     base_sha: str | None
     last_commit: dict[str, Any]
     mergeability: Mergeability
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """As the row of a merge request has them."""
+        return attrs.asdict(self) | {"last_commit": orjson.dumps(self.last_commit).decode()}
 
 
 async def read_heads(repository: Repository, source_branch: str, target_branch: str) -> Heads:

@@ -1,9 +1,11 @@
 """Merging: git makes the merge commit, and what follows from the moved target marks the merge request merged."""
 
+import functools
+
 import attrs
 from aiohttp import web
 
-from api_server.code.branches.protection import protection_of
+from api_server.code.branches.protection import protection_for
 from api_server.code.refs import move
 from api_server.code.repository.committing import acting_person
 from api_server.git import new_commits as git
@@ -13,13 +15,16 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import branch
 from api_server.git.repositories import Repository, repositories
-from api_server.merge_requests import queries
+from api_server.merge_requests import head_queries, queries
 from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.heads import mergeability
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project
+from api_server.state.database import Executor
 from api_server.web import context
+from api_server.web.context import DATABASE
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
 
 
@@ -45,16 +50,19 @@ async def check_mergeability(request: web.Request, found: MergeRequest) -> None:
     else:
         base_sha = await merge_base(repository, target.commit, found.head_sha)
         answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
-    async with context.database(request).transaction() as transaction:
-        await queries.set_mergeability(transaction, found.id, found.head_sha, answer)
+    # Not one of the request's own: nothing is decided by it.
+    async with request.config_dict[DATABASE].transaction() as transaction:
+        await head_queries.set_mergeability(transaction, found, answer)
 
 
-async def merge(request: web.Request, project: Project, found: MergeRequest, wanted: Merge) -> None:
-    """Merges exactly the head that was found mergeable. Raises 403, and 405, 409 and 422 as GitLab words them."""
+async def merge(request: web.Request, project: Project, iid: int, wanted: Merge) -> MergeRequest:
+    """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
+    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them."""
+    await check_mergeability(request, await queries.find(context.database(request), project.id, iid))
+    found = await _judged(request, await queries.find(context.database(request), project.id, iid))
     if not await _may_merge(request, project, found.target_branch):
         raise forbidden()
     check_head(found, wanted.sha)
-    await check_mergeability(request, found)
     await _require_mergeable(request, found, not_before_pipeline=wanted.not_before_pipeline)
     repository = repositories(request).open(project.id)
     updates = [await _merged(request, project, repository, found, wanted.message)]
@@ -64,21 +72,33 @@ async def merge(request: web.Request, project: Project, found: MergeRequest, wan
     if remove and await _may_remove_source(request, project, repository, found):
         updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
     try:
-        await move(request.config_dict, project.id, caller(request).user_id, *updates)
+        await move(request, project.id, caller(request).user_id, *updates)
     except BranchMovedError as moved:
         raise conflict("A branch has moved, try again") from moved
+    return found
+
+
+async def _judged(request: web.Request, found: MergeRequest) -> MergeRequest:
+    """The merge request, which has to be the same when the target moves."""
+
+    async def read(executor: Executor) -> MergeRequest:
+        return await queries.lock_with_project(executor, found.id)
+
+    rely_on(request, Ground((), found, read))
+    return found
 
 
 async def _may_merge(request: web.Request, project: Project, branch_name: str) -> bool:
-    """Whether the caller may put commits into the branch, by merging or by pushing; nobody may in an archived
-    project."""
-    rules = await protection_of(context.database(request), project.id, branch_name)
+    """Whether the caller may put commits into the branch, by merging or by pushing."""
+    rules = await protection_for(request, project.id, branch_name)
     role, admin = project.role, project.admin
-    return not project.archived and (rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin))
+    return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
 
 
 async def _require_mergeable(request: web.Request, found: MergeRequest, *, not_before_pipeline: bool) -> None:
     status = await queries.merge_status(context.database(request), found.id)
+    read = functools.partial(queries.merge_status, merge_request_id=found.id)
+    rely_on(request, Ground((), status, read))
     if status.detailed_merge_status == "conflict":
         raise invalid("Branch cannot be merged", status=422)
     waits = not_before_pipeline and status.pipeline_under_way
@@ -111,7 +131,7 @@ async def _may_remove_source(
     request: web.Request, project: Project, repository: Repository, found: MergeRequest
 ) -> bool:
     """Not where the branch is protected, the default one, or has moved on."""
-    rules = await protection_of(context.database(request), project.id, found.source_branch)
+    rules = await protection_for(request, project.id, found.source_branch)
     source = branch(repository, found.source_branch)
     return (
         not rules.protected

@@ -12,7 +12,7 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.references import set_internal_ref
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests import queries
+from api_server.merge_requests import head_queries
 from api_server.merge_requests.changes import head_ref
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.merge_requests.heads import MissingBranchError, read_heads
@@ -31,10 +31,10 @@ def setup(app: web.Application) -> None:
         moved = [update for update in updates if update.ref.startswith(BRANCHES)]
         if moved:
             repository = app[REPOSITORIES].open(project.id)
-            branches = [update.ref.removeprefix(BRANCHES) for update in moved]
+            heads = {update.ref.removeprefix(BRANCHES): update.new for update in moved}
             events = await _follow_targets(transaction, repository, project.id, user_id, moved)
-            await queries.uncheck_into(transaction, project.id, branches)
-            events += await _follow_sources(transaction, repository, project.id, user_id, branches)
+            await head_queries.uncheck_into(transaction, project.id, heads)
+            events += await _follow_sources(transaction, repository, project.id, user_id, list(heads))
             for event in events:
                 for tell in app[MERGE_REQUEST_LISTENERS]:
                     await tell(transaction, event)
@@ -55,9 +55,9 @@ async def _follow_targets(
         if update.kind == "update":
             branch = update.ref.removeprefix(BRANCHES)
             arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
-            for merged in await queries.mark_merged(transaction, project_id, branch, arrived, user_id):
+            for merged in await head_queries.mark_merged(transaction, project_id, branch, arrived, user_id):
                 sha = _merge_commit(repository, arrived, merged.head_sha)
-                await queries.set_merge_commit(transaction, merged.id, sha)
+                await head_queries.set_merge_commit(transaction, merged.id, sha)
                 changes = {"state": ("opened", "merged")}
                 events.append(
                     MergeRequestEvent(
@@ -76,13 +76,13 @@ async def _follow_sources(
 ) -> list[MergeRequestEvent]:
     """Where a source has moved, its merge requests have a new head; where it is gone they keep the last one."""
     events = []
-    for row in await queries.lock_open_from(transaction, project_id, branches):
+    for row in await head_queries.lock_open_from(transaction, project_id, branches):
         try:
             heads = await read_heads(repository, row.source_branch, row.target_branch)
         except MissingBranchError:
-            await queries.set_mergeability(transaction, row.id, row.head_sha, "no_commits")
+            await head_queries.set_mergeability(transaction, row, "no_commits")
             continue
-        await queries.set_heads(transaction, row.id, heads)
+        await head_queries.set_heads(transaction, row.id, heads)
         if heads.head_sha != row.head_sha:
             set_internal_ref(repository, head_ref(row.iid), heads.head_sha)
             events.append(

@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-import orjson
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
@@ -69,19 +68,22 @@ class MergeRequest:
     state: str
     head_sha: str
     base_sha: str | None
+    #: The target's head when that was last known to have moved.
+    target_sha: str | None
     mergeability: str
 
 
-_COLUMNS = """
+#: The columns of `MergeRequest`.
+COLUMNS = """
     merge_requests.id, merge_requests.iid, merge_requests.project_id, merge_requests.title,
     merge_requests.description, merge_requests.labels, merge_requests.source_branch, merge_requests.target_branch,
     merge_requests.remove_source_branch, merge_requests.state, merge_requests.head_sha, merge_requests.base_sha,
-    merge_requests.mergeability
+    merge_requests.target_sha, merge_requests.mergeability
 """
 
 FIND = Statement(
     f"""
-    SELECT {_COLUMNS} FROM merge_requests
+    SELECT {COLUMNS} FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
     """,
     MergeRequest,
@@ -94,13 +96,25 @@ async def find(database: Executor, project_id: int, iid: int) -> MergeRequest:
 
 
 LOCK = Query(
-    f"SELECT {_COLUMNS} FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE", MergeRequest
+    f"SELECT {COLUMNS} FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE", MergeRequest
 )
 
 
-async def lock(transaction: Transaction, merge_request_id: int) -> MergeRequest:
+async def lock(executor: Executor, merge_request_id: int) -> MergeRequest:
     """As it is until the transaction ends. Raises NotFound."""
-    return await transaction.one(LOCK, id=merge_request_id)
+    return await executor.one(LOCK, id=merge_request_id)
+
+
+LOCK_PROJECT = """
+    SELECT projects.id FROM projects JOIN merge_requests ON merge_requests.project_id = projects.id
+    WHERE merge_requests.id = %(id)s FOR UPDATE OF projects
+"""
+
+
+async def lock_with_project(executor: Executor, merge_request_id: int) -> MergeRequest:
+    """Likewise, the project before it, as who moves its refs locks them. Raises NotFound."""
+    await executor.value(LOCK_PROJECT, id=merge_request_id)
+    return await lock(executor, merge_request_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -147,12 +161,13 @@ async def iid_of_open_pair(
 CREATE = Query(
     f"""
     INSERT INTO merge_requests (project_id, iid, author_id, title, description, labels, source_branch, target_branch,
-        remove_source_branch, head_sha, start_sha, base_sha, last_commit, mergeability, created_at, updated_at)
+        remove_source_branch, head_sha, start_sha, target_sha, base_sha, last_commit, mergeability, created_at,
+        updated_at)
     SELECT %(project_id)s, coalesce(max(others.iid), 0) + 1, %(author_id)s, %(title)s, %(description)s, %(labels)s,
-        %(source_branch)s, %(target_branch)s, %(remove_source_branch)s, %(head_sha)s, %(start_sha)s, %(base_sha)s,
-        %(last_commit)s, %(mergeability)s, %(now)s, %(now)s
+        %(source_branch)s, %(target_branch)s, %(remove_source_branch)s, %(head_sha)s, %(start_sha)s, %(start_sha)s,
+        %(base_sha)s, %(last_commit)s, %(mergeability)s, %(now)s, %(now)s
     FROM merge_requests others WHERE others.project_id = %(project_id)s
-    RETURNING {_COLUMNS}
+    RETURNING {COLUMNS}
     """,
     MergeRequest,
 )
@@ -160,36 +175,7 @@ CREATE = Query(
 
 async def create(transaction: Transaction, heads: Heads, **values: Any) -> MergeRequest:
     """The project has to be locked, so that nobody else takes the same iid."""
-    return await transaction.one(CREATE, **values, **_columns(heads))
-
-
-SET_HEADS = """
-    UPDATE merge_requests SET head_sha = %(head_sha)s, start_sha = %(start_sha)s, base_sha = %(base_sha)s,
-        last_commit = %(last_commit)s, mergeability = %(mergeability)s,
-        updated_at = CASE WHEN head_sha = %(head_sha)s THEN updated_at ELSE %(now)s END
-    WHERE id = %(id)s
-"""
-
-
-async def set_heads(transaction: Transaction, merge_request_id: int, heads: Heads) -> None:
-    await transaction.run(SET_HEADS, id=merge_request_id, **_columns(heads))
-
-
-def _columns(heads: Heads) -> dict[str, Any]:
-    return attrs.asdict(heads) | {"last_commit": orjson.dumps(heads.last_commit).decode()}
-
-
-SET_MERGEABILITY = """
-    UPDATE merge_requests SET mergeability = %(mergeability)s
-    WHERE id = %(id)s AND head_sha = %(head_sha)s AND state = 'opened'
-"""
-
-
-async def set_mergeability(
-    transaction: Transaction, merge_request_id: int, head_sha: str, mergeability: str
-) -> None:
-    """Notes what git said about `head_sha`, unless the source has moved since."""
-    await transaction.run(SET_MERGEABILITY, id=merge_request_id, head_sha=head_sha, mergeability=mergeability)
+    return await transaction.one(CREATE, **values, **heads.columns)
 
 
 EDIT = """
@@ -234,62 +220,3 @@ REOPEN = """
 
 async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
     await transaction.run(REOPEN, id=merge_request_id, user_id=user_id)
-
-
-LOCK_OPEN_FROM = Query(
-    f"""
-    SELECT {_COLUMNS} FROM merge_requests
-    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = ANY (%(branches)s)
-        AND merge_requests.state = 'opened'
-    ORDER BY merge_requests.id FOR UPDATE
-    """,
-    MergeRequest,
-)
-
-
-async def lock_open_from(
-    transaction: Transaction, project_id: int, branches: list[str]
-) -> list[MergeRequest]:
-    """The open merge requests whose source is one of these branches."""
-    return await transaction.rows(LOCK_OPEN_FROM, project_id=project_id, branches=branches)
-
-
-MARK_MERGED = Query(
-    f"""
-    UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = %(now)s,
-        updated_by_id = %(user_id)s, updated_at = %(now)s
-    WHERE project_id = %(project_id)s AND target_branch = %(branch)s AND state = 'opened'
-        AND head_sha = ANY (%(arrived)s)
-    RETURNING {_COLUMNS}
-    """,
-    MergeRequest,
-)
-
-
-async def mark_merged(
-    transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
-) -> list[MergeRequest]:
-    """The open merge requests into `branch` whose head is among the commits that have arrived there: now merged."""
-    return await transaction.rows(
-        MARK_MERGED, project_id=project_id, branch=branch, arrived=arrived, user_id=user_id
-    )
-
-
-SET_MERGE_COMMIT = """
-    UPDATE merge_requests SET merge_commit_sha = %(sha)s WHERE id = %(id)s
-"""
-
-
-async def set_merge_commit(transaction: Transaction, merge_request_id: int, sha: str | None) -> None:
-    await transaction.run(SET_MERGE_COMMIT, id=merge_request_id, sha=sha)
-
-
-UNCHECK_TARGETS = """
-    UPDATE merge_requests SET mergeability = 'unchecked'
-    WHERE project_id = %(project_id)s AND target_branch = ANY (%(branches)s) AND state = 'opened'
-"""
-
-
-async def uncheck_into(transaction: Transaction, project_id: int, branches: list[str]) -> None:
-    """What git said about merging into these branches no longer holds."""
-    await transaction.run(UNCHECK_TARGETS, project_id=project_id, branches=branches)

@@ -15,14 +15,18 @@ def setup(app: web.Application) -> None:
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
     """Raises Conflict where a group has the path."""
-    if event.kind == "created":
-        await _create(transaction, event)
-        return
-    namespace = await queries.namespace_of(transaction, event.user_id)
-    if event.kind == "removed":
-        await removal.remove_namespace(transaction, namespace.id, event.author)
-    elif not await paths.rename_namespace(transaction, namespace.id, namespace.full_path, event.username):
-        raise Conflict("routes_pkey")
+    match event.kind:
+        case "created":
+            await _create(transaction, event)
+        case "removed":
+            namespace = await queries.namespace_of(transaction, event.user_id)
+            await removal.remove_namespace(transaction, namespace.id, event.author)
+        case "renamed":
+            namespace = await queries.namespace_of(transaction, event.user_id)
+            if not await paths.rename_namespace(
+                transaction, namespace.id, namespace.full_path, event.username
+            ):
+                raise Conflict("routes_pkey")
 
 
 async def _create(transaction: Transaction, event: UserEvent) -> None:

@@ -2,9 +2,10 @@
 
 import abc
 import asyncio
+import copy
 import datetime
 from collections import namedtuple
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -120,6 +121,15 @@ class Transaction(Executor):
         await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
 
 
+#: What a transaction begins with. Where it raises, the transaction is rolled back.
+Opening = Callable[[Transaction], Awaitable[None]]
+
+
+@attrs.define
+class _Changes:
+    count: int = 0
+
+
 class Database(Executor):
     """The pool. Its own `rows`, `row`, `value` and so on are for reading; whatever writes runs in a `transaction()`.
 
@@ -130,12 +140,27 @@ class Database(Executor):
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections = connections
         self._clock = clock
-        #: Counts this process's commits that changed something; what was read under an older number may be old.
-        self.generation = 0
+        self._changes = _Changes()
+        self._opening: Opening | None = None
 
     @property
     def now(self) -> datetime.datetime:
         return self._clock()
+
+    @property
+    def generation(self) -> int:
+        """Counts this process's commits that changed something; what was read under an older number may be old."""
+        return self._changes.count
+
+    def note_change(self) -> None:
+        """Something has changed, here or (where that is noticed) by another process."""
+        self._changes.count += 1
+
+    def opening_with(self, opening: Opening) -> "Database":
+        """The same database, whose transactions run `opening` first."""
+        other = copy.copy(self)
+        other._opening = opening
+        return other
 
     async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
         parameters = {"now": self.now, **parameters}
@@ -161,6 +186,8 @@ class Database(Executor):
         async with self._begun_connection() as connection:
             transaction = Transaction(connection, self.now)
             try:
+                if self._opening is not None:
+                    await self._opening(transaction)
                 yield transaction
             except BaseException:
                 await asyncio.shield(connection.roll_back())
@@ -169,7 +196,7 @@ class Database(Executor):
                 await asyncio.shield(transaction.commit())
             finally:
                 if transaction.has_written:
-                    self.generation += 1
+                    self.note_change()
 
     @asynccontextmanager
     async def _begun_connection(self) -> AsyncIterator[Connection]:

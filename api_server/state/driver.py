@@ -152,7 +152,7 @@ def _as_our_errors() -> Iterator[None]:
         raise Conflict(problem.diag.constraint_name or "") from problem
     except psycopg2.errors.ForeignKeyViolation as problem:
         raise NotFound from problem
-    except psycopg2.errors.LockNotAvailable as problem:
+    except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected) as problem:
         raise LockNotAvailable from problem
     except asyncio.CancelledError:
         # aiopg makes a cancellation of PostgreSQL's own, after statement_timeout, into one of the task.

@@ -21,4 +21,4 @@ class NotFound(Exception):
 
 
 class LockNotAvailable(Exception):
-    """Somebody else holds the row for longer than `lock_timeout`."""
+    """Somebody else holds the row for longer than `lock_timeout`, or each would wait for the other for ever."""

@@ -283,6 +283,18 @@ SELECT users.id, users.username, users.name FROM user_emails JOIN users ON users
 WHERE lower(user_emails.email) = lower(address) AND user_emails.confirmed_at IS NOT NULL;
 END;
 
+-- Whether an invitation is good: whoever made it is there, and may make it.
+CREATE OR REPLACE FUNCTION invitation_holds(i invitations, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE
+RETURN EXISTS (
+    SELECT FROM users
+    LEFT JOIN namespaces ON namespaces.id = (i).namespace_id
+    LEFT JOIN projects ON projects.id = (i).project_id
+    LEFT JOIN namespaces holders ON holders.id = projects.namespace_id
+    WHERE users.id = (i).created_by_id AND users.state = 'active' AND (users.admin OR CASE
+        WHEN projects.id IS NULL THEN namespace_role(namespaces, users.id, moment) >= 50
+        ELSE project_role(projects, holders, users.id, moment) >= greatest((i).access_level, 40) END)
+);
+
 -- A custom role as it is shown wherever it occurs; null where there is none.
 CREATE OR REPLACE FUNCTION member_role(role member_roles) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (role).id IS NOT NULL THEN json_build_object(

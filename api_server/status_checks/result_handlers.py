@@ -70,7 +70,7 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
 
 @routes.post(
     f"{PATH}/status_check_responses",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
     feature=STATUS_CHECKS,
 )
 async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
@@ -95,7 +95,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
 
 @routes.post(
     f"{PATH}/status_checks/{{external_status_check_id}}/retry",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
     feature=STATUS_CHECKS,
 )
 async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:

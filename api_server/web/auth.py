@@ -1,6 +1,7 @@
 """Who is calling: personal access tokens and job tokens, looked up as GitLab does (decision D1)."""
 
 import datetime
+import functools
 from typing import Any, Literal, get_args
 
 import attrs
@@ -10,8 +11,9 @@ from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
-from api_server.web.auth_queries import RunningJob, TokenRow
+from api_server.web.auth_queries import ActingUser, RunningJob, TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import with_credentials
 
 READ_SCOPES = ("api", "read_api")
@@ -120,14 +122,29 @@ async def caller_of_job_token(request: web.Request, token: str) -> Caller:
 async def still_valid(executor: Executor, caller: Caller) -> Caller:
     """The caller as she is by now, her token and her account judged once more: for what has taken long to arrive.
     Raises as she would be refused if she came now (401, 403)."""
-    if caller.impersonator is not None:  # whose token it is
-        await still_valid(executor, caller.impersonator)
-        return caller
+    if caller.impersonator is not None:
+        user = await auth_queries.find_acting_user(executor, user_id=caller.user_id, username="")
+        if user is None:
+            raise unauthorized()
+        return acting_as(user, await still_valid(executor, caller.impersonator))
     if caller.job_id is not None:
         job = await auth_queries.find_job_if_running(executor, caller.job_id)
         return _caller_of_job(job)
     row = await auth_queries.find_token_by_id(executor, caller.token_id or 0)
     return _caller_of_token(row, executor.now)
+
+
+def acting_as(user: ActingUser, impersonator: Caller) -> Caller:
+    """The user's rights, by the token of `impersonator`."""
+    values = {name: value for name, value in attrs.asdict(user).items() if name != "id"}
+    return attrs.evolve(impersonator, user_id=user.id, impersonator=impersonator, **values)
+
+
+def rely_on_caller(request: web.Request, caller: Caller) -> None:
+    """Has the request write only while `still_valid` says of the caller what it says now."""
+    people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
+    names = {f"user:{who.user_id}" for who in people} | {f"token:{caller.token_id}"}
+    rely_on(request, Ground(tuple(names), caller, functools.partial(still_valid, caller=caller)))
 
 
 def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:

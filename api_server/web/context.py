@@ -9,6 +9,7 @@ from aiohttp.helpers import ChainMapProxy
 from api_server.settings import Settings
 from api_server.state.database import Clock, Database
 from api_server.state.secrets import Vault
+from api_server.web.grounds import held_by
 
 #: The application, or what a request within it sees of it (`request.config_dict`).
 App = web.Application | ChainMapProxy
@@ -24,7 +25,13 @@ def settings(request: web.Request) -> Settings:
 
 
 def database(request: web.Request) -> Database:
-    return _outermost(request)[DATABASE]
+    """Its transactions begin with making sure of what the request has been judged on (`web/grounds.py`)."""
+    return held_by(request, _outermost(request)[DATABASE])
+
+
+def forget(request: web.Request) -> None:
+    """What was remembered of the database may be old, since another process has changed it."""
+    _outermost(request)[DATABASE].note_change()
 
 
 def vault(request: web.Request) -> Vault:

@@ -16,7 +16,7 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack
 import attrs
 from aiohttp import web
 
-from api_server.web import auth, context, sudo, tiers
+from api_server.web import auth, context, grounds, sudo, tiers
 from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
@@ -41,6 +41,8 @@ class Declaration(TypedDict, total=False):
     takes_job_token: bool
     #: The body is bytes that the handler streams; parameters are in the path and the query only.
     streams_body: bool
+    #: Whose rights it takes away: the name of that, with parameters' names in braces (`web/grounds.py`).
+    ends: str
 
 
 @attrs.frozen(kw_only=True)
@@ -55,6 +57,7 @@ class Route:
     scopes: tuple[str, ...] = ()
     takes_job_token: bool = False
     streams_body: bool = False
+    ends: str | None = None
     #: The attrs class of the handler's `wanted`.
     parameters: type | None = None
     #: Whether the handler takes what the rule has found.
@@ -106,6 +109,8 @@ class Routes:
     def register(self, app: web.Application) -> None:
         for route in self.routes:
             answer = endpoint(route)
+            if route.method != "GET":
+                answer = grounds.judging_again(answer, context.forget)
             app.router.add_route(route.method, route.path, answer)
             if route.method == "GET":
                 app.router.add_route("HEAD", route.path, answer)
@@ -143,9 +148,23 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             request[CALLER] = await _caller(request, route)
         if route.feature:
             tiers.require(route.feature, context.settings(request))
-        return await route.handler(request, **await _given(request, route))
+        given = await _given(request, route)
+        if route.ends is not None:
+            grounds.end(request, _named(route.ends, request, given))
+        return await route.handler(request, **given)
 
     return answer
+
+
+def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
+    """What `pattern` names in this request: `{id}` of a project or a group is that of what was found, `{token_id}` that
+    of the token that was sent."""
+    values = {"token_id": caller(request).token_id}
+    if "wanted" in given:
+        values |= attrs.asdict(given["wanted"], recurse=False)
+    if "found" in given:
+        values["id"] = given["found"].id
+    return pattern.format(**values)
 
 
 async def _given(request: web.Request, route: Route) -> dict[str, Any]:
@@ -185,4 +204,5 @@ async def _caller(request: web.Request, route: Route) -> Caller:
     acting = await sudo.acting(request, found, reads_body=reads_body)
     if route.access.who == "administrator" and not acting.admin:
         raise forbidden()
+    auth.rely_on_caller(request, acting)
     return acting

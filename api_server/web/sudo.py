@@ -3,12 +3,11 @@
 import re
 from typing import Any
 
-import attrs
 from aiohttp import web
 
 from api_server.state.database import MAX_BIGINT
 from api_server.web import auth_queries, context
-from api_server.web.auth import Caller
+from api_server.web.auth import Caller, acting_as
 from api_server.web.errors import ApiError, bad_parameters, forbidden, insufficient_scope, not_found
 from api_server.web.request_data import in_url, merged
 
@@ -35,8 +34,7 @@ async def acting(request: web.Request, who: Caller, *, reads_body: bool) -> Call
         raise not_found(f"User with ID or username '{identifier}'")
     if user.id == who.user_id:
         return who
-    values = {name: value for name, value in attrs.asdict(user).items() if name != "id"}
-    return attrs.evolve(who, user_id=user.id, impersonator=who, **values)
+    return acting_as(user, who)
 
 
 async def refuse(request: web.Request, *, reads_body: bool) -> None:

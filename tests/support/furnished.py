@@ -47,9 +47,10 @@ class Furnished:
         if if_none_match is not None:
             headers["If-None-Match"] = if_none_match
         parameters = required(route) | _PARAMETERS.get(name_of(route), {})
-        return await client.request(method, self._path(route), params=parameters, headers=headers)
+        return await client.request(method, self.path_to(route), params=parameters, headers=headers)
 
-    def _path(self, route: Route) -> str:
+    def path_to(self, route: Route) -> str:
+        """Its path, with what exists in the place of the names."""
         values = dict(self.ids)
         if route.access.who == "group":
             values["id"] = self.ids["group_id"]

@@ -50,12 +50,13 @@ class NewUser:
 
 @attrs.frozen(kw_only=True)
 class UserEvent:
-    """What has become of an account; one that is `removed` is still there while listeners are told.
+    """What has become of an account; one that is `removed` is still there while listeners are told, one that is
+    `restricted` has been blocked, or is no administrator any more.
 
     `username` and `name` are the new ones.
     """
 
-    kind: Literal["created", "renamed", "removed"]
+    kind: Literal["created", "renamed", "restricted", "removed"]
     user_id: int
     username: str
     name: str
@@ -118,7 +119,13 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
             await _tell(app, transaction, renamed)
     except Conflict as taken:
         raise _conflict(taken) from None
+    if before.admin and values["admin"] is False:
+        await _tell(app, transaction, _event("restricted", before, author))
     await _record_changes(transaction, author, before, values)
+
+
+def _event(kind: Literal["restricted", "removed"], user: User, author: Author) -> UserEvent:
+    return UserEvent(kind=kind, user_id=user.id, username=user.username, name=user.name, author=author)
 
 
 async def _record_changes(
@@ -142,22 +149,23 @@ async def _record_changes(
 async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
     """Removes the account, with what listeners keep for it. Raises 404."""
     user = await existing_user(transaction, user_id)
-    removed = UserEvent(
-        kind="removed", user_id=user_id, username=user.username, name=user.name, author=author
-    )
-    await _tell(app, transaction, removed)
+    await _tell(app, transaction, _event("removed", user, author))
     await queries.delete_user(transaction, user_id)
     await audit_trail.record(
         transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
     )
 
 
-async def set_state(transaction: Transaction, user_id: int, state: str, author: Author) -> bool:
+async def set_state(
+    app: App, transaction: Transaction, user_id: int, state: Literal["active", "blocked"], author: Author
+) -> bool:
     """Whether that was a change. Raises 404."""
     user = await existing_user(transaction, user_id)
     changed = await queries.set_state(transaction, user_id, state)
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
+        if state == "blocked":
+            await _tell(app, transaction, _event("restricted", user, author))
         await audit_trail.record(
             transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
         )

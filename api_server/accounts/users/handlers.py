@@ -129,7 +129,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     return json_text(shown, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR)
+@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:
@@ -147,7 +147,7 @@ async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     return json_text(shown)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR)
+@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
 async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     """Removes the account with its own namespace and the projects in it."""
     if wanted.id == caller(request).user_id:
@@ -157,20 +157,24 @@ async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     return no_content()
 
 
-@routes.post("/users/{id}/block", access=ADMINISTRATOR)
+@routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
 async def block_user(request: web.Request, wanted: UserId) -> web.Response:
     """A blocked user's tokens work nowhere."""
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
-        changed = await accounts.set_state(transaction, wanted.id, "blocked", author(request))
+        changed = await accounts.set_state(
+            request.config_dict, transaction, wanted.id, "blocked", author(request)
+        )
     return json_value(changed, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
 async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        changed = await accounts.set_state(transaction, wanted.id, "active", author(request))
+        changed = await accounts.set_state(
+            request.config_dict, transaction, wanted.id, "active", author(request)
+        )
     return json_value(changed, status=201)
 
 

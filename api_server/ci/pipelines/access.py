@@ -6,7 +6,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.code.branches.protection import UNPROTECTED, protection_of
+from api_server.code.branches.protection import UNPROTECTED, protection_for, protection_of
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
@@ -30,11 +30,11 @@ async def may_run_on(
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    """Whether the caller may run, cancel and erase on this ref: `may_run_on`, and never in archived projects."""
+    """Whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived projects."""
     if project.archived:
         return False
-    database, role = context.database(request), project.role
-    return await may_run_on(database, project.id, ref, tag=tag, role=role, admin=project.admin)
+    protection = UNPROTECTED if tag else await protection_for(request, project.id, ref)
+    return protection.may_push(project.role, admin=project.admin)
 
 
 async def check_may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> None:

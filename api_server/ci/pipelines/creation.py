@@ -276,8 +276,9 @@ class Maker:
             )
 
 
-def maker(app: App) -> Maker:
-    return Maker(app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS])
+def maker(app: App, database: Database | None = None) -> Maker:
+    """One that writes through `database`, where that is a request's."""
+    return Maker(database or app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS])
 
 
 def described_project(subject: Subject) -> descriptions.Project:

@@ -116,7 +116,7 @@ class LintFile:
 @routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER, opens="builds"))
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    making = maker(request.config_dict)
+    making = maker(request.config_dict, context.database(request))
     resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):

@@ -1,22 +1,36 @@
 """Which runner a request means: by its own token, or by its id for those who may look after it."""
 
+import functools
+
 from aiohttp import web
 
 from api_server.ci.runners import queries
-from api_server.ci.runners.queries import Runner, RunnerOfUser
+from api_server.ci.runners.queries import CallingRunner, Runner, RunnerOfUser
 from api_server.state.secrets import digest
-from api_server.web import context
+from api_server.web import context, grounds
 from api_server.web.access import Role
 from api_server.web.errors import forbidden, not_found
+from api_server.web.grounds import Ground
 from api_server.web.routes import caller
 
 
-async def runner_of_token(request: web.Request, token: str | None) -> Runner:
+async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
     """The runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
-    runner = await queries.runner_of_token(context.database(request), digest(sent)) if sent else None
+    key = digest(sent) if sent else b""
+    runner = await queries.runner_of_token(context.database(request), key)
     if runner is None:
         raise forbidden()
+    return runner
+
+
+async def runner_alone(request: web.Request, token: str | None) -> Runner:
+    """Likewise, for what one request at a time does to a runner, and none with a token that another has replaced."""
+    runner = await runner_of_token(request, token)
+    read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
+    name = f"runner:{runner.id}"
+    grounds.rely_on(request, Ground((name,), runner, read))
+    grounds.end(request, name)
     return runner
 
 
@@ -37,9 +51,13 @@ async def find_runner(request: web.Request, runner_id: int) -> Runner:
 
 
 async def _find(request: web.Request, runner_id: int) -> RunnerOfUser:
-    runner = await queries.find_runner(context.database(request), runner_id, caller(request).user_id)
+    user_id = caller(request).user_id
+    runner = await queries.find_runner(context.database(request), runner_id, user_id)
     if runner is None:
         raise not_found("Runner")
+    names = (f"user:{user_id}", f"runner:{runner.id}", *(f"project:{one}" for one in runner.project_ids))
+    read = functools.partial(queries.find_runner, runner_id=runner_id, user_id=user_id)
+    grounds.rely_on(request, Ground(names, runner, read))
     return runner
 
 

@@ -66,17 +66,18 @@ _SETTINGS = (
 
 
 async def update(
-    transaction: Transaction, runner: Runner, author: Author, *, tag_list: Iterable[str] | None, **values: Any
+    transaction: Transaction, runner_id: int, author: Author, *, tag_list: Iterable[str] | None, **values: Any
 ) -> None:
     """Changes what is not None, as `queries.update_runner` does. Raises 400 for settings that do not agree."""
     tags = None if tag_list is None else _clean(tag_list)
-    after = await queries.update_runner(transaction, runner.id, tag_list=tags, **values)
+    before = await queries.lock_runner(transaction, runner_id)
+    after = await queries.update_runner(transaction, runner_id, tag_list=tags, **values)
     _refuse_contradictions(after.tag_list, after.maximum_timeout, run_untagged=after.run_untagged)
     for name in _SETTINGS:
-        old, new = getattr(runner, name), getattr(after, name)
+        old, new = getattr(before, name), getattr(after, name)
         if old != new:
             details = {"change": name, "from": str(old), "to": str(new)}
-            await _record(transaction, "runner_updated", author, runner.id, **details)
+            await _record(transaction, "runner_updated", author, runner_id, **details)
 
 
 async def assign(transaction: Transaction, runner: Runner, project_id: int, author: Author) -> None:
@@ -93,6 +94,7 @@ async def unassign(transaction: Transaction, runner_id: int, project_id: int, au
     a runner."""
     if not await queries.is_assigned(transaction, runner_id, project_id):
         raise not_found("Runner")
+    await queries.lock_runner(transaction, runner_id)
     if not await queries.unassign(transaction, runner_id, project_id):
         raise forbidden("Only one project associated with the runner. Please remove the runner instead")
     await _record(transaction, "runner_unassigned_from_project", author, runner_id, project_id=project_id)

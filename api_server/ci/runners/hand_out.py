@@ -13,7 +13,7 @@ from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.runners import hand_out_queries as queries
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
-from api_server.ci.runners.queries import Runner
+from api_server.ci.runners.queries import CallingRunner
 from api_server.state.database import Database
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
 
@@ -28,7 +28,7 @@ class HandOut:
     vault: Vault
     base_url: str
 
-    async def next_job(self, runner: Runner, contact: Contact) -> dict[str, Any] | None:
+    async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
 
         A job that cannot be described fails, and the next one is tried.
@@ -36,7 +36,7 @@ class HandOut:
         while True:
             token = new_token(JOB_TOKEN)
             async with self.database.transaction() as transaction:
-                job_id = await queries.choose(transaction, runner.id)
+                job_id = await queries.choose(transaction, runner.id, runner.token_digest)
                 if job_id is None:
                     return None
                 started = await transitions.start(
@@ -50,7 +50,7 @@ class HandOut:
             if started is not None and (told := await self._told(job_id, runner, token)) is not None:
                 return told
 
-    async def _told(self, job_id: int, runner: Runner, token: str) -> dict[str, Any] | None:
+    async def _told(self, job_id: int, runner: CallingRunner, token: str) -> dict[str, Any] | None:
         try:
             response = await self._gathered(job_id, runner, token)
             told = response.payload()
@@ -73,7 +73,7 @@ class HandOut:
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
 
-    async def _gathered(self, job_id: int, runner: Runner, token: str) -> JobResponse:
+    async def _gathered(self, job_id: int, runner: CallingRunner, token: str) -> JobResponse:
         job = await queries.started_job(self.database, job_id)
         planned = plan_of(job)
         earlier = await queries.dependencies(self.database, job, planned.dependencies)

@@ -39,8 +39,17 @@ CHOOSE = Statement("""
 """)
 
 
-async def choose(transaction: Transaction, runner_id: int) -> int | None:
-    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner."""
+HOLD = Statement("""
+    SELECT runners.id FROM runners WHERE runners.id = %(runner_id)s AND runners.token_digest = %(token_digest)s
+    FOR KEY SHARE
+""")
+
+
+async def choose(transaction: Transaction, runner_id: int, token_digest: bytes) -> int | None:
+    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner, and for one
+    that is gone or has another token by now. Until the transaction ends nobody changes the runner."""
+    if await transaction.value(HOLD, runner_id=runner_id, token_digest=token_digest) is None:
+        return None
     found = await transaction.value(CHOOSE, runner_id=runner_id)
     return None if found is None else int(found)
 

@@ -109,7 +109,7 @@ async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.
     return await paginated(request, page, listed)
 
 
-@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
+@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
 async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     runner = await find_own_runner(request, wanted.id)
@@ -117,7 +117,7 @@ async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Respo
     async with context.database(request).transaction() as transaction:
         await changes.update(
             transaction,
-            runner,
+            runner.id,
             author(request),
             description=wanted.description,
             active=wanted.active if wanted.paused is None else not wanted.paused,
@@ -133,7 +133,7 @@ async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Respo
     return json_text(shown)
 
 
-@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
+@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
 async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response:
     runner = await find_own_runner(request, wanted.id)
     async with context.database(request).transaction() as transaction:
@@ -141,7 +141,12 @@ async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response
     return no_content()
 
 
-@routes.post("/runners/{id}/reset_authentication_token", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES)
+@routes.post(
+    "/runners/{id}/reset_authentication_token",
+    access=SIGNED_IN,
+    scopes=MANAGE_RUNNER_SCOPES,
+    ends="runner:{id}",
+)
 async def reset_token(request: web.Request, wanted: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
     runner = await find_own_runner(request, wanted.id)
@@ -162,7 +167,9 @@ async def assign_runner(request: web.Request, wanted: AssignRunner, found: Proje
     return json_text(shown, status=201)
 
 
-@routes.delete("/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER))
+@routes.delete(
+    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), ends="runner:{runner_id}"
+)
 async def unassign_runner(request: web.Request, wanted: AssignRunner, found: Project) -> web.Response:
     """Takes the project's jobs away from a project runner; its only project stays."""
     async with context.database(request).transaction() as transaction:

@@ -12,7 +12,7 @@ from api_server.ci.runners.access import runner_of_token
 from api_server.ci.runners.contact import Contact, note_contact
 from api_server.ci.runners.hand_out import HandOut
 from api_server.ci.runners.pending_jobs import PendingJobs
-from api_server.ci.runners.queries import Runner
+from api_server.ci.runners.queries import CallingRunner
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.answers import json_value
@@ -61,12 +61,13 @@ async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
     job = await _next_job(request, runner, contact, waits) if runner.active else None
     headers = _last_update(request)
     if job is None:
+        await runner_of_token(request, wanted.token)  # whose token may have been replaced while it waited
         return web.Response(status=204, headers=headers)
     return json_value(job, status=201, headers=headers)
 
 
 async def _next_job(
-    request: web.Request, runner: Runner, contact: Contact, seconds: float
+    request: web.Request, runner: CallingRunner, contact: Contact, seconds: float
 ) -> dict[str, Any] | None:
     pending, database = request.config_dict[PENDING_JOBS], context.database(request)
     hand_out = HandOut(database, context.vault(request), context.settings(request).base_url)

@@ -122,6 +122,7 @@ class RunnerOfUser(Runner):
 
     project_role: int
     group_role: int
+    project_ids: list[int]
 
 
 FIND_RUNNER = Query(
@@ -136,7 +137,8 @@ FIND_RUNNER = Query(
         coalesce((
             SELECT namespace_role(namespaces, %(user_id)s, %(now)s) FROM namespaces
             WHERE namespaces.id = runners.namespace_id
-        ), 0) AS group_role
+        ), 0) AS group_role,
+        ARRAY(SELECT project_id FROM runner_projects WHERE runner_projects.runner_id = runners.id) AS project_ids
     FROM runners WHERE runners.id = %(id)s
     """,
     RunnerOfUser,
@@ -147,10 +149,20 @@ async def find_runner(database: Executor, runner_id: int, user_id: int) -> Runne
     return await database.row(FIND_RUNNER, id=runner_id, user_id=user_id)
 
 
-RUNNER_OF_TOKEN = Statement(f"SELECT {_COLUMNS} FROM runners WHERE runners.token_digest = %(digest)s", Runner)
+@attrs.frozen
+class CallingRunner(Runner):
+    """A runner that calls with the token of which this is the digest."""
+
+    token_digest: bytes = attrs.field(repr=False)
 
 
-async def runner_of_token(database: Executor, digest: bytes) -> Runner | None:
+RUNNER_OF_TOKEN = Statement(
+    f"SELECT {_COLUMNS}, runners.token_digest FROM runners WHERE runners.token_digest = %(digest)s",
+    CallingRunner,
+)
+
+
+async def runner_of_token(database: Executor, digest: bytes) -> CallingRunner | None:
     """The runner whose authentication token has that digest."""
     return await database.row(RUNNER_OF_TOKEN, digest=digest)
 
@@ -174,6 +186,14 @@ CREATE_RUNNER = """
 async def create_runner(transaction: Transaction, **values: Any) -> int:
     """The new runner's id."""
     return int(await transaction.value(CREATE_RUNNER, **values))
+
+
+LOCK_RUNNER = Query(f"SELECT {_COLUMNS} FROM runners WHERE runners.id = %(id)s FOR UPDATE", Runner)
+
+
+async def lock_runner(transaction: Transaction, runner_id: int) -> Runner:
+    """Until the transaction ends no job is handed to it. Raises NotFound."""
+    return await transaction.one(LOCK_RUNNER, id=runner_id)
 
 
 UPDATE_RUNNER = Query(

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from api_server.ci.runners import changes, manager_queries, registration_queries
-from api_server.ci.runners.access import runner_of_token
+from api_server.ci.runners.access import runner_alone
 from api_server.ci.runners.contact import note_contact
 from api_server.ci.runners.parameters import DeleteManager, RegisterRunner, RunnerToken
 from api_server.namespaces.groups.access import group
@@ -29,13 +29,11 @@ routes = Routes()
 @routes.post("/runners", access=ANYONE)
 async def register_runner(request: web.Request, wanted: RegisterRunner) -> web.Response:
     """A runner makes itself known with a registration token, and gets a token of its own."""
-    registration = await registration_queries.registration_of_token(
-        context.database(request), digest(wanted.token)
-    )
-    if registration is None:
-        raise forbidden("invalid token supplied")
-    new = wanted.new(namespace_id=registration.namespace_id, project_id=registration.project_id)
     async with context.database(request).transaction() as transaction:
+        registration = await registration_queries.hold_registration(transaction, digest(wanted.token))
+        if registration is None:
+            raise forbidden("invalid token supplied")
+        new = wanted.new(namespace_id=registration.namespace_id, project_id=registration.project_id)
         runner_id, token = await changes.create(transaction, new, _itself(request))
     return json_value(_identity(runner_id, token), status=201)
 
@@ -43,14 +41,14 @@ async def register_runner(request: web.Request, wanted: RegisterRunner) -> web.R
 @routes.post("/runners/verify", access=ANYONE)
 async def verify_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
     """Whether the token is good; notes the machine that asks."""
-    runner = await runner_of_token(request, wanted.token)
+    runner = await runner_alone(request, wanted.token)
     await note_contact(request, runner, wanted.system_id)
     return json_value(_identity(runner.id, wanted.token))
 
 
 @routes.delete("/runners", access=ANYONE)
 async def unregister_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
-    runner = await runner_of_token(request, wanted.token)
+    runner = await runner_alone(request, wanted.token)
     async with context.database(request).transaction() as transaction:
         await changes.delete(transaction, runner, _itself(request))
     return no_content()
@@ -59,7 +57,7 @@ async def unregister_runner(request: web.Request, wanted: RunnerToken) -> web.Re
 @routes.delete("/runners/managers", access=ANYONE)
 async def delete_manager(request: web.Request, wanted: DeleteManager) -> web.Response:
     """One machine of a runner is gone; the others go on."""
-    runner = await runner_of_token(request, wanted.token)
+    runner = await runner_alone(request, wanted.token)
     async with context.database(request).transaction() as transaction:
         if not await manager_queries.delete_manager(transaction, runner.id, wanted.system_id):
             raise not_found("Runner")
@@ -69,7 +67,7 @@ async def delete_manager(request: web.Request, wanted: DeleteManager) -> web.Res
 @routes.post("/runners/reset_authentication_token", access=ANYONE)
 async def reset_own_token(request: web.Request, wanted: RunnerToken) -> web.Response:
     """A runner replaces its token; the old one opens nothing any more."""
-    runner = await runner_of_token(request, wanted.token)
+    runner = await runner_alone(request, wanted.token)
     async with context.database(request).transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, _itself(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)

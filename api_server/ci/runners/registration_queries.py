@@ -2,7 +2,7 @@
 
 import attrs
 
-from api_server.state.database import Executor, Transaction
+from api_server.state.database import Transaction
 from api_server.state.statements import Query
 
 SET_REGISTRATION_TOKEN = """
@@ -29,14 +29,16 @@ class Registration:
     project_id: int | None
 
 
-REGISTRATION_OF_TOKEN = Query(
+HOLD_REGISTRATION = Query(
     """
     SELECT runner_registration_tokens.namespace_id, runner_registration_tokens.project_id
     FROM runner_registration_tokens WHERE runner_registration_tokens.digest = %(digest)s
+    FOR KEY SHARE
     """,
     Registration,
 )
 
 
-async def registration_of_token(database: Executor, digest: bytes) -> Registration | None:
-    return await database.row(REGISTRATION_OF_TOKEN, digest=digest)
+async def hold_registration(transaction: Transaction, digest: bytes) -> Registration | None:
+    """Until the transaction ends the token is not replaced."""
+    return await transaction.row(HOLD_REGISTRATION, digest=digest)

@@ -84,7 +84,7 @@ async def show_protected(request: web.Request, wanted: OneProtected, found: Proj
     return json_text(await queries.show_protected(context.database(request), found.id, wanted.name))
 
 
-@routes.post("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
+@routes.post("/projects/{id}/protected_branches", access=project(Role.MAINTAINER), ends="project:{id}")
 async def protect_branch(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
     rules = changes.Rules(**wanted.sent())
@@ -94,7 +94,9 @@ async def protect_branch(request: web.Request, wanted: WriteProtected, found: Pr
     return json_text(shown, status=201)
 
 
-@routes.patch("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
+@routes.patch(
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+)
 async def update_protected(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await changes.update(transaction, found, wanted.name, wanted.sent(), author(request))
@@ -102,7 +104,9 @@ async def update_protected(request: web.Request, wanted: WriteProtected, found: 
     return json_text(shown)
 
 
-@routes.delete("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
+@routes.delete(
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+)
 async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await changes.unprotect(transaction, found, wanted.name, author(request))

@@ -1,14 +1,18 @@
 """What protects a branch: the rules of its project that match its name, together; and that no tag takes its place."""
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import attrs
+from aiohttp import web
 
 from api_server.code.branches import queries
 from api_server.code.branches.queries import RulesTogether
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
+from api_server.web import context, grounds
 from api_server.web.access import Role
+from api_server.web.grounds import Ground
 
 #: Levels that a rule can name beside roles.
 NOBODY = 0
@@ -60,6 +64,14 @@ def refusal_of_tag(project: Project, name: str) -> str | None:
     if name != project.default_branch:
         return None
     return "You cannot use default branch name to create a tag"
+
+
+async def protection_for(request: web.Request, project_id: int, name: str) -> Protection:
+    """As `protection_of`, for a decision about the request: what it writes is written while that is so."""
+    found = await protection_of(context.database(request), project_id, name)
+    read = functools.partial(protection_of, project_id=project_id, name=name)
+    grounds.rely_on(request, Ground((f"project:{project_id}",), found, read))
+    return found
 
 
 def _from(rules: RulesTogether) -> Protection:

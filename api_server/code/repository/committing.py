@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code import refs
-from api_server.code.branches.protection import protection_of, refusal_of_tag
+from api_server.code.branches.protection import protection_for, refusal_of_tag
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.git import new_commits as git_changes
@@ -60,7 +60,7 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     found = branch_named(repository, name)
     if name in (project.default_branch, references.default_branch(repository)):
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
-    if (await protection_of(context.database(request), project.id, name)).protected:
+    if (await protection_for(request, project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
         await _move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
@@ -213,10 +213,10 @@ def _words(change: FileChange, problem: Exception) -> str:
 
 
 async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
-    protection = await protection_of(context.database(request), project.id, branch)
+    protection = await protection_for(request, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
 async def _move(request: web.Request, project: Project, update: RefUpdate) -> None:
-    await refs.move(request.config_dict, project.id, caller(request).user_id, update)
+    await refs.move(request, project.id, caller(request).user_id, update)

@@ -8,9 +8,11 @@ from aiohttp import web
 from api_server.namespaces import redirects
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
+from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
 
 
@@ -52,10 +54,18 @@ async def group_to_name(request: web.Request, parameter: str, group_id: int) -> 
 async def _visible_group(request: web.Request, reference: str) -> Group | None:
     who = caller(request)
     number = redirects.id_in(reference)
-    return await queries.find_group(
-        context.database(request),
-        group_id=number,
-        path=None if number is not None else reference,
-        user_id=who.user_id,
-        admin=who.admin,
-    )
+
+    async def read(executor: Executor) -> Group | None:
+        return await queries.find_group(
+            executor,
+            group_id=number,
+            path=None if number is not None else reference,
+            user_id=who.user_id,
+            admin=who.admin,
+        )
+
+    found = await read(context.database(request))
+    if found is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+        rely_on(request, Ground((f"user:{who.user_id}", *groups), found, read))
+    return found

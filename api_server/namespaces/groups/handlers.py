@@ -128,7 +128,7 @@ async def show_group(request: web.Request, found: Group) -> web.Response:
     return json_text(await queries.show_group(context.database(request), found.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER))
+@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
 async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
@@ -137,7 +137,7 @@ async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) 
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}", access=group(Role.OWNER))
+@routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
 async def delete_group(request: web.Request, found: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:

@@ -120,6 +120,7 @@ async def update(
     if (level, ends) == (member.access_level, member.expires_at):
         return member.id
     await queries.update(transaction, member.id, level, ends)
+    await ending.withdraw_unfounded(transaction, user_id, author)
     await audit_trail.record(
         transaction,
         "member_updated",

@@ -1,5 +1,7 @@
 """How memberships end, each told by an event, and the invitations that go with them."""
 
+from collections.abc import Iterable
+
 from api_server.namespaces.members import ending_queries as queries
 from api_server.namespaces.members.ending_queries import Ended, Withdrawn
 from api_server.namespaces.members.queries import Member
@@ -9,6 +11,8 @@ from api_server.state.database import Transaction
 from api_server.web.access import Role
 
 DESTROYED = "Membership destroyed"
+NO_MEMBER = "whoever made it is no longer a member"
+NO_RIGHT = "whoever made it may not make it any more"
 
 
 async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
@@ -21,14 +25,8 @@ async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> 
     """Ends the memberships of a user who is removed herself, and what she has invited others to."""
     for ended in await queries.remove_all_of(transaction, user_id):
         await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
-        await withdraw_invitations(
-            transaction,
-            user_id,
-            author,
-            namespace_id=ended.namespace_id,
-            project_id=ended.project_id,
-            below=True,
-        )
+    withdrawn = await queries.remove_invitations_by(transaction, user_id, everywhere=True)
+    await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
 
 
 async def remove_expired(
@@ -63,9 +61,22 @@ async def withdraw_invitations(
     project_id: int | None,
 ) -> None:
     """What somebody has invited others to goes with her membership."""
-    for invitation in await queries.remove_invitations_by(
+    withdrawn = await queries.remove_invitations_by(
         transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
-    ):
+    )
+    await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
+
+
+async def withdraw_unfounded(transaction: Transaction, user_id: int, author: Author) -> None:
+    """What somebody may not invite others to any more goes with her right."""
+    withdrawn = await queries.remove_invitations_by(transaction, user_id)
+    await _record_withdrawn(transaction, withdrawn, author, NO_RIGHT)
+
+
+async def _record_withdrawn(
+    transaction: Transaction, withdrawn: Iterable[Withdrawn], author: Author, reason: str
+) -> None:
+    for invitation in withdrawn:
         await audit_trail.record(
             transaction,
             "member_destroyed",
@@ -76,7 +87,7 @@ async def withdraw_invitations(
             message="Invitation destroyed",
             remove="user_access",
             invite_email=invitation.email,
-            reason="whoever made it is no longer a member",
+            reason=reason,
             **{"as": Role(invitation.access_level).title},
         )
 

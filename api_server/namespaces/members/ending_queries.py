@@ -93,12 +93,14 @@ class Withdrawn:
     full_path: str
 
 
-#: With the invitations below a group where %(below)s.
+#: With the invitations below a group where %(below)s, with all where %(everywhere)s; in any case those that she may not
+#: make any more.
 REMOVE_INVITATIONS = Query(
     """
     DELETE FROM invitations
     WHERE invitations.created_by_id = %(user_id)s AND (
-        invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
+        %(everywhere)s OR NOT invitation_holds(invitations, %(now)s)
+        OR invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
         OR %(below)s AND (
             invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
                 WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
@@ -114,9 +116,20 @@ REMOVE_INVITATIONS = Query(
 
 
 async def remove_invitations_by(
-    transaction: Transaction, user_id: int, *, namespace_id: int | None, project_id: int | None, below: bool
+    transaction: Transaction,
+    user_id: int,
+    *,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+    below: bool = False,
+    everywhere: bool = False,
 ) -> list[Withdrawn]:
-    """Takes back what the user has invited others to there, and gives the invitations."""
+    """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
     return await transaction.rows(
-        REMOVE_INVITATIONS, user_id=user_id, namespace_id=namespace_id, project_id=project_id, below=below
+        REMOVE_INVITATIONS,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        below=below,
+        everywhere=everywhere,
     )

@@ -138,8 +138,8 @@ async def _added_several(
     return json_value(told, status=201)
 
 
-@routes.put("/groups/{id}/members/{user_id}", access=group(Role.OWNER))
-@routes.put("/projects/{id}/members/{user_id}", access=project(Role.MAINTAINER))
+@routes.put("/groups/{id}/members/{user_id}", access=group(Role.OWNER), ends="user:{user_id}")
+@routes.put("/projects/{id}/members/{user_id}", access=project(Role.MAINTAINER), ends="user:{user_id}")
 async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
     source = source_of(found)
@@ -151,8 +151,8 @@ async def update_member(request: web.Request, wanted: UpdateMember, found: Group
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}/members/{user_id}", access=group())
-@routes.delete("/projects/{id}/members/{user_id}", access=project())
+@routes.delete("/groups/{id}/members/{user_id}", access=group(), ends="user:{user_id}")
+@routes.delete("/projects/{id}/members/{user_id}", access=project(), ends="user:{user_id}")
 async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
     leaves_below = wanted.skip_subresources

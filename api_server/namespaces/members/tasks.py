@@ -21,3 +21,5 @@ def setup(app: web.Application) -> None:
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
     if event.kind == "removed":
         await ending.end_all_of(transaction, event.user_id, event.author)
+    elif event.kind == "restricted":
+        await ending.withdraw_unfounded(transaction, event.user_id, event.author)

@@ -8,10 +8,12 @@ from aiohttp import web
 from api_server.namespaces import redirects
 from api_server.namespaces.projects import queries
 from api_server.namespaces.projects.project import Feature, Project
+from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
 
 PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
@@ -19,22 +21,26 @@ PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
 
 @attrs.frozen
 class ProjectAccess(Place):
-    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open."""
+    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open; of an archived
+    project nobody to whom the route `changes` what is archived with it."""
 
     opens: Feature | None = None
+    changes: bool = False
 
     finds: ClassVar[type] = Project
 
     async def find(self, request: web.Request, reference: str) -> Project:
         found = await find_project(request, reference, self.role)
-        if self.opens is not None and not found.shows(self.opens):
+        if (self.opens is not None and not found.shows(self.opens)) or (self.changes and found.archived):
             raise forbidden()
         return found
 
 
-def project(role: Role = Role.NO_ACCESS, *, opens: Feature | None = None) -> ProjectAccess:
+def project(
+    role: Role = Role.NO_ACCESS, *, opens: Feature | None = None, changes: bool = False
+) -> ProjectAccess:
     """The rule of a route whose `{id}` names a project."""
-    return ProjectAccess("project", role, opens)
+    return ProjectAccess("project", role, opens, changes)
 
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
@@ -72,14 +78,21 @@ async def visible_project(
     does not let that one's jobs in, the user is a stranger to it. Whatever takes tokens finds projects here.
     """
     number = redirects.id_in(reference)
-    return await request.config_dict[PROJECTS].get(
-        (reference, user_id, admin, job_project_id),
-        lambda: queries.find_project(
-            context.database(request),
+
+    async def read(executor: Executor) -> Project | None:
+        return await queries.find_project(
+            executor,
             project_id=number,
             path=None if number is not None else reference,
             user_id=user_id,
             admin=admin,
             job_project_id=job_project_id,
-        ),
+        )
+
+    found = await request.config_dict[PROJECTS].get(
+        (reference, user_id, admin, job_project_id), lambda: read(context.database(request))
     )
+    if found is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+        rely_on(request, Ground((f"user:{user_id}", *groups, f"project:{found.id}"), found, read))
+    return found

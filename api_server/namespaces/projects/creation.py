@@ -3,6 +3,7 @@
 import asyncio
 
 import attrs
+from aiohttp import web
 
 from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES
@@ -13,6 +14,7 @@ from api_server.namespaces.projects.queries import Namespace
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
+from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.context import DATABASE, App
@@ -36,16 +38,16 @@ class NewProject:
     initialize_with_readme: bool
 
 
-async def create(app: App, wanted: NewProject, who: Caller, author: Author) -> int:
+async def create(request: web.Request, wanted: NewProject, who: Caller, author: Author) -> int:
     """The new project's id. Raises 400, 403 and 404 as GitLab words them.
 
     Where it fails in the end, nothing is left of it, on disk neither.
     """
     if not is_branch_name(wanted.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
-    project_id = None
+    app, project_id = request.config_dict, None
     try:
-        async with app[DATABASE].transaction() as transaction:
+        async with context.database(request).transaction() as transaction:
             namespace = await _namespace(transaction, wanted, who)
             project_id = await _create(transaction, wanted, namespace, who, author)
             created = _created(project_id, wanted, author)

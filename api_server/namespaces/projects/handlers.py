@@ -152,7 +152,7 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
         "path": wanted.path or paths.path_from(wanted.name or ""),
     }
     who = caller(request)
-    made = await creation.create(request.config_dict, NewProject(**values), who, author(request))
+    made = await creation.create(request, NewProject(**values), who, author(request))
     shown = await queries.show_project(context.database(request), made, who.user_id)
     return json_text(shown, status=201)
 
@@ -162,14 +162,14 @@ async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
 
-@routes.put("/projects/{id}", access=project(Role.MAINTAINER))
+@routes.put("/projects/{id}", access=project(Role.MAINTAINER), ends="project:{id}")
 async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     return await _updated(request, found, wishes)
 
 
-@routes.post("/projects/{id}/archive", access=project(Role.OWNER))
+@routes.post("/projects/{id}/archive", access=project(Role.OWNER), ends="project:{id}")
 async def archive_project(request: web.Request, found: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
     return await _updated(request, found, {"archived": True}, status=201)
@@ -190,7 +190,7 @@ async def _updated(
     return await _shown(request, found, status)
 
 
-@routes.put("/projects/{id}/transfer", access=project(Role.OWNER))
+@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), ends="project:{id}")
 async def transfer_project(request: web.Request, wanted: TransferProject, found: Project) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
     async with context.database(request).transaction() as transaction:
@@ -199,7 +199,7 @@ async def transfer_project(request: web.Request, wanted: TransferProject, found:
     return await _shown(request, found)
 
 
-@routes.delete("/projects/{id}", access=project(Role.OWNER))
+@routes.delete("/projects/{id}", access=project(Role.OWNER), ends="project:{id}")
 async def delete_project(request: web.Request, found: Project) -> web.Response:
     """With its repository and all that belongs to it."""
     async with context.database(request).transaction() as transaction:

@@ -100,7 +100,7 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
         raise RuntimeError("the database is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(refs, "settle_push", fail)
+        broken.setattr(refs, "settle", fail)
         assert (await write(owner, project)).status == 500
     assert moved.get(project["id"]) is None
     for _ in range(2):

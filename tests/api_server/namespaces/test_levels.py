@@ -1,12 +1,14 @@
 """A project is never more visible than its group, a group never more than the one above it (decision D11)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from api_server.web.access import Role
-from tests.support.forge import Forge, new_name
+from tests.support.forge import Answer, Forge, new_name
+from tests.support.waiting import until_somebody_waits
 
 Json = dict[str, Any]
 
@@ -110,3 +112,61 @@ async def test_what_only_owners_change(forge: Forge) -> None:
     allowed = {"name": "Other", "description": "New", "visibility": "private", "path": project["path"]}
     changed = await alice.api.put(url, allowed)
     assert (changed.status, changed.body["name"]) == (200, "Other")
+
+
+WAYS: dict[str, Callable[[Forge, Json], Awaitable[Callable[[], Awaitable[Answer]]]]] = {}
+
+
+def _way(prepare: Callable[[Forge, Json], Awaitable[Callable[[], Awaitable[Answer]]]]) -> None:
+    WAYS[prepare.__name__] = prepare
+
+
+@_way
+async def create_a_project(forge: Forge, group: Json) -> Callable[[], Awaitable[Answer]]:
+    new = {"path": new_name("new"), "namespace_id": group["id"], "visibility": "public"}
+    return lambda: forge.root.post("/projects", new)
+
+
+@_way
+async def change_a_project(forge: Forge, group: Json) -> Callable[[], Awaitable[Answer]]:
+    project = await forge.project(namespace_id=group["id"])
+    return lambda: forge.root.put(f"/projects/{project['id']}", {"visibility": "public"})
+
+
+@_way
+async def transfer_a_project(forge: Forge, group: Json) -> Callable[[], Awaitable[Answer]]:
+    project = await forge.project(visibility="public")
+    return lambda: forge.root.put(f"/projects/{project['id']}/transfer", {"namespace": group["id"]})
+
+
+@_way
+async def create_a_subgroup(forge: Forge, group: Json) -> Callable[[], Awaitable[Answer]]:
+    name = new_name("new")
+    new = {"name": name, "path": name, "parent_id": group["id"], "visibility": "public"}
+    return lambda: forge.root.post("/groups", new)
+
+
+@_way
+async def change_a_subgroup(forge: Forge, group: Json) -> Callable[[], Awaitable[Answer]]:
+    subgroup = await forge.group(parent_id=group["id"], visibility="private")
+    return lambda: forge.root.put(f"/groups/{subgroup['id']}", {"visibility": "public"})
+
+
+HIDE = "UPDATE namespaces SET visibility = 'private' WHERE id = %(id)s"
+SHOWN_BELOW = """
+    SELECT visibility FROM projects WHERE namespace_id = %(id)s AND visibility <> 'private'
+    UNION ALL SELECT visibility FROM namespaces WHERE parent_id = %(id)s AND visibility <> 'private'
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_shown_in_a_group_that_somebody_is_making_private(forge: Forge, way: str) -> None:
+    group = await forge.group(visibility="public")
+    show = await WAYS[way](forge, group)
+    async with forge.database.transaction() as hiding:
+        await hiding.run(HIDE, id=group["id"])
+        showing = asyncio.ensure_future(show())
+        await until_somebody_waits(forge.database)
+    answer = await showing
+    assert answer.status == (200 if way == "transfer_a_project" else 400), answer
+    assert await forge.database.rows(SHOWN_BELOW, id=group["id"]) == []

@@ -1,5 +1,6 @@
 """Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +12,7 @@ import pytest
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction, connect
-from api_server.state.errors import Conflict
+from api_server.state.errors import Conflict, LockNotAvailable
 from api_server.state.statements import Statement
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
@@ -115,3 +116,23 @@ async def test_recording_events_adds_no_round_trip(database: Database, messages:
 async def test_nothing_is_compiled(database: Database) -> None:
     """The cost of a statement is estimated over all partitions, of which it reads one or two."""
     assert await database.value("SHOW jit") == "off"
+
+
+async def test_of_two_that_would_wait_for_each_other_one_is_told_that_the_row_is_held(
+    new_database: Callable[[], str],
+) -> None:
+    """And has changed nothing; the other one goes on."""
+    lock = "SELECT id FROM held_rows WHERE id = %(id)s FOR UPDATE"
+    async with connect(new_database(), base_url="http://forge.example.org", size=2) as database:
+        async with database.transaction() as transaction:
+            await transaction.run("CREATE TABLE held_rows AS SELECT 1 AS id UNION SELECT 2")
+        both = asyncio.Barrier(2)
+
+        async def hold(first: int, then: int) -> None:
+            async with database.transaction() as transaction:
+                await transaction.value(lock, id=first)
+                await both.wait()
+                await transaction.value(lock, id=then)
+
+        [problem] = filter(None, await asyncio.gather(hold(1, 2), hold(2, 1), return_exceptions=True))
+        assert isinstance(problem, LockNotAvailable)

@@ -122,9 +122,12 @@ async def set_report_variables(transaction: Transaction, job_id: int, variables:
     )
 
 
+#: The job before its artifacts, as an upload locks them.
 DELETE_ARTIFACTS = """
-    WITH deleted AS (
-        DELETE FROM job_artifacts WHERE job_id = %(job_id)s RETURNING object_key
+    WITH held AS (
+        SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
+    ), deleted AS (
+        DELETE FROM job_artifacts WHERE job_id IN (SELECT held.id FROM held) RETURNING object_key
     ), job AS (
         UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
     )
@@ -138,9 +141,11 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
 
 
 KEEP = f"""
-    WITH kept AS (
+    WITH held AS (
+        SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
+    ), kept AS (
         UPDATE job_artifacts archive SET expire_at = NULL
-        WHERE archive.job_id = %(job_id)s AND {HAS_NOT_EXPIRED}
+        WHERE archive.job_id IN (SELECT held.id FROM held) AND {HAS_NOT_EXPIRED}
         RETURNING archive.job_id
     )
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id

@@ -15,6 +15,7 @@ from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until_somebody_waits
 
 CHAIN = """
 stages: [one, two]
@@ -263,6 +264,22 @@ async def test_deleting(forge: Forge, project: CiProject, job: RunningJob) -> No
     assert (await project.api.get(url)).status == 404
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/trace")).status == 200
     assert (await project.api.post(f"{url}/keep")).status == 404
+
+
+@pytest.mark.parametrize(("way", "status"), [("DELETE artifacts", 204), ("POST artifacts/keep", 200)])
+async def test_what_is_done_to_artifacts_waits_for_an_upload_before_it_holds_them(
+    forge: Forge, project: CiProject, job: RunningJob, way: str, status: int
+) -> None:
+    """An upload locks the job, then looks whether it has such an artifact: the other order would be a deadlock."""
+    await job.upload(ZIP)
+    method, path = way.split(" ")
+    async with forge.database.transaction() as upload:
+        await upload.run("UPDATE jobs SET contacted_at = %(now)s WHERE id = %(id)s", id=job.id)
+        other = asyncio.create_task(forge.root.request(method, f"{project.url}/jobs/{job.id}/{path}"))
+        await until_somebody_waits(forge.database)
+        held = "SELECT count(*) FROM (SELECT FROM job_artifacts WHERE job_id = %(id)s FOR UPDATE NOWAIT) free"
+        assert await upload.value(held, id=job.id) == 1
+    assert (await other).status == status
 
 
 async def test_python_gitlab(forge: Forge, project: CiProject, job: RunningJob) -> None:

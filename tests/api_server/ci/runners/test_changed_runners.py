@@ -1,0 +1,105 @@
+"""Runners that are changed while they wait, or while a job is being handed to them: judged as they are then."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from api_server.ci.runners.job_requests import PENDING_JOBS
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Answer, Client, Forge
+from tests.support.runner import Runner, a_runner
+from tests.support.waiting import until_somebody_waits
+
+FORBIDDEN = (403, {"message": "403 Forbidden"})
+CHANGES: dict[str, tuple[Callable[[Client, Runner], Awaitable[Answer]], tuple[int, object]]] = {
+    "token reset": (
+        lambda root, runner: root.post(f"/runners/{runner.id}/reset_authentication_token"),
+        FORBIDDEN,
+    ),
+    "token reset by itself": (
+        lambda root, runner: root.post("/runners/reset_authentication_token", {"token": runner.token}),
+        FORBIDDEN,
+    ),
+    "removed": (lambda root, runner: root.delete(f"/runners/{runner.id}"), FORBIDDEN),
+    "paused": (lambda root, runner: root.put(f"/runners/{runner.id}", {"paused": True}), (204, "")),
+    "other tags": (
+        lambda root, runner: root.put(
+            f"/runners/{runner.id}", {"tag_list": ["other"], "run_untagged": False}
+        ),
+        (204, ""),
+    ),
+    "protected refs only": (
+        lambda root, runner: root.put(f"/runners/{runner.id}", {"access_level": "ref_protected"}),
+        (204, ""),
+    ),
+}
+
+
+async def _waiting(
+    forge: Forge, runners: list[Runner], monkeypatch: pytest.MonkeyPatch
+) -> list[asyncio.Task[Answer]]:
+    """Their requests, all of which wait for a notice."""
+    pending = forge.server.app[PENDING_JOBS]
+    after, wait = pending.after, asyncio.Semaphore(0)
+
+    async def counted(generation: int, seconds: float) -> bool:
+        wait.release()
+        return await after(generation, seconds)
+
+    monkeypatch.setattr(pending, "after", counted)
+    polls = [asyncio.create_task(runner.poll(last_update="x")) for runner in runners]
+    for _ in runners:
+        await asyncio.wait_for(wait.acquire(), 20)
+    return polls
+
+
+async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
+    new_forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with new_forge(runner_poll_timeout=3) as forge:
+        project = await ci_project(forge)
+        runners = [await a_runner(forge, project_id=project.id) for _ in CHANGES]
+        polls = await _waiting(forge, runners, monkeypatch)
+        for runner, (change, _) in zip(runners, CHANGES.values(), strict=True):
+            assert (await change(forge.root, runner)).status in (200, 201, 204)
+        await project.pipeline()
+        answers = [(answer.status, answer.body) for answer in await asyncio.gather(*polls)]
+        assert dict(zip(CHANGES, answers, strict=True)) == {name: told for name, (_, told) in CHANGES.items()}
+        assert (await (await a_runner(forge, project_id=project.id)).poll()).status == 201
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runners SET token_digest = '' WHERE id = %(id)s",
+        "DELETE FROM runners WHERE id = %(id)s",
+    ],
+)
+async def test_whoever_is_changing_a_runner_is_waited_for(
+    forge: Forge, project: CiProject, statement: str
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    await runner.poll()  # so that it has been heard of
+    await project.pipeline()
+    async with forge.database.transaction() as transaction:
+        await transaction.run(statement, id=runner.id)
+        poll = asyncio.create_task(runner.poll())
+        await until_somebody_waits(forge.database)
+    answer = await poll
+    assert (answer.status, answer.body) == FORBIDDEN
+
+
+async def test_a_token_is_replaced_once(forge: Forge, project: CiProject) -> None:
+    """By two who have it at the same time."""
+    runner = await a_runner(forge, project_id=project.id)
+    answers = await asyncio.gather(
+        *(
+            forge.anonymous.post("/runners/reset_authentication_token", {"token": runner.token})
+            for _ in range(4)
+        )
+    )
+    assert sorted(answer.status for answer in answers) == [201, 403, 403, 403]
+    [replaced] = [answer.body["token"] for answer in answers if answer.status == 201]
+    verified = await forge.anonymous.post("/runners/verify", {"token": replaced})
+    assert (verified.status, verified.body["id"]) == (200, runner.id)

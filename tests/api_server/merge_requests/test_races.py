@@ -1,0 +1,120 @@
+"""Merge requests that change while somebody merges, approves or checks them: in another process, say."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api_server.web.access import Role
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import commit, head_of, open_merge_request
+from tests.support.waiting import until_somebody_waits
+
+RETARGET = "UPDATE merge_requests SET target_branch = 'main' WHERE project_id = %(id)s"
+LOCK_PROJECT = "SELECT id FROM projects WHERE id = %(id)s FOR UPDATE"
+#: As a push to the target that has been settled leaves it.
+MOVED = """
+    UPDATE merge_requests SET target_sha = repeat('a', 40), mergeability = 'unchecked' WHERE project_id = %(id)s
+"""
+MERGEABILITY = "SELECT mergeability FROM merge_requests WHERE project_id = %(id)s"
+
+
+@pytest.fixture
+async def developer(forge: Forge, project: dict[str, Any]) -> Person:
+    """May merge into the branch `open`, and not into `main`."""
+    developer = await forge.user("developer")
+    await forge.member("projects", project["id"], developer, Role.DEVELOPER)
+    return developer
+
+
+async def _open(developer: Person, alice: Person, project: dict[str, Any]) -> str:
+    """The path of a merge request into the branch `open`, to which somebody has pushed since."""
+    await commit(alice.api, project, "open", start_branch="main")
+    await open_merge_request(developer, project, "feature", "open")
+    await commit(alice.api, project, "open")
+    return f"/projects/{project['id']}/merge_requests/1"
+
+
+async def _heads(alice: Person, project: dict[str, Any]) -> tuple[str, str]:
+    return await head_of(alice.api, project, "main"), await head_of(alice.api, project, "open")
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_the_right_to_merge_is_judged_on_the_target_that_is_merged_into(
+    forge: Forge, alice: Person, project: dict[str, Any], developer: Person, *, is_checked: bool
+) -> None:
+    """While somebody, who has locked what she changes, points it at a branch that is protected; git has been asked
+    about the old heads (`is_checked`) or has not."""
+    url = await _open(developer, alice, project)
+    if is_checked:
+        assert (await alice.api.get(url)).body["detailed_merge_status"] == "mergeable"
+    before = await _heads(alice, project)
+    async with forge.database.transaction() as transaction:
+        await transaction.value(LOCK_PROJECT, id=project["id"])
+        await transaction.run(RETARGET, id=project["id"])
+        merging = asyncio.create_task(developer.api.put(f"{url}/merge"))
+        await until_somebody_waits(forge.database)
+    answer = await merging
+    assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+    assert await _heads(alice, project) == before
+    shown = (await alice.api.get(url)).body
+    assert (shown["state"], shown["target_branch"]) == ("opened", "main")
+
+
+async def test_merging_and_retargeting_at_once_are_one_after_the_other(
+    forge: Forge, alice: Person, project: dict[str, Any], developer: Person
+) -> None:
+    url = await _open(developer, alice, project)
+    main, _ = await _heads(alice, project)
+    answers = await asyncio.gather(
+        developer.api.put(f"{url}/merge"), developer.api.put(url, {"target_branch": "main"})
+    )
+    shown = (await alice.api.get(url)).body
+    assert (await _heads(alice, project))[0] == main
+    merged, retargeted = (answer.status for answer in answers)
+    if merged == 200:
+        assert (shown["state"], shown["target_branch"], retargeted) == ("merged", "open", 422)
+    else:
+        assert (merged, retargeted) == (403, 200)
+        assert (shown["state"], shown["target_branch"]) == ("opened", "main")
+
+
+async def test_what_git_said_of_an_older_target_is_not_kept(
+    forge: Forge, alice: Person, project: dict[str, Any], developer: Person
+) -> None:
+    """Whoever asked git about the heads finds that the target has moved when the answer is to be written down."""
+    url = await _open(developer, alice, project)
+    number = {"id": project["id"]}
+    assert await forge.database.value(MERGEABILITY, **number) == "unchecked"
+    async with forge.database.transaction() as transaction:
+        await transaction.value(LOCK_PROJECT, **number)
+        await transaction.run(MOVED, **number)
+        reading = asyncio.create_task(alice.api.get(url))
+        await until_somebody_waits(forge.database)
+    assert (await reading).body["detailed_merge_status"] == "unchecked"
+    assert await forge.database.value(MERGEABILITY, **number) == "unchecked"
+
+
+async def test_nothing_about_merge_requests_changes_in_an_archived_project(
+    alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    await commit(alice.api, project, "another", start_branch="main")
+    requests, one = f"/projects/{project['id']}/merge_requests", f"/projects/{project['id']}/merge_requests/1"
+    before = (await alice.api.get(one)).body
+    assert (await alice.api.post(f"/projects/{project['id']}/archive")).status == 201
+    wanted = {"source_branch": "another", "target_branch": "main", "title": "Another"}
+    response = {"sha": made["sha"], "external_status_check_id": 1}
+    for answer in [
+        await alice.api.post(requests, wanted),
+        await alice.api.put(one, {"title": "Another"}),
+        await alice.api.put(one, {"state_event": "close"}),
+        await alice.api.put(f"{one}/merge"),
+        await alice.api.post(f"{one}/approve"),
+        await alice.api.post(f"{one}/unapprove"),
+        await alice.api.post(f"{one}/status_check_responses", response),
+        await alice.api.post(f"{one}/status_checks/1/retry"),
+    ]:
+        assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
+    assert [shown["iid"] for shown in (await alice.api.get(requests)).body] == [1]
+    assert (await alice.api.get(one)).body == before

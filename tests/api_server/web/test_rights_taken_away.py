@@ -1,0 +1,308 @@
+"""Two callers at once, over the whole route table: what needs a right never succeeds after somebody has been told that
+it is taken away, in this process or another one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.namespaces.projects.access import ProjectAccess
+from api_server.web.access import Place, Role
+from api_server.web.routes import Route
+from tests.support.forge import Answer, Forge, Person
+from tests.support.furnished import Furnished, furnish
+from tests.support.rights import stopped_before_acting, stopped_while_acting
+from tests.support.route_table import ROUTES, name_of, required
+from tests.support.waiting import until_somebody_waits
+
+WRITES = [
+    route
+    for route in ROUTES
+    if route.method != "GET"
+    and route.access.who not in ("anyone", "job")
+    and name_of(route) != "POST /projects/{id}/ci/lint"  # which writes nothing
+]
+
+#: What the example of a request lacks to be one that would be done; `{names}` stand for what is furnished.
+_FILE = {"branch": "main", "commit_message": "Change", "content": "x"}
+BODIES: dict[str, dict[str, Any]] = {
+    "POST /users": {"email": "races@example.org", "username": "races"},
+    "POST /user/emails": {"email": "another-race@example.org"},
+    "POST /users/{id}/emails": {"email": "races@example.org"},
+    "PUT /projects/{id}/transfer": {"namespace": "{group_id}"},
+    "POST /projects/{id}/repository/branches": {"branch": "new", "ref": "main"},
+    "POST /projects/{id}/repository/tags": {"tag_name": "new", "ref": "main"},
+    "POST /projects/{id}/repository/files/{path}": _FILE,
+    "PUT /projects/{id}/repository/files/{path}": _FILE,
+    "DELETE /projects/{id}/repository/files/{path}": _FILE,
+    "POST /projects/{id}/repository/commits": _FILE
+    | {"actions": [{"action": "create", "file_path": "new", "content": "x"}]},
+    "POST /projects/{id}/merge_requests": {"title": "x", "source_branch": "feature", "target_branch": "v2"},
+    "POST /projects/{id}/external_status_checks": {"name": "Another", "external_url": "http://203.0.113.7"},
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses": {
+        "sha": "{head}",
+        "external_status_check_id": "{check_id}",
+    },
+    "POST /projects/{id}/pipeline": {"ref": "main"},
+    "POST /projects/{id}/runners": {"runner_id": "{runner_id}"},
+    "POST /user/runners": {"project_id": "{id}"},
+    "POST /projects/{id}/remote_mirrors": {"url": "https://203.0.113.7/a.git"},
+    "POST /projects/{id}/invitations": {"email": "somebody@example.org"},
+    "POST /groups/{id}/invitations": {"email": "somebody@example.org"},
+    "PUT /application/settings": {"default_projects_limit": 7},
+}
+#: What else stands in the path of some.
+PATHS = {
+    "DELETE /projects/{id}/repository/branches/{name}": {"name": "feature"},
+    "POST /projects/{id}/repository/files/{path}": {"path": "NEWS.md"},
+}
+
+
+@attrs.define
+class Stage:
+    """A furnished project and group. `one` process takes rights away from the `owner` of both and from an
+    administrator, who make their requests to the `other`."""
+
+    one: Forge
+    other: Forge
+    furnished: Furnished
+    owner: Person
+    admin: Person
+
+    @property
+    def project(self) -> str:
+        return f"/projects/{self.furnished.ids['id']}"
+
+    def person(self, route: Route) -> Person:
+        return self.admin if route.access.who == "administrator" else self.owner
+
+    async def call(self, route: Route) -> Answer:
+        """By whoever has the right, with values that would do."""
+        ids = self.furnished.ids
+        sent = required(route) | BODIES.get(name_of(route), {})
+        body = {
+            name: ids[value[1:-1]] if isinstance(value, str) and value.startswith("{") else value
+            for name, value in sent.items()
+        }
+        furnished = attrs.evolve(self.furnished, ids=ids | PATHS.get(name_of(route), {}))
+        client = attrs.evolve(self.person(route).api, base=self.other.base)
+        return await client.request(route.method, furnished.path_to(route), json=body)
+
+    async def do(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+        """By root, who takes away."""
+        answer = await self.one.root.request(method, path, json=body or {})
+        assert answer.status in (200, 201, 204), answer
+        return answer
+
+    async def warm(self) -> None:
+        """Lets the other process remember who calls, and note that her token is used."""
+        self.other.database.note_change()  # what it remembers is of the test before
+        for person in (self.owner, self.admin):
+            client = attrs.evolve(person.api, base=self.other.base)
+            assert (await client.get(self.project)).status == 200
+
+
+@pytest.fixture(scope="module")
+async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
+    one, other = two_forges
+    furnished = await furnish(one)
+    owner, admin = await one.user("owner"), await one.user("admin", admin=True)
+    ids = furnished.ids
+    await one.member("projects", ids["id"], owner, Role.OWNER)
+    await one.member("groups", ids["group_id"], owner, Role.OWNER)
+    url = f"/projects/{ids['id']}"
+    token = await one.root.post(
+        f"/users/{owner.id}/personal_access_tokens", {"name": "other", "scopes": ["api"]}
+    )
+    furnished.of_root["personal_access_tokens_id"] = token.body["id"]
+    branch = await one.root.post(f"{url}/repository/branches", {"branch": "v2", "ref": "main"})
+    assert branch.status == 201, branch
+    other_project = await one.project(owner)
+    runner = await one.root.post(
+        "/user/runners", {"runner_type": "project_type", "project_id": other_project["id"]}
+    )
+    merge_request = (await one.root.get(f"{url}/merge_requests/{ids['merge_request_iid']}")).body
+    ids |= {"runner_id": runner.body["id"], "head": merge_request["sha"]}
+    return Stage(one, other, furnished, owner, admin)
+
+
+Step = Callable[[Stage], Awaitable[object]]
+
+
+@attrs.frozen
+class Taking:
+    """How a right is taken away and given back, which routes need it, and what they are refused with."""
+
+    take: Step
+    give: Step
+    needs: Callable[[Route], bool]
+    refusals: tuple[tuple[int, Any], ...]
+
+
+def _members(method: str, body: dict[str, Any] | None = None, one: str = "/{}") -> Step:
+    async def step(stage: Stage) -> None:
+        ids = stage.furnished.ids
+        for place in (f"projects/{ids['id']}", f"groups/{ids['group_id']}"):
+            sent = {"user_id": stage.owner.id} | body if body and method == "POST" else body
+            await stage.do(method, f"/{place}/members" + one.format(stage.owner.id), sent)
+
+    return step
+
+
+def _users(what: str, method: str = "POST", body: dict[str, Any] | None = None) -> Step:
+    async def step(stage: Stage) -> None:
+        for person in (stage.owner, stage.admin) if what else (stage.admin,):
+            await stage.do(method, f"/users/{person.id}{what}", body)
+
+    return step
+
+
+async def _revoke_tokens(stage: Stage) -> None:
+    for person in (stage.owner, stage.admin):
+        own = await person.api.get("/personal_access_tokens/self")
+        await stage.do("DELETE", f"/personal_access_tokens/{own.body['id']}")
+
+
+async def _new_tokens(stage: Stage) -> None:
+    for name in ("owner", "admin"):
+        person: Person = getattr(stage, name)
+        api = attrs.evolve(person.api, token=await stage.one.token(person.id))
+        setattr(stage, name, attrs.evolve(person, api=api))
+
+
+def _project(method: str, path: str, body: dict[str, Any] | None = None) -> Step:
+    async def step(stage: Stage) -> None:
+        await stage.do(method, stage.project + path, body)
+
+    return step
+
+
+#: What stays possible in archived projects though it is in a feature.
+_KEEPS = {
+    "POST /projects/{id}/jobs/{job_id}/artifacts/keep",
+    "DELETE /projects/{id}/jobs/{job_id}/artifacts",
+    "DELETE /projects/{id}/pipelines/{pipeline_id}",
+}
+
+
+def _opens(route: Route) -> bool:
+    return isinstance(route.access, ProjectAccess) and route.access.opens is not None
+
+
+def _needs_main(route: Route) -> bool:
+    """What moves the branch, or runs on it."""
+    path = route.path.removeprefix("/projects/{id}/")
+    parts = ("repository/files", "repository/commits", "pipeline", "jobs")
+    return (_opens(route) and path.startswith(parts) and name_of(route) not in _KEEPS) or path.endswith(
+        "/merge"
+    )
+
+
+_LEVELS = ("repository_access_level", "builds_access_level")
+_PROTECTION = ("push_access_level", "merge_access_level")
+PUSH = (403, "403 Forbidden - You are not allowed to push into this branch")
+RUN = (400, {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]})
+FORBIDDEN = (403, "403 Forbidden")
+GONE = ((404, "404 Project Not Found"), (404, "404 Group Not Found"))
+TAKINGS = {
+    "block the user": Taking(
+        _users("/block"),
+        _users("/unblock"),
+        lambda _: True,
+        ((403, "403 Forbidden - Your account has been blocked."),),
+    ),
+    "revoke the token": Taking(_revoke_tokens, _new_tokens, lambda _: True, ((401, "invalid_token"),)),
+    "be no administrator any more": Taking(
+        _users("", "PUT", {"admin": False}),
+        _users("", "PUT", {"admin": True}),
+        lambda route: route.access.who == "administrator",
+        (FORBIDDEN,),
+    ),
+    "remove the member": Taking(
+        _members("DELETE"),
+        _members("POST", {"access_level": 50}, ""),
+        lambda route: isinstance(route.access, Place),
+        (FORBIDDEN, *GONE),
+    ),
+    "give the member a smaller role": Taking(
+        _members("PUT", {"access_level": 10}),
+        _members("PUT", {"access_level": 50}),
+        lambda route: isinstance(route.access, Place) and route.access.role > Role.GUEST,
+        (FORBIDDEN,),
+    ),
+    "close the feature": Taking(
+        _project("PUT", "", dict.fromkeys(_LEVELS, "disabled")),
+        _project("PUT", "", dict.fromkeys(_LEVELS, "enabled")),
+        _opens,
+        (FORBIDDEN,),
+    ),
+    "archive the project": Taking(
+        _project("POST", "/archive"),
+        _project("POST", "/unarchive"),
+        lambda route: _opens(route) and name_of(route) not in _KEEPS,
+        (FORBIDDEN, PUSH, RUN),
+    ),
+    "protect the branch": Taking(
+        _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 60)),
+        _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 40)),
+        _needs_main,
+        (FORBIDDEN, PUSH, RUN),
+    ),
+}
+
+
+@pytest.mark.parametrize("taking", TAKINGS)
+async def test_what_was_judged_before_a_right_was_taken_away_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, taking: str
+) -> None:
+    """All routes at once: judged, then the right is taken away and that is answered, then they go on."""
+    wanted = TAKINGS[taking]
+    routes = [route for route in WRITES if wanted.needs(route)]
+    await stage.warm()
+    with stopped_before_acting(stage.other, monkeypatch) as stop:
+        answers = [asyncio.create_task(stage.call(route)) for route in routes]
+        await stop.until(len(routes), answers)
+        early = {
+            name_of(route): answer.result()
+            for route, answer in zip(routes, answers, strict=True)
+            if answer.done()
+        }
+        assert early == {}, "each request has to be one that would be done"
+        await wanted.take(stage)
+        stop.open()
+        refused = await asyncio.gather(*answers)
+        await wanted.give(stage)
+    told = {name_of(route): _told(answer) for route, answer in zip(routes, refused, strict=True)}
+    assert {name: answer for name, answer in told.items() if answer not in wanted.refusals} == {}
+
+
+def _told(answer: Answer) -> tuple[int, Any]:
+    body = answer.body
+    return answer.status, (body.get("message") or body.get("error")) if isinstance(body, dict) else body
+
+
+@pytest.mark.parametrize("taking", TAKINGS)
+async def test_who_takes_a_right_away_waits_for_what_is_being_done_with_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, taking: str
+) -> None:
+    wanted = TAKINGS[taking]
+    name = (
+        "POST /member_roles"
+        if "administrator" in taking
+        else "POST /projects/{id}/merge_requests/{merge_request_iid}/approve"
+    )
+    route = next(route for route in WRITES if name_of(route) == name)
+    await stage.warm()
+    with stopped_while_acting(stage.other, monkeypatch) as stop:
+        answer = asyncio.create_task(stage.call(route))
+        await stop.until(1, [answer])
+        taken = asyncio.create_task(wanted.take(stage))
+        await until_somebody_waits(stage.one.database)
+        assert not taken.done()
+        assert not answer.done()
+        stop.open()
+        assert (await answer).status == 201
+        await taken
+        await wanted.give(stage)

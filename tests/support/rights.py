@@ -1,0 +1,81 @@
+"""Requests that write, stopped exactly between the moment that they are judged and the moment that they act."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from api_server.state.database import Database, Opening, Transaction
+from tests.support.forge import Forge
+
+PATIENCE = 20.0
+
+
+class Stop:
+    """Where requests wait; it opens once for all."""
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self._news = asyncio.Condition()
+        self._open = asyncio.Event()
+
+    async def here(self) -> None:
+        async with self._news:
+            self.arrived += 1
+            self._news.notify_all()
+        await self._open.wait()
+
+    async def until(self, count: int, answers: list[asyncio.Task[Any]] | None = None) -> None:
+        """Until so many requests wait, or have been answered without getting here."""
+        async with asyncio.timeout(PATIENCE):
+            while self.arrived + sum(answer.done() for answer in answers or []) < count:
+                with contextlib.suppress(TimeoutError):
+                    async with self._news:
+                        await asyncio.wait_for(self._news.wait(), 0.05)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@contextlib.contextmanager
+def stopped_before_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stop]:
+    """Requests of this server wait when they have been judged, before their transaction begins."""
+    stop, opening_with = Stop(), forge.database.opening_with
+
+    def stopping(opening: Opening) -> Database:
+        database = opening_with(opening)
+        begin = database.transaction
+
+        @contextlib.asynccontextmanager
+        async def transaction() -> AsyncIterator[Transaction]:
+            await stop.here()
+            async with begin() as begun:
+                yield begun
+
+        database.transaction = transaction  # type: ignore[method-assign]
+        return database
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forge.database, "opening_with", stopping)
+        yield stop
+        stop.open()
+
+
+@contextlib.contextmanager
+def stopped_while_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stop]:
+    """Likewise, when their transaction has made sure of what they were judged on."""
+    stop, opening_with = Stop(), forge.database.opening_with
+
+    def stopping(opening: Opening) -> Database:
+        async def opened(transaction: Transaction) -> None:
+            await opening(transaction)
+            await stop.here()
+
+        return opening_with(opened)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forge.database, "opening_with", stopping)
+        yield stop
+        stop.open()
