@@ -106,6 +106,11 @@ class Settings(ClientSettings):
     child_pipeline_depth: int = option(
         default=3, help="pipelines of one project above one another: parent, child, grandchild"
     )
+    variables_limit: int = option(default=1000, help="CI/CD variables of one project or group; 0 is no limit")
+    agents_limit: int = option(default=100, help="cluster agents of one project; 0 is no limit")
+    status_checks_limit: int = option(
+        default=100, help="external status checks of one project; 0 is no limit"
+    )
     active_jobs_limit: int = option(
         default=20_000,
         help="unfinished jobs of a project's last day beyond which it gets no pipeline; 0 is off",

@@ -7,6 +7,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.quotas import Quota
 from api_server.state.statements import Query, Statement
 
 _SERVICE = read_sql("api_server.status_checks")["service"]
@@ -94,6 +95,8 @@ async def taken(
         TAKEN, project_id=project_id, id=check_id, name=name, external_url=external_url
     )
 
+
+QUOTA = Quota("external_status_checks", "project_id")
 
 CREATE = """
     INSERT INTO external_status_checks (project_id, name, external_url, shared_secret, all_branches, created_at,

@@ -69,6 +69,9 @@ async def create(
         )
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
+    most = context.settings(request).status_checks_limit
+    if await service_queries.QUOTA.is_exceeded(transaction, project.id, most):
+        raise invalid([f"Maximum number of external status checks ({most}) exceeded"], status=422)
     await service_queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, caller(request).user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"

@@ -51,7 +51,8 @@ async def show_agent(request: web.Request, wanted: OneAgent, found: Project) -> 
 async def create_agent(request: web.Request, wanted: CreateAgent, found: Project) -> web.Response:
     """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
     async with context.database(request).transaction() as transaction:
-        made = await registration.register(transaction, found, wanted.name, author(request))
+        most = context.settings(request).agents_limit
+        made = await registration.register(transaction, found, wanted.name, author(request), most)
     return json_text(made.entity, status=201)
 
 

@@ -8,6 +8,7 @@ import orjson
 
 from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.quotas import Quota
 from api_server.state.statements import Query
 
 AGENT = read_sql(__package__)["agent"]
@@ -31,6 +32,8 @@ SHOW_AGENT = one(
 async def show_agent(database: Executor, project_id: int, agent_id: int) -> str:
     return await database.entity(SHOW_AGENT, project_id=project_id, id=agent_id)
 
+
+QUOTA = Quota("cluster_agents", "project_id")
 
 CREATE_AGENT = one(
     AGENT,

@@ -13,8 +13,8 @@ from api_server.web.errors import bad_request
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-async def register(transaction: Transaction, project: Project, name: str, author: Author) -> Shown:
-    """Raises 400 as GitLab words it."""
+async def register(transaction: Transaction, project: Project, name: str, author: Author, most: int) -> Shown:
+    """The project may have up to `most`. Raises 400 as GitLab words it."""
     if not _NAME.fullmatch(name):
         raise bad_request(
             "Name can contain only lowercase letters, digits, and '-', but cannot start or end with '-'"
@@ -23,6 +23,8 @@ async def register(transaction: Transaction, project: Project, name: str, author
         made = await queries.create_agent(transaction, project.id, name, author.id)
     except Conflict:
         raise bad_request("Name has already been taken") from None
+    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
+        raise bad_request(f"Maximum number of agents ({most}) exceeded")
     await tasks.refresh_grants(transaction, project.id)
     await audit_trail.record(
         transaction,

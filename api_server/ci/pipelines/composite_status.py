@@ -44,7 +44,7 @@ _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
 
 def composite(parts: Iterable[Part]) -> Status | None:
     """GitLab's status of jobs taken together; None of no jobs."""
-    return _of(_kinds(parts))
+    return status_of(_kinds(parts))
 
 
 def composite_of_needs(parts: Iterable[Part]) -> Status | None:
@@ -54,20 +54,22 @@ def composite_of_needs(parts: Iterable[Part]) -> Status | None:
         return "pending"
     if kinds & {"skipped", _IGNORED}:
         return "skipped"
-    return _of(kinds)
+    return status_of(kinds)
 
 
 def _kinds(parts: Iterable[Part]) -> set[str]:
-    return {_kind(part) for part in parts}
+    return {kind_of(part) for part in parts}
 
 
-def _kind(part: Part) -> str:
+def kind_of(part: Part) -> str:
+    """What a job adds to the common status: its own, or that its own does not count."""
     if part.allow_failure and part.status in ("failed", "canceled"):
         return _WARNING
     return _IGNORED if part.allow_failure and part.status == "manual" else part.status
 
 
-def _of(kinds: set[str]) -> Status | None:
+def status_of(kinds: set[str]) -> Status | None:
+    """As `composite`, of jobs of these kinds."""
     if not kinds:
         return None
     for status, allowed in _ONLY:

@@ -118,14 +118,14 @@ class Maker:
             return await self._write(wanted, read, plan=None)
         try:
             context = await self._context(wanted, subject, read, trusted=True)
-            plan = await self.in_thread(plan_pipeline, read.text or "", context)
+            plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:
             if wanted.source == "push":
                 return await self._write(wanted, read, plan=None, errors=refused.errors)
             raise NotMade(*refused.errors) from None
         if not plan.jobs:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
-        return await self._write(wanted, read, plan)
+        return await self._write(wanted, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
         """The branch or tag that `ref` names: what it is is asked before who may run there. Raises `NotMade`."""
@@ -222,7 +222,12 @@ class Maker:
         )
 
     async def _write(
-        self, wanted: Wanted, read: Commit, plan: Plan | None, errors: tuple[str, ...] = ()
+        self,
+        wanted: Wanted,
+        read: Commit,
+        plan: Plan | None,
+        jobs: str = "[]",
+        errors: tuple[str, ...] = (),
     ) -> int:
         protected = await self._is_protected(wanted)
         await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
@@ -245,9 +250,7 @@ class Maker:
                     await creation_queries.create_variables(
                         transaction, pipeline_id, wanted.variables, sealed
                     )
-                    await creation_queries.create_jobs(
-                        transaction, pipeline_id, plan.jobs, user_id=wanted.user_id
-                    )
+                    await creation_queries.create_jobs(transaction, pipeline_id, jobs, user_id=wanted.user_id)
                     await transitions.refresh(transaction, pipeline_id)
                 return pipeline_id
         except Conflict as conflict:
@@ -274,6 +277,12 @@ class Maker:
                 "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
                 retry_after=60,
             )
+
+
+def _planned(text: str, context: Context) -> tuple[Plan, str]:
+    """The plan, and its jobs as they are written down."""
+    plan = plan_pipeline(text, context)
+    return plan, creation_queries.columns_of(plan.jobs)
 
 
 def maker(app: App, database: Database | None = None) -> Maker:

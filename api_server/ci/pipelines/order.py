@@ -1,11 +1,13 @@
 """Which jobs of a pipeline go on now: the order that stages and `needs` give. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import graphlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import attrs
 
-from api_server.ci.pipelines.composite_status import composite, composite_of_needs
+from api_server.ci.pipelines.composite_status import composite_of_needs, kind_of, status_of
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, Status
 
 #: `when` -> the statuses of what came before with which the job runs; with the others it is skipped.
@@ -40,15 +42,24 @@ class OrderedJob:
 def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
     """What happens to the jobs in status `created` whose turn has come (or never will): their ids with the event.
 
-    `jobs` are the latest ones of the pipeline. Skipping a job may bring the turn of others, so it goes round until
-    nothing changes: the result is complete, and asking again after it has happened gives nothing.
+    `jobs` are the latest ones of the pipeline. Each is looked at once, after all that it waits for, so that those which
+    are skipped bring the turn of others: the result is complete, and asking again after it has happened gives nothing.
     """
-    known = {job.name: job for job in jobs}
+    known: dict[str, OrderedJob] = {}
     events: list[tuple[int, Event]] = []
-    while step := _step(known):
-        for job, event in step:
-            events.append((job.id, event))
-            known[job.name] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
+    kinds_before: set[str] = set()  # of the jobs of earlier stages
+    for stage in _in_order(jobs):
+        before = status_of(kinds_before) or "success"
+        for job in stage:
+            known[job.name] = job
+            if job.status != "created":
+                continue
+            previous = before if job.needs is None else _of_needs(job.needs, known)
+            if previous in COMPLETE:
+                event = _event(job, previous)
+                events.append((job.id, event))
+                known[job.name] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
+        kinds_before |= {kind_of(known[job.name]) for job in stage}
     return events
 
 
@@ -59,39 +70,32 @@ def enqueuing(job: OrderedJob) -> Event:
 
 def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
     """Names of the jobs that come after those named: by stage for jobs without `needs`, else by need, transitively."""
-    by_name = {job.name: job for job in jobs}
     reached = set(of)
+    first = min((job.stage_index for job in jobs if job.name in reached), default=None)
     found: set[str] = set()
-    while True:
-        first = min((by_name[name].stage_index for name in reached if name in by_name), default=None)
-        more = {
-            job.name
-            for job in jobs
-            if job.name not in reached
-            and (
-                not reached.isdisjoint(job.needs)
-                if job.needs is not None
-                else first is not None and job.stage_index > first
-            )
-        }
-        if not more:
-            return found
-        reached |= more
-        found |= more
+    for job in itertools.chain.from_iterable(_in_order(jobs)):
+        if job.name in reached:
+            continue
+        if job.needs is not None:
+            comes_after = not reached.isdisjoint(job.needs)
+        else:
+            comes_after = first is not None and job.stage_index > first
+        if comes_after:
+            reached.add(job.name)
+            found.add(job.name)
+    return found
 
 
-def _step(known: Mapping[str, OrderedJob]) -> list[tuple[OrderedJob, Event]]:
-    waiting = [job for job in known.values() if job.status == "created"]
-    before = {
-        index: composite(job for job in known.values() if job.stage_index < index) or "success"
-        for index in {job.stage_index for job in waiting if job.needs is None}
-    }
-    step = []
-    for job in waiting:
-        previous = before[job.stage_index] if job.needs is None else _of_needs(job.needs, known)
-        if previous in COMPLETE:
-            step.append((job, _event(job, previous)))
-    return step
+def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
+    """The jobs by stage; those of one stage after what they need of it."""
+    for _, stage in itertools.groupby(
+        sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
+    ):
+        named = {job.name: job for job in stage}
+        order = graphlib.TopologicalSorter(
+            {name: [need for need in job.needs or () if need in named] for name, job in named.items()}
+        )
+        yield [named[name] for name in order.static_order()]
 
 
 def _of_needs(needs: Iterable[str], known: Mapping[str, OrderedJob]) -> Status:

@@ -20,15 +20,17 @@ _TOLD = ("variable_type", "protected", "masked", "raw", "environment_scope", "de
 
 
 async def create(
-    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author
+    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
 ) -> int:
-    """The new variable's id. Raises 400 as GitLab words it."""
+    """The new variable's id; the owner may have up to `most`. Raises 400 as GitLab words it."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
         made = await queries.create(transaction, owner, **columns)
     except Conflict:
         raise _taken(values) from None
+    if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, most):
+        raise invalid({"base": [f"Maximum number of {owner.type.lower()} ci variables ({most}) exceeded"]})
     await _record(
         transaction, "created", author, owner, made, values.key, "Added ci variable", add="ci_variable"
     )

@@ -106,7 +106,12 @@ async def create_variable(
     )
     async with context.database(request).transaction() as transaction:
         made = await changes.create(
-            transaction, context.vault(request), found.entity, values, author(request)
+            transaction,
+            context.vault(request),
+            found.entity,
+            values,
+            author(request),
+            context.settings(request).variables_limit,
         )
         return await _answer(request, transaction, made, status=201)
 

@@ -7,6 +7,7 @@ import attrs
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.quotas import Quota
 from api_server.state.statements import Query
 
 _VARIABLE = read_sql(__package__)["variable"]
@@ -74,6 +75,8 @@ async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | N
     """Likewise; nobody else changes them until the transaction ends."""
     return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
+
+QUOTAS = {"Project": Quota("ci_variables", "project_id"), "Group": Quota("ci_variables", "namespace_id")}
 
 CREATE = """
     INSERT INTO ci_variables (project_id, namespace_id, key, value, variable_type, protected, masked, hidden, raw,

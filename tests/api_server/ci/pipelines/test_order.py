@@ -1,5 +1,7 @@
 """The pure rules: the status of many jobs, and which job is next."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +141,27 @@ def test_dependents_come_later_and_never_are_the_job_itself(jobs):
         found = dependents(jobs, [job.name])
         assert job.name not in found
         assert {other.name for other in jobs if other.needs and job.name in other.needs} <= found
+
+
+def _seconds(count: int, chain: str) -> float:
+    """What it takes to skip `count` jobs behind one that has failed, each because of the one before it."""
+    jobs = [
+        a_job(n, status="created", stage_index=n)
+        if chain == "of stages"
+        else a_job(n, status="created", needs=[f"job {n - 1}"])
+        for n in range(1, count)
+    ]
+    jobs = [*reversed(jobs), a_job(0, status="failed")]
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        assert len(next_events(jobs)) == count - 1
+        assert len(dependents(jobs, ["job 0"])) == count - 1
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+@pytest.mark.parametrize("chain", ["of stages", "of needs"])
+def test_a_long_chain_takes_as_much_longer_as_it_is(chain):
+    """It runs on the event loop, whenever a job of the pipeline moves."""
+    assert _seconds(1000, chain) < 12 * _seconds(250, chain)

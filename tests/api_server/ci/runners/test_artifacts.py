@@ -115,7 +115,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
         for size, status in ((1000, 200), (1001, 413)):
             headers = {"JOB-TOKEN": job.token}
             assert (await job.client.post(authorize, {"filesize": size}, headers=headers)).status == status
-        folder = forge.settings.data_dir / "objects"
+        folder = forge.settings.data_dir / "objects" / "projects"
         assert len(files_below(folder)) == 2  # with its index
 
 

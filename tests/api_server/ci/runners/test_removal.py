@@ -67,7 +67,7 @@ async def test_the_command(new_forge) -> None:
         assert await statuses(project, old) == [200, 404, 404]
         assert await statuses(project, new) == [200, 200, 200]
         assert await command(forge, "--before", "2020-02-01", "--yes") == (0, "removed: 0 bytes of 0 jobs\n")
-        folder = forge.settings.data_dir / "objects"
+        folder = forge.settings.data_dir / "objects" / "projects"
 
         async def only_the_new_ones() -> bool:
             return len(files_below(folder)) == 3  # a log, and an archive with its index

@@ -1,0 +1,85 @@
+"""What is read as a whole somewhere is bounded: variables, agents, status checks."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.forge import Forge, new_name, running_forge
+
+LIMITS = {"variables_limit": 3, "agents_limit": 3, "status_checks_limit": 3}
+
+
+@pytest.fixture(scope="module")
+async def limited(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    async with running_forge(
+        new_database(), tmp_path_factory.mktemp("limited"), work=False, allow_local_requests=True, **LIMITS
+    ) as forge:
+        yield forge
+
+
+def new_variable() -> dict[str, str]:
+    return {"key": new_name("KEY").replace("-", "_"), "value": "x"}
+
+
+def new_agent() -> dict[str, str]:
+    return {"name": new_name("agent")}
+
+
+def new_check() -> dict[str, str]:
+    return {"name": new_name("check"), "external_url": f"http://127.0.0.1/{new_name('hook')}"}
+
+
+@pytest.mark.parametrize(
+    ("path", "new", "status", "message"),
+    [
+        (
+            "/projects/{project}/variables",
+            new_variable,
+            400,
+            {"base": ["Maximum number of project ci variables (3) exceeded"]},
+        ),
+        (
+            "/groups/{group}/variables",
+            new_variable,
+            400,
+            {"base": ["Maximum number of group ci variables (3) exceeded"]},
+        ),
+        (
+            "/projects/{project}/cluster_agents",
+            new_agent,
+            400,
+            "400 Bad request - Maximum number of agents (3) exceeded",
+        ),
+        (
+            "/projects/{project}/external_status_checks",
+            new_check,
+            422,
+            ["Maximum number of external status checks (3) exceeded"],
+        ),
+    ],
+)
+async def test_there_are_so_many_of_each_and_no_more(
+    limited: Forge, path: str, new: Callable[[], dict[str, str]], status: int, message: Any
+) -> None:
+    """However many are added at once; another owner's do not count."""
+    for _ in range(2):
+        things = path.format(project=(await limited.project())["id"], group=(await limited.group())["id"])
+        answers = await asyncio.gather(*(limited.root.post(things, new()) for _ in range(6)))
+        assert sorted(answer.status for answer in answers) == [201] * 3 + [status] * 3
+        refused = next(answer for answer in answers if answer.status == status)
+        assert refused.body == {"message": message}
+        assert len((await limited.root.get(things)).body) == 3
+
+
+async def test_zero_is_no_limit(
+    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]], tmp_path: Path
+) -> None:
+    async with new_forge(work=False, variables_limit=0) as forge:
+        things = f"/projects/{(await forge.project())['id']}/variables"
+        assert [(await forge.root.post(things, new_variable())).status for _ in range(5)] == [201] * 5
