@@ -14,11 +14,26 @@ from scripts.abuse.watching import Held
 #: How long is waited for what an attack has left behind to go away.
 SETTLE_SECONDS = 60
 END_SECONDS = 30
+CROWD = 50
+CROWD_SECONDS = 2
 
 
 def felt_in_quiet(ground: Ground, seconds: int) -> innocent.Felt:
-    """What the innocent client feels while nobody attacks."""
+    """What the innocent client feels while nobody attacks; afterwards both servers hold what they keep open."""
+    asyncio.run(_crowd(ground))
     return asyncio.run(_beside(ground, None, seconds))
+
+
+async def _crowd(ground: Ground) -> None:
+    """Many clients for a moment: pools of connections grow to their size once, and that is no leak."""
+    felt = innocent.Felt()
+    tasks = [
+        asyncio.create_task(innocent.work(ground.innocent_urls, ground.innocent, felt)) for _ in range(CROWD)
+    ]
+    await asyncio.wait(tasks, timeout=CROWD_SECONDS)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def made(name: str, ground: Ground, seconds: int, quiet: innocent.Felt, before: tuple[Held, Held]) -> Outcome:
