@@ -23,6 +23,8 @@ _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 _IN_A_FOLDER = re.compile("|".join(rf"{re.escape(folder)}/" for folder in FOLDERS))
 #: `refs/...` are git's.
 _SOURCE_OR_FOLDER = re.compile(r"(?!refs/).*(\.(py|sql|mjs|sh)|/)")
+#: A test, or a module of tests.
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -41,6 +43,15 @@ def test_every_module_that_a_document_runs_exists(name: str) -> None:
     assert [
         module for module in re.findall(r"python -m ([\w.]+)", _text(name)) if not find_spec(module)
     ] == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_test_that_a_document_names_exists(name: str) -> None:
+    def is_there(module: str, test: str) -> bool:
+        file = CHECKOUT / module
+        return file.exists() and (not test or f"def {test}(" in file.read_text(encoding="utf-8"))
+
+    assert [named for named in _TEST.findall(_text(name)) if not is_there(*named)] == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

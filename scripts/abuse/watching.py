@@ -1,0 +1,103 @@
+"""What the processes under attack hold: memory, children, descriptors (Linux)."""
+
+import contextlib
+import re
+import threading
+from pathlib import Path
+
+import attrs
+
+SAMPLE_SECONDS = 0.05
+_MIB = 2**20
+
+
+@attrs.frozen
+class Held:
+    """At one moment: child processes of a server, its open descriptors and its resident memory in bytes."""
+
+    children: int
+    descriptors: int
+    memory: int
+
+
+@attrs.define
+class Peak:
+    """The most that was seen while an attack went on: bytes of the server, and of its children together."""
+
+    memory: int = 0
+    children: int = 0
+    children_memory: int = 0
+
+
+class Watched:
+    """A server's process, looked at for as long as a `with` block lasts."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.peak = Peak()
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Watched":
+        self.peak = Peak()
+        self._over.clear()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def held(self) -> Held:
+        """Raises ProcessLookupError when the server has gone."""
+        try:
+            descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        except FileNotFoundError:
+            raise ProcessLookupError(f"The server {self.pid} has ended.") from None
+        return Held(len(_descendants(self.pid)), descriptors, _memory(self.pid))
+
+    def _look(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            children = _descendants(self.pid)
+            self.peak.memory = max(self.peak.memory, _memory(self.pid))
+            self.peak.children = max(self.peak.children, len(children))
+            self.peak.children_memory = max(self.peak.children_memory, sum(map(_memory, children)))
+
+
+def process_in(directory: Path) -> int:
+    """The server that works in `directory`: a child of it that works there too does not count."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == directory:
+                found.append(int(entry.name))
+    if not found:
+        raise ProcessLookupError(f"No process works in {directory}.")
+    return min(found)
+
+
+def megabytes(size: int) -> str:
+    return f"{size / _MIB:.0f}"
+
+
+def _descendants(pid: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            _, _, rest = (entry / "stat").read_text().rpartition(") ")
+            children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        mine = children.get(waiting.pop(), [])
+        found.update(mine)
+        waiting.extend(mine)
+    return found
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes that no file backs: what the process itself has asked for."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return sum(int(kilobytes) for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) * 1024
+    return 0

@@ -1,0 +1,89 @@
+"""The attacks of `scripts/abuse/run`, in short."""
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scripts.abuse import packs
+from scripts.abuse.attacks import ATTACKS
+from scripts.abuse.course import felt_in_quiet, made
+from scripts.abuse.ground import prepared
+from scripts.abuse.innocent import Felt
+from scripts.abuse.report import Outcome
+from scripts.abuse.repositories import Sizes
+from scripts.abuse.watching import Held, Peak
+
+SHORT = (
+    "large-files",
+    "silent-fetches",
+    "unread-clones",
+    "bodies-of-strangers",
+    "abandoned-archives",
+    "uncollapsed",
+)
+
+
+def outcome(**changed: object) -> Outcome:
+    """One in which all was well, but for what is changed."""
+    held = (Held(children=0, descriptors=20, memory=100), Held(children=0, descriptors=20, memory=50))
+    well = {
+        "name": "attack",
+        "answers": Counter({"200": 3}),
+        "quiet": Felt([0.010] * 200),
+        "felt": Felt([0.049] * 200),
+        "api": Peak(memory=299 * 2**20),
+        "edge": Peak(),
+        "before": held,
+        "after": held,
+    }
+    return Outcome(**{**well, **changed})  # type: ignore[arg-type]
+
+
+def test_what_was_well_misses_nothing() -> None:
+    assert outcome().misses == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "missed"),
+    [
+        ({"felt": Felt([0.01] * 100 + [0.051] * 3)}, "slow"),
+        ({"felt": Felt([0.01] * 100, failed=1)}, "failures"),
+        ({"api": Peak(memory=301 * 2**20)}, "memory"),
+        ({"after": (Held(1, 20, 0), Held(0, 20, 0))}, "children"),
+        ({"after": (Held(0, 20, 0), Held(0, 21, 0))}, "descriptors"),
+        ({"answers": Counter[str]()}, "no attack"),
+    ],
+)
+def test_each_aim_can_be_missed(changed: dict[str, object], missed: str) -> None:
+    assert outcome(**changed).misses == [missed]
+    assert f"MISSED {missed}" in str(outcome(**changed))
+
+
+def test_the_delta_bomb_is_a_pack_that_git_would_unpack(tmp_path: Path) -> None:
+    bomb = packs.delta_bomb(copies=2)
+    assert len(packs.delta_bomb()) < 20_000
+    subprocess.run(["git", "init", "--quiet", "--bare", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "unpack-objects", "-q"], cwd=tmp_path, input=bomb, check=True)
+    listed = subprocess.run(
+        ["git", "cat-file", "--batch-all-objects", "--batch-check=%(objectsize)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(map(int, listed.stdout.split())) == [0xFFFFFF, 2 * 0xFFFFFF]
+
+
+def test_attacks_are_made_and_leave_nothing() -> None:
+    """Not how fast anybody is answered: a busy machine would decide that."""
+    assert set(SHORT) <= set(ATTACKS)
+    sizes = Sizes(large=30 * 2**20, medium=2**20, changed_files=20)
+    with prepared(lambda _: None, sizes) as ground:
+        quiet = felt_in_quiet(ground, 1)
+        assert quiet.failed == 0
+        before = ground.held()
+        for name in SHORT:
+            result = made(name, ground, 1, quiet, before)
+            assert set(result.misses) <= {"slow"}, str(result)
