@@ -11,7 +11,7 @@ told so gives nothing any more. These locks come before all locks of rows, and i
 what removes a project or a group cannot with what is written in it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from typing import Any
 
 import attrs
@@ -65,6 +65,11 @@ class Grounds:
             if await ground.read(transaction) != ground.found:
                 raise ChangedMeanwhile
         self._held = True
+
+
+async def share(transaction: Transaction, names: Set[str]) -> None:
+    """Until the transaction ends, nobody takes away what is called by these names. Raises `LockNotAvailable`."""
+    await grounds_queries.lock(transaction, shared=names, alone=frozenset())
 
 
 GROUNDS = web.RequestKey("grounds", Grounds)

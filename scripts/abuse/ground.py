@@ -39,7 +39,7 @@ class Ground:
         file = "src/1/1.txt"
         return [
             project,
-            f"{project}/jobs",
+            f"{project}/pipelines",
             f"{project}/repository/files/{encoded(file)}?ref=main",
             f"{self.place.edge_url}/{self.place.public}/-/raw/main/{file}",
         ]

@@ -19,9 +19,9 @@ TAKEN = [route for route in ROUTES if route.takes_job_token]
 #: GitLab's list, as far as there are such routes here.
 NAMES = {
     "GET /projects/{id}/jobs/{job_id}/artifacts",
-    "GET /projects/{id}/jobs/{job_id}/artifacts/{path:.+}",
+    "GET /projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download",
-    "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:.+}",
+    "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     "GET /projects/{id}/merge_requests",
     "GET /projects/{id}/merge_requests/{merge_request_iid}",
     "GET /projects/{id}/repository/branches",

@@ -17,8 +17,7 @@ from api_server.web.routes import caller
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
     """The runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
-    key = digest(sent) if sent else b""
-    runner = await queries.runner_of_token(context.database(request), key)
+    runner = await queries.runner_of_token(context.database(request), digest(sent)) if sent else None
     if runner is None:
         raise forbidden()
     return runner

@@ -51,7 +51,6 @@ async def protect(
     if len(name) > MAX_NAME:
         raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
     values = attrs.asdict(rules)
-    await queries.lock_project(transaction, project.id)
     try:
         row = await queries.protect(transaction, project.id, name, **values)
     except Conflict:

@@ -64,16 +64,6 @@ async def lock_protected(transaction: Transaction, project_id: int, name: str) -
     return await transaction.one(LOCK, project_id=project_id, name=name)
 
 
-LOCK_PROJECT = """
-    SELECT projects.id FROM projects WHERE projects.id = %(project_id)s FOR UPDATE
-"""
-
-
-async def lock_project(transaction: Transaction, project_id: int) -> None:
-    """Waits for pushes that are moving refs, and lets none be judged until the transaction ends."""
-    await transaction.run(LOCK_PROJECT, project_id=project_id)
-
-
 PROTECT = Query(
     f"""
     INSERT INTO protected_branches (project_id, name, push_access_level, merge_access_level, allow_force_push,

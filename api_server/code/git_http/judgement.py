@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 
 from api_server.code import ref_queries, refs
-from api_server.code.git_http import push_rules, queries
+from api_server.code.git_http import push_rules
 from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
 from api_server.code.quotas import QUOTAS, QuotaExceeded
@@ -20,7 +20,7 @@ from api_server.namespaces.projects.queries import find_project
 from api_server.outbound import edges
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable
-from api_server.web import context
+from api_server.web import context, grounds
 from api_server.web.auth import Caller
 from common.concurrency import ConcurrencyLimiter
 
@@ -67,7 +67,6 @@ async def _held(
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
     async with request.config_dict[MOVING].place(), context.database(request).transaction() as transaction:
-        await ref_queries.hold_push(transaction, push.id)
         verdict = await _verdict(request, transaction, project, who, push, size)
         if verdict.refusal is None:
             yield verdict
@@ -78,7 +77,8 @@ async def _held(
 async def _verdict(
     request: web.Request, transaction: Transaction, project: Project, who: Caller, push: Push, size: int
 ) -> Verdict:
-    await queries.hold_rights(transaction, project.id, user_id=who.user_id, token_id=who.token_id)
+    await grounds.share(transaction, _names(project, who))
+    await ref_queries.hold_push(transaction, push.id)
     try:
         current = await current_caller(transaction, who)
         found = await find_project(
@@ -91,6 +91,8 @@ async def _verdict(
         )
         readable = check_may_read(found, current)
         check_may_push(readable, current)
+        if not _names(readable, current) <= _names(project, who):  # it has been transferred
+            return _LATER
     except web.HTTPException as refused:
         return Verdict(refused.text)
     verdict = await push_rules.verdict(transaction, readable, push.updates)
@@ -100,6 +102,16 @@ async def _verdict(
         except QuotaExceeded as problem:
             return Verdict(str(problem))
     return verdict
+
+
+def _names(project: Project, who: Caller) -> set[str]:
+    """Under which what the verdict depends on is changed."""
+    return {
+        f"user:{who.user_id}",
+        f"token:{who.token_id}",
+        f"project:{project.id}",
+        *(f"group:{namespace_id}" for namespace_id in project.lineage),
+    }
 
 
 async def _settle(request: web.Request, project: Project, push: Push) -> None:

@@ -48,7 +48,7 @@ async def show_scope(request: web.Request, found: Project) -> web.Response:
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
-@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
+@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), ends="project:{id}")
 async def limit_access(request: web.Request, wanted: LimitAccess, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await changes.limit_access(transaction, found, author(request), enabled=wanted.enabled)
@@ -84,14 +84,18 @@ async def allow_group(request: web.Request, wanted: OneGroup, found: Project) ->
 
 
 @routes.delete(
-    "/projects/{id}/job_token_scope/allowlist/{target_project_id}", access=project(Role.MAINTAINER)
+    "/projects/{id}/job_token_scope/allowlist/{target_project_id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
 )
 async def disallow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
     return await _disallowed(request, found, "project", wanted.target_project_id)
 
 
 @routes.delete(
-    "/projects/{id}/job_token_scope/groups_allowlist/{target_group_id}", access=project(Role.MAINTAINER)
+    "/projects/{id}/job_token_scope/groups_allowlist/{target_group_id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
 )
 async def disallow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
     return await _disallowed(request, found, "group", wanted.target_group_id)

@@ -11,9 +11,10 @@ import attrs
 import pytest
 
 from api_server.code import ref_queries, refs
-from api_server.code.git_http.queries import hold_rights
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
+from api_server.state.database import Transaction
+from api_server.web import grounds, grounds_queries
 from api_server.web.access import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
@@ -148,9 +149,7 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
     database = pushing.forge.database
     body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
     async with database.transaction() as held:
-        await held.run(
-            "SELECT FROM protected_branches WHERE project_id = %(id)s FOR UPDATE", id=pushing.project["id"]
-        )
+        await hold_alone(held, f"user:{pushing.bob.id}")
         sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
         await until_somebody_waits(database)  # what it needs first is held already
         taking = asyncio.create_task(take(pushing))
@@ -168,6 +167,11 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
     await taking
     if what != "the repository is closed":
         assert await pushing.topic() == pushing.new
+
+
+async def hold_alone(transaction: Transaction, name: str) -> None:
+    """As somebody who takes rights away."""
+    await grounds_queries.lock(transaction, shared=frozenset(), alone={name})
 
 
 async def _until_no_hook_of(git: int) -> None:
@@ -191,7 +195,7 @@ async def test_a_push_is_refused_where_the_server_cannot_judge_it(pushing: Pushi
     body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
     database = pushing.forge.database
     async with database.transaction() as held:
-        await held.run("SELECT FROM members WHERE user_id = %(id)s FOR UPDATE", id=pushing.bob.id)
+        await hold_alone(held, f"user:{pushing.bob.id}")
         sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
         await until_somebody_waits(database)
         await database.value(END_WAITERS)
@@ -209,7 +213,7 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
     """A push that moves many refs takes a while: others are settled meanwhile."""
     database = pushing.forge.database
     async with database.transaction() as moving:
-        await hold_rights(moving, pushing.project["id"], user_id=pushing.alice.id, token_id=None)
+        await grounds.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
         body = commands((NO_COMMIT, pushing.old, "refs/heads/other")) + pushing.pack
         told = await send_push(pushing.forge, pushing.path, pushing.bob, body)
         assert "ok refs/heads/other" in told.text

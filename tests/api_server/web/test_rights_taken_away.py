@@ -51,6 +51,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /projects/{id}/remote_mirrors": {"url": "https://203.0.113.7/a.git"},
     "POST /projects/{id}/invitations": {"email": "somebody@example.org"},
     "POST /groups/{id}/invitations": {"email": "somebody@example.org"},
+    "POST /projects/{id}/job_token_scope/allowlist": {"target_project_id": "{other_project_id}"},
+    "POST /projects/{id}/job_token_scope/groups_allowlist": {"target_group_id": "{group_id}"},
     "PUT /application/settings": {"default_projects_limit": 7},
 }
 #: What else stands in the path of some.
@@ -124,7 +126,11 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
         "/user/runners", {"runner_type": "project_type", "project_id": other_project["id"]}
     )
     merge_request = (await one.root.get(f"{url}/merge_requests/{ids['merge_request_iid']}")).body
-    ids |= {"runner_id": runner.body["id"], "head": merge_request["sha"]}
+    ids |= {
+        "runner_id": runner.body["id"],
+        "head": merge_request["sha"],
+        "other_project_id": other_project["id"],
+    }
     return Stage(one, other, furnished, owner, admin)
 
 
