@@ -12,6 +12,42 @@ from tests.support.forge import Forge
 
 PATIENCE = 20.0
 
+#: What the example of a request lacks to be one that would be done; `{names}` stand for what is furnished.
+_FILE = {"branch": "main", "commit_message": "Change", "content": "x"}
+BODIES: dict[str, dict[str, Any]] = {
+    "POST /users": {"email": "races@example.org", "username": "races"},
+    "POST /user/emails": {"email": "another-race@example.org"},
+    "POST /users/{id}/emails": {"email": "races@example.org"},
+    "PUT /projects/{id}/transfer": {"namespace": "{group_id}"},
+    "POST /projects/{id}/repository/branches": {"branch": "new", "ref": "main"},
+    "POST /projects/{id}/repository/tags": {"tag_name": "new", "ref": "main"},
+    "POST /projects/{id}/repository/files/{path}": _FILE,
+    "PUT /projects/{id}/repository/files/{path}": _FILE,
+    "DELETE /projects/{id}/repository/files/{path}": _FILE,
+    "POST /projects/{id}/repository/commits": _FILE
+    | {"actions": [{"action": "create", "file_path": "new", "content": "x"}]},
+    "POST /projects/{id}/merge_requests": {"title": "x", "source_branch": "feature", "target_branch": "v2"},
+    "POST /projects/{id}/external_status_checks": {"name": "Another", "external_url": "http://203.0.113.7"},
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses": {
+        "sha": "{head}",
+        "external_status_check_id": "{check_id}",
+    },
+    "POST /projects/{id}/pipeline": {"ref": "main"},
+    "POST /projects/{id}/runners": {"runner_id": "{runner_id}"},
+    "POST /user/runners": {"project_id": "{id}"},
+    "POST /projects/{id}/remote_mirrors": {"url": "https://203.0.113.7/a.git"},
+    "POST /projects/{id}/invitations": {"email": "somebody@example.org"},
+    "POST /groups/{id}/invitations": {"email": "somebody@example.org"},
+    "POST /projects/{id}/job_token_scope/allowlist": {"target_project_id": "{other_project_id}"},
+    "POST /projects/{id}/job_token_scope/groups_allowlist": {"target_group_id": "{group_id}"},
+    "PUT /application/settings": {"default_projects_limit": 7},
+}
+#: What else stands in the path of some.
+PATHS = {
+    "DELETE /projects/{id}/repository/branches/{name}": {"name": "feature"},
+    "POST /projects/{id}/repository/files/{path}": {"path": "NEWS.md"},
+}
+
 
 class Stop:
     """Where requests wait; it opens once for all."""

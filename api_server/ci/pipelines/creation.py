@@ -8,7 +8,6 @@ from typing import Literal, ParamSpec, TypeVar
 
 import attrs
 import orjson
-from aiohttp import web
 
 from api_server.ci.config import descriptions
 from api_server.ci.config.context import Context
@@ -19,6 +18,7 @@ from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
@@ -33,8 +33,7 @@ from api_server.state.errors import Conflict, NotFound, Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
-from api_server.web.rate_limit import RateLimiter
-from common.concurrency import ConcurrencyLimiter, TooBusy
+from common.concurrency import TooBusy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,9 +41,6 @@ PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pi
 
 #: What `CI_SERVER_VERSION` says: the dialect that scripts may rely on.
 DIALECT = "17.11.0"
-#: Files that are planned at a time, and the seconds that others wait for their turn.
-PLANNED_AT_A_TIME = 2
-PLANNING_PATIENCE = 30
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
@@ -82,17 +78,6 @@ class NotMade(ApiError):
         super().__init__(429 if retry_after else 400, {"message": {"base": list(errors)}}, headers)
         self.errors = errors
         self.reason = reason
-
-
-class Limits:
-    """How many pipelines are made in a minute, and planned at a time, in this process."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.rate = RateLimiter(settings.pipeline_rate_limit)
-        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_AT_A_TIME, patience=PLANNING_PATIENCE)
-
-
-LIMITS = web.AppKey("pipeline_limits", Limits)
 
 
 @attrs.frozen

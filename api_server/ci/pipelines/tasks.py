@@ -6,7 +6,8 @@ from typing import Any
 from aiohttp import web
 
 from api_server.ci.pipelines import downstream, pushes, transitions
-from api_server.ci.pipelines.creation import LIMITS, Limits, maker
+from api_server.ci.pipelines.creation import maker
+from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.code.refs import REF_LISTENERS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS, VAULT

@@ -22,6 +22,7 @@ async def idle_connections(place: Place, answers: "Counter[str]") -> None:
     async def hold(number: int) -> str:
         url, said = openings[number % len(openings)]
         reader, writer = await connect(url)
+        answers["opened"] += 1
         try:
             writer.write(said)
             heard = await reader.read(100)
@@ -42,6 +43,7 @@ async def unread_answers(place: Place, answers: "Counter[str]") -> None:
     async def ask(number: int) -> str:
         url = urls[number % len(urls)]
         _, writer = await connect(url)
+        answers["opened"] += 1
         try:
             while True:
                 writer.write(head("GET", url) * 50)

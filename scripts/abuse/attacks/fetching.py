@@ -16,6 +16,7 @@ async def silent_fetches(place: Place, answers: "Counter[str]") -> None:
 
     async def fetch(_number: int) -> str:
         reader, writer = await connect(url)
+        answers["opened"] += 1
         try:
             writer.write(
                 head(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api_server.ci.pipelines import downstream
-from api_server.ci.pipelines.creation import LIMITS, maker
+from api_server.ci.pipelines.creation import maker
+from api_server.ci.pipelines.limits import LIMITS
 from api_server.state.errors import Unavailable
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually

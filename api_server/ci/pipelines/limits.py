@@ -1,0 +1,22 @@
+"""How many pipelines are made and planned, in this process."""
+
+from aiohttp import web
+
+from api_server.settings import Settings
+from api_server.web.rate_limit import RateLimiter
+from common.concurrency import ConcurrencyLimiter
+
+#: Files that are planned at a time, and the seconds that others wait for their turn.
+PLANNED_AT_A_TIME = 2
+PLANNING_PATIENCE = 30
+
+
+class Limits:
+    """How many pipelines are made in a minute, and planned at a time, in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.rate = RateLimiter(settings.pipeline_rate_limit)
+        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_AT_A_TIME, patience=PLANNING_PATIENCE)
+
+
+LIMITS = web.AppKey("pipeline_limits", Limits)
