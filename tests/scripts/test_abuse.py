@@ -15,14 +15,7 @@ from scripts.abuse.report import Outcome
 from scripts.abuse.repositories import Sizes
 from scripts.abuse.watching import Held, Peak
 
-SHORT = (
-    "large-files",
-    "silent-fetches",
-    "unread-clones",
-    "bodies-of-strangers",
-    "abandoned-archives",
-    "uncollapsed",
-)
+SHORT = ("large-files", "silent-fetches", "abandoned-archives")
 
 
 def outcome(**changed: object) -> Outcome:
