@@ -143,10 +143,10 @@ class Settings(ClientSettings):
     git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
 
     repository_reads: int = option(
-        default=20, help="git processes at once that read commits, trees and differences for callers"
+        default=12, help="git processes at once that read commits, trees and differences for callers"
     )
     repository_reads_per_caller: int = option(
-        default=8, help="those of one user, or of one stranger's address"
+        default=4, help="those of one user, or of one stranger's address"
     )
     repository_read_timeout: int = option(
         default=30, help="seconds after which reading commits, trees and differences is given up"
@@ -154,8 +154,8 @@ class Settings(ClientSettings):
     repository_patience: float = option(
         default=10.0, help="seconds that a request waits for its turn to read before it is refused"
     )
-    file_streams: int = option(default=100, help="files beyond 256 KiB that flow to readers at once")
-    file_streams_per_caller: int = option(default=10, help="those of one user, or of one stranger's address")
+    file_streams: int = option(default=40, help="files beyond 256 KiB that flow to readers at once")
+    file_streams_per_caller: int = option(default=6, help="those of one user, or of one stranger's address")
     file_json_limit: int = option(
         default=10 * 2**20, help="bytes of a file that is answered as JSON; larger ones are read raw"
     )

@@ -22,8 +22,13 @@ def set_limits(limits: ChildLimits) -> None:
     _current = limits
 
 
-#: A shell sets them and becomes git: nothing that git starts can be faster than its limits.
-_LIMITED = 'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && exec "$@"'
+#: A shell sets them and becomes git: nothing that git starts can be faster than its limits. And all of it gives way to
+#: this process, for which everybody waits. Linux gives each session, as each git is, the same share of the processor
+#: whatever its `nice`, unless it is told by `autogroup` as well.
+_LIMITED = (
+    'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && { echo 10 >/proc/$$/autogroup; } 2>/dev/null; '
+    'exec nice -n 10 "$@"'
+)
 
 
 def limited(command: Sequence[str]) -> list[str]:

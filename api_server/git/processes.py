@@ -165,7 +165,8 @@ class Child:
         heard = True
         try:
             async for chunk in body:
-                if not heard:
+                if not heard or stdin.is_closing():
+                    heard = False
                     continue  # git has closed its stdin, but the client listens only once it has sent all
                 try:
                     stdin.write(chunk)

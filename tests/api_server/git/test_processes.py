@@ -1,11 +1,13 @@
 """How git children are started and ended."""
 
 import asyncio
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
@@ -143,6 +145,38 @@ async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None
         answer = b"".join([chunk async for chunk in child.output()])
     assert answer.startswith(b"git version")
     assert sent == 50
+
+
+def test_a_body_goes_on_after_git_has_ended_on_the_loop_of_the_server() -> None:
+    """Which says it in other words than asyncio's own."""
+    ended = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+        await ended.wait()
+        for _ in range(10):
+            yield b"x" * 65536
+            await asyncio.sleep(0)
+
+    async def speak() -> bytes:
+        async with start(["version"], with_stdin=True) as child:
+            child.feed(body())
+            await child.process.wait()
+            await asyncio.sleep(0)
+            ended.set()
+            return await child.whole_output()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(speak()).startswith(b"git version")
+
+
+async def test_what_git_does_gives_way_to_the_server() -> None:
+    told = await run(
+        ["nice"], configuration=[("alias.nice", "!nice; cat /proc/$$/autogroup 2>/dev/null || true")]
+    )
+    nice, *autogroup = told.stdout.decode().splitlines()
+    assert int(nice) == 10 + int(subprocess.run(["nice"], capture_output=True, check=True).stdout)
+    assert all(line.endswith(" nice 10") for line in autogroup)
 
 
 async def test_whatever_git_starts_has_limits_of_memory_processor_time_and_no_core_dump() -> None:
