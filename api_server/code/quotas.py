@@ -18,7 +18,11 @@ _MORE = "Please contact your administrator for more information."
 
 
 class QuotaExceeded(Exception):
-    """The text is for the user."""
+    """The text is for the user who pushes; `limit` is what a project may have, as GitLab writes sizes."""
+
+    def __init__(self, text: str, limit: str) -> None:
+        super().__init__(text)
+        self.limit = limit
 
 
 class Quotas:
@@ -33,8 +37,8 @@ class Quotas:
         self._measured: TTLCache[int, int] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
         self._arriving: Counter[int] = Counter()
 
-    async def take_push(self, database: Executor, project_id: int, size: int) -> None:
-        """Counts a push that has brought `size` bytes of objects. Raises QuotaExceeded."""
+    async def take(self, database: Executor, project_id: int, size: int) -> None:
+        """Counts a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
         if self._limit:
             self._check(project_id, await self._stored_lfs(database, project_id), size)
             self._measured[project_id] = self._measured.get(project_id, 0) + size
@@ -61,18 +65,21 @@ class Quotas:
         return await quota_queries.lfs_bytes(database, project_id)
 
     def _check(self, project_id: int, stored_lfs: int, size: int) -> None:
+        limit = human_size(self._limit)
         stored = stored_lfs + self._measured.get(project_id, 0)
         wanted = self._arriving[project_id] + size
         if not wanted or stored + wanted <= self._limit:
             return
         if stored <= self._limit:
             raise QuotaExceeded(
-                "Your push to this repository would cause it to exceed the size limit of "
-                f"{human_size(self._limit)} so it has been rejected. {_MORE}"
+                f"Your push to this repository would cause it to exceed the size limit of {limit} so it has been"
+                f" rejected. {_MORE}",
+                limit,
             )
-        over = f"{human_size(self._limit)} by {human_size(stored - self._limit)}"
+        over = f"{limit} by {human_size(stored - self._limit)}"
         raise QuotaExceeded(
-            f"Your push has been rejected, because this repository has exceeded its size limit of {over}. {_MORE}"
+            f"Your push has been rejected, because this repository has exceeded its size limit of {over}. {_MORE}",
+            limit,
         )
 
 

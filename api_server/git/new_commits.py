@@ -11,6 +11,7 @@ from pygit2.enums import FileMode
 from api_server.git.commits import is_ancestor
 from api_server.git.errors import (
     InvalidActionError,
+    InvalidPathError,
     MergeConflictError,
     NotFoundError,
     NothingToMergeError,
@@ -45,6 +46,8 @@ class Person:
         return pygit2.Signature(_kept(self.name), _kept(self.email), self.time, self.offset, "utf-8")
 
 
+#: The most that one of the files may have that git reads for itself: they are checked in memory.
+READ_BY_GIT_BYTES = 2**20
 #: What git cuts off from both ends of names and addresses.
 _CUT_OFF = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
@@ -71,6 +74,9 @@ async def commit_files(
     """
     files = await asyncio.to_thread(_changed, repository, actions, parent)
     for name, blob in files.read_by_git():
+        _, size = repository.odb.read_header(blob)
+        if size > READ_BY_GIT_BYTES:
+            raise InvalidPathError(f"{name} may have {READ_BY_GIT_BYTES} bytes at most")
         await check_content(name, repository[blob].peel(pygit2.Blob).data)
     parents = [] if parent is None else [parent]
     return await asyncio.to_thread(

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 
+import attrs
+
 from api_server.merge_requests.heads import Heads
 from api_server.merge_requests.queries import COLUMNS, MergeRequest
 from api_server.state.database import Transaction
 from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Target:
+    target_branch: str
+
 
 SET_HEADS = """
     UPDATE merge_requests SET head_sha = %(head_sha)s, start_sha = %(start_sha)s, target_sha = %(start_sha)s,
@@ -55,6 +63,22 @@ async def lock_open_from(
 ) -> list[MergeRequest]:
     """The open merge requests whose source is one of these branches."""
     return await transaction.rows(LOCK_OPEN_FROM, project_id=project_id, branches=branches)
+
+
+TARGETS = Query(
+    """
+    SELECT DISTINCT merge_requests.target_branch FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.state = 'opened'
+        AND merge_requests.target_branch = ANY (%(branches)s)
+    """,
+    Target,
+)
+
+
+async def targets_among(transaction: Transaction, project_id: int, branches: list[str]) -> set[str]:
+    """Which of these branches open merge requests are to be merged into."""
+    rows = await transaction.rows(TARGETS, project_id=project_id, branches=branches)
+    return {row.target_branch for row in rows}
 
 
 MARK_MERGED = Query(

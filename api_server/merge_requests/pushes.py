@@ -51,9 +51,10 @@ async def _follow_targets(
 ) -> list[MergeRequestEvent]:
     """Merge requests are merged when their head arrives in their target, whoever brought it there."""
     events = []
-    for update in updates:
-        if update.kind == "update":
-            branch = update.ref.removeprefix(BRANCHES)
+    moved = {update.ref.removeprefix(BRANCHES): update for update in updates if update.kind == "update"}
+    targets = await head_queries.targets_among(transaction, project_id, list(moved))
+    for branch, update in moved.items():
+        if branch in targets:
             arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
             for merged in await head_queries.mark_merged(transaction, project_id, branch, arrived, user_id):
                 sha = _merge_commit(repository, arrived, merged.head_sha)

@@ -98,7 +98,7 @@ async def _verdict(
     verdict = await push_rules.verdict(transaction, readable, push.updates)
     if verdict.refusal is None:
         try:
-            await request.config_dict[QUOTAS].take_push(transaction, project.id, size)
+            await request.config_dict[QUOTAS].take(transaction, project.id, size)
         except QuotaExceeded as problem:
             return Verdict(str(problem))
     return verdict

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from api_server.code import refs
 from api_server.code.branches.protection import protection_for, refusal_of_tag
+from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.git import new_commits as git_changes
@@ -149,6 +150,7 @@ async def commit_files(
     parent = start.commit if start else None
     if parent is not None:
         await _check_files(repository, parent, context.settings(request).commit_max_files)
+    await _take_room(request, project, actions)
     try:
         sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
@@ -156,6 +158,18 @@ async def commit_files(
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
         raise invalid(words(problem)) from None
     return sha
+
+
+async def _take_room(request: web.Request, project: Project, actions: Sequence[FileAction]) -> None:
+    """Raises 400 where the repository would grow beyond the project's quota."""
+    size = sum(len(action.content or b"") for action in actions)
+    try:
+        await request.config_dict[QUOTAS].take(context.database(request), project.id, size)
+    except QuotaExceeded as problem:
+        raise invalid(
+            "Your changes could not be committed, because this repository would exceed its size limit of "
+            f"{problem.limit}"
+        ) from None
 
 
 def _check_new_branch(name: str) -> None:

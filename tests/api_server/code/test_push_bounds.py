@@ -83,6 +83,19 @@ async def test_a_project_does_not_grow_beyond_its_quota(
         assert (await client.batch("upload", named(b"y" * (MIB // 2)))).status == 200
 
 
+async def test_commits_of_the_api_count_as_pushes_do(new_forge: Callable[..., Any]) -> None:
+    async with new_forge(repository_size_limit=MIB) as forge:
+        alice = await forge.user("alice")
+        files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+        change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 6)}
+        assert (await alice.api.post(f"{files}/one", change)).status == 201
+        refused = await alice.api.post(f"{files}/two", change)
+        sentence = "Your changes could not be committed, because this repository would exceed its size limit of 1 MiB"
+        assert (refused.status, refused.body) == (400, {"message": sentence})
+        removal = {"branch": "main", "commit_message": "Remove"}
+        assert (await alice.api.request("DELETE", f"{files}/one", json=removal)).status == 204
+
+
 async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -82,6 +82,15 @@ async def test_what_git_reads_for_itself_has_to_pass_its_check(
     assert [(answer.status, answer.body) for answer in answers] == [(400, refusal)] * 2
 
 
+async def test_what_git_reads_for_itself_is_not_large(project: dict[str, Any], alice: Person) -> None:
+    """It would be read whole, also where a file that is there already is only moved."""
+    await project["git"].commit_files({"large": b"#" * (2**20 + 1)})
+    await project["git"]("push", project["remote"], "HEAD:refs/heads/large")
+    move = {"action": "move", "file_path": ".gitattributes", "previous_path": "large"}
+    told = await commit(alice, project, move, branch="large")
+    assert (told.status, told.body) == (400, {"message": ".gitattributes may have 1048576 bytes at most"})
+
+
 def _with_an_unfit_path_of_old(repository: Repository) -> None:
     """The branch `old` with a file that was committed before anybody looked at its path."""
     head = repository.lookup_reference("refs/heads/main").peel()

@@ -4,7 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from api_server.git.repositories import REPOSITORIES
+import pytest
+
+from api_server.git.commits import commits_between
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.merge_requests import pushes
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit, head_of, open_merge_request
@@ -208,3 +212,21 @@ async def test_two_merges_at_once_make_one_merge_commit(
     head = repository[await head_of(alice.api, project, "main")]
     assert [str(parent) for parent in head.parent_ids][1] == made["sha"]
     assert made["diff_refs"]["start_sha"] == str(head.parent_ids[0])
+
+
+async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question is a git, and a push may move thousands of branches."""
+    asked, path = [], str(forge.server.app[REPOSITORIES].path(project["id"]))
+
+    async def noted(repository: Repository, old: str, new: str, most: int) -> list[str]:
+        if repository.path.rstrip("/") == path:
+            asked.append(new)
+        return await commits_between(repository, old, new, most)
+
+    made = await open_merge_request(alice, project)
+    monkeypatch.setattr(pushes, "commits_between", noted)
+    await commit(alice.api, project, "feature")
+    assert asked == []
+    assert [await commit(alice.api, project, made["target_branch"])] == asked
