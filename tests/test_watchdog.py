@@ -91,6 +91,7 @@ def test_whose_work_it_is() -> None:
     service, test = f"{ROOT}api_server/app.py:1 in f", f"{ROOT}tests/test_x.py:1 in test"
     library = "/lib/aiohttp/web.py:1 in start"
     assert is_service((library, service, library))
+    assert is_service((f"{ROOT}.venv/3.11.2/lib/aiohttp/web.py:1 in start", service))
     assert not is_service((test, service))
     assert not is_service((library,))
     assert not is_service((service, "<frozen importlib._bootstrap>:1 in _load"))

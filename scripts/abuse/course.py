@@ -15,7 +15,7 @@ from scripts.abuse.watching import Held
 SETTLE_SECONDS = 60
 END_SECONDS = 30
 CROWD = 50
-CROWD_SECONDS = 2
+CROWD_SECONDS = 1
 
 
 def felt_in_quiet(ground: Ground, seconds: int) -> innocent.Felt:

@@ -69,8 +69,8 @@ async def test_slow_readers_cost_little(stored: Any) -> None:
     server, api, page = stored
     before = server.peak_memory()
     async with AsyncExitStack() as readers:
-        for number in range(16):
-            # strangers and users are counted apart, 10 each
+        for number in range(12):
+            # strangers and users are counted apart, 6 each
             url, headers = (f"{api}/large/raw", HEADERS) if number % 2 else (f"{page}/large", {})
             answer = await readers.enter_async_context(server.session.get(url, headers=headers))
             assert answer.status == 200

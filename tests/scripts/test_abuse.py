@@ -15,7 +15,7 @@ from scripts.abuse.report import Outcome
 from scripts.abuse.repositories import Sizes
 from scripts.abuse.watching import Held, Peak
 
-SHORT = ("large-files", "silent-fetches", "bodies-of-strangers")
+SHORT = ("large-files", "silent-fetches")
 
 
 def outcome(**changed: object) -> Outcome:

@@ -3,17 +3,18 @@
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import AsyncIterator
 
 import attrs
+
+from tests.support import wire
 
 RAW = "/group/app/-/raw/main/README.md"
 
 
 def head(target: str = RAW, *fields: str, method: str = "GET") -> bytes:
     """A request without a body."""
-    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
+    return wire.request(method, target, *fields)
 
 
 @attrs.frozen
@@ -40,13 +41,5 @@ class Talk:
 @contextlib.asynccontextmanager
 async def talk(port: int, *, takes_little: bool = False) -> AsyncIterator[Talk]:
     """A connection to a port of this machine; with `takes_little` the system takes little that is not read."""
-    plug = socket.socket()
-    if takes_little:
-        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
-    plug.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
-    reader, writer = await asyncio.open_connection(sock=plug, limit=10_000 if takes_little else 2**16)
-    yield Talk(reader, writer)
-    writer.close()
-    with contextlib.suppress(ConnectionError):
-        await writer.wait_closed()
+    async with wire.talk(port, takes_little=takes_little) as bare:
+        yield Talk(bare.reader, bare.writer)

@@ -41,7 +41,8 @@ def is_service(stack: Stack) -> bool:
     """Whether the service's own code was at work, and not on behalf of a test that called it directly."""
     if any("importlib._bootstrap" in frame for frame in stack):
         return False
-    ours = [frame.removeprefix(ROOT) for frame in stack if frame.startswith(ROOT)]
+    inside = [frame.removeprefix(ROOT) for frame in stack if frame.startswith(ROOT)]
+    ours = [frame for frame in inside if not frame.startswith(".venv/")]
     return bool(ours) and ours[0].startswith(_SERVICE)
 
 
