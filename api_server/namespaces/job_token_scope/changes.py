@@ -1,5 +1,7 @@
 """What changing a project's job token scope means, each in the caller's transaction; refusals in GitLab's words."""
 
+from typing import Literal
+
 from api_server.namespaces.job_token_scope import queries
 from api_server.namespaces.job_token_scope.queries import Kind
 from api_server.namespaces.projects.project import Project
@@ -31,14 +33,15 @@ async def allow(
     """Lets in the jobs of the target, a project or all those of a group. Raises 400, also beyond `most` of a kind."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Validation failed: Target project can't be the same as the source project")
-    await queries.hold_list(transaction, project.id)
-    if not await queries.allow(transaction, kind, project.id, target_id):
+    path = await queries.allow(transaction, kind, project.id, target_id)
+    if path is None:
         raise bad_request(f"Target {kind} is already in the job token scope")
-    if await queries.count_allowed(transaction, kind, project.id) > most:
+    # not even one, where the setting says 0
+    if not most or await queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
         raise bad_request(
             f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
         )
-    await _record(transaction, project, kind, target_id, "added", "to", author)
+    await _record(transaction, project, kind, target_id, path, "added to", author)
 
 
 async def disallow(
@@ -47,9 +50,10 @@ async def disallow(
     """Raises 400 for what is not on the list, and for the project itself."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Source project cannot be removed from the job token scope")
-    if not await queries.disallow(transaction, kind, project.id, target_id):
+    path = await queries.disallow(transaction, kind, project.id, target_id)
+    if path is None:
         raise bad_request(f"Target {kind} is not in the job token scope")
-    await _record(transaction, project, kind, target_id, "removed", "from", author)
+    await _record(transaction, project, kind, target_id, path, "removed from", author)
 
 
 async def _record(
@@ -57,17 +61,16 @@ async def _record(
     project: Project,
     kind: Kind,
     target_id: int,
-    verb: str,
-    preposition: str,
+    path: str,
+    verb: Literal["added to", "removed from"],
     author: Author,
 ) -> None:
-    path = await queries.path_of(transaction, kind, target_id)
     await audit_trail.record(
         transaction,
-        f"secure_ci_job_token_{kind}_{verb}",
+        f"secure_ci_job_token_{kind}_{verb.split()[0]}",
         author=author,
         entity=project.entity,
         target_id=target_id,
         target_details=path,
-        message=f"{kind.title()} {path} was {verb} {preposition} {_LIST[kind]} for {project.full_path}",
+        message=f"{kind.title()} {path} was {verb} {_LIST[kind]} for {project.full_path}",
     )

@@ -9,6 +9,7 @@ from api_server.namespaces.projects.list_queries import ENTITIES as PROJECTS
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page
+from api_server.state.quotas import Quota
 
 #: What an allow-list names.
 Kind = Literal["project", "group"]
@@ -61,33 +62,20 @@ async def list_allowed(database: Executor, page: Page, kind: Kind, project_id: i
     return await LISTINGS[kind].read(database, page, project_id=project_id)
 
 
-LOCK_PROJECT = """
-    SELECT projects.id FROM projects WHERE projects.id = %(id)s FOR NO KEY UPDATE
-"""
-
-
-async def hold_list(transaction: Transaction, project_id: int) -> None:
-    """Nobody else changes the project's allow-lists until the transaction ends. Raises NotFound."""
-    if await transaction.value(LOCK_PROJECT, id=project_id) is None:
-        raise NotFound
-
-
 @attrs.frozen
 class _Statements:
-    count: str
     allow: str
     disallow: str
-    path: str
 
 
 def _statements(table: str, targets: str) -> _Statements:
+    path = f"(SELECT target.full_path FROM {targets} target WHERE target.id = target_id)"
     return _Statements(
-        f"SELECT count(*) FROM {table} allowed WHERE allowed.project_id = %(project_id)s",
         f"""
         INSERT INTO {table} (project_id, target_id) VALUES (%(project_id)s, %(target_id)s) ON CONFLICT DO NOTHING
+        RETURNING {path}
         """,
-        f"DELETE FROM {table} WHERE project_id = %(project_id)s AND target_id = %(target_id)s",
-        f"SELECT target.full_path FROM {targets} target WHERE target.id = %(target_id)s",
+        f"DELETE FROM {table} WHERE project_id = %(project_id)s AND target_id = %(target_id)s RETURNING {path}",
     )
 
 
@@ -95,24 +83,23 @@ STATEMENTS: dict[Kind, _Statements] = {
     "project": _statements("job_token_allowed_projects", "projects"),
     "group": _statements("job_token_allowed_groups", "namespaces"),
 }
+QUOTAS: dict[Kind, Quota] = {
+    "project": Quota("job_token_allowed_projects", "project_id"),
+    "group": Quota("job_token_allowed_groups", "project_id"),
+}
 
 
-async def count_allowed(transaction: Transaction, kind: Kind, project_id: int) -> int:
-    return int(await transaction.value(STATEMENTS[kind].count, project_id=project_id))
+async def allow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> str | None:
+    """The target's full path; None where it was on the list before. Raises NotFound where it has gone."""
+    path: str | None = await transaction.value(
+        STATEMENTS[kind].allow, project_id=project_id, target_id=target_id
+    )
+    return path
 
 
-async def allow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> bool:
-    """Whether it was not on the list before. Raises NotFound where the target has gone."""
-    allowed = await transaction.run(STATEMENTS[kind].allow, project_id=project_id, target_id=target_id)
-    return allowed > 0
-
-
-async def disallow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> bool:
-    """Whether it was on the list."""
-    taken = await transaction.run(STATEMENTS[kind].disallow, project_id=project_id, target_id=target_id)
-    return taken > 0
-
-
-async def path_of(transaction: Transaction, kind: Kind, target_id: int) -> str:
-    """The target's full path; empty where it is gone, and its place on lists with it."""
-    return str(await transaction.value(STATEMENTS[kind].path, target_id=target_id) or "")
+async def disallow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> str | None:
+    """The target's full path; None where it was not on the list."""
+    path: str | None = await transaction.value(
+        STATEMENTS[kind].disallow, project_id=project_id, target_id=target_id
+    )
+    return path
