@@ -66,14 +66,11 @@ async def invite(request: web.Request, wanted: Invite, found: Project | Group) -
         member_role_id=wanted.member_role_id,
         expires_at=wanted.expires_at,
     )
+    means = Means(context.vault(request), context.settings(request))
     async with context.database(request).transaction() as transaction:
-        problems = await changes.invite(transaction, offer, invited, author(request), _means(request))
+        problems = await changes.invite(transaction, offer, invited, author(request), means)
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
-
-
-def _means(request: web.Request) -> Means:
-    return Means(context.vault(request), context.settings(request))
 
 
 @routes.get("/groups/{id}/invitations", access=group(Role.OWNER))

@@ -45,10 +45,7 @@ def project(
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    who = caller(request)
-    found = await visible_project(
-        request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
-    )
+    found = await _visible_to_caller(request, reference)
     if found is None:
         raise not_found("Project")
     if found.moved:
@@ -60,13 +57,17 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
 
 async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:
     """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    who = caller(request)
-    found = await visible_project(
-        request, str(project_id), user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
-    )
+    found = await _visible_to_caller(request, str(project_id))
     if found is None:
         raise not_found(f"{parameter} not found")
     return found
+
+
+async def _visible_to_caller(request: web.Request, reference: str) -> Project | None:
+    who = caller(request)
+    return await visible_project(
+        request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+    )
 
 
 async def visible_project(
