@@ -93,7 +93,7 @@ async def test_a_preflight_needs_all_three_fields(edge: Edge) -> None:
     assert "Access-Control-Allow-Methods" not in plain.headers
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PURGE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PURGE", "TRACE"])
 async def test_other_methods_are_405_with_allow(edge: Edge, origin: Origin, method: str) -> None:
     answer = await edge.get(RAW, method)
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")

@@ -26,8 +26,9 @@ async def test_an_unknown_route_is_404(forge: Forge, path: str) -> None:
         assert (answer.status, answer.body) == (404, {"error": "404 Not Found"})
 
 
-async def test_a_wrong_method_is_405_and_told_what_is_allowed(forge: Forge) -> None:
-    answer = await forge.root.delete("/user")
+@pytest.mark.parametrize("method", ["DELETE", "TRACE"])
+async def test_a_wrong_method_is_405_and_told_what_is_allowed(forge: Forge, method: str) -> None:
+    answer = await forge.root.request(method, "/user")
     assert (answer.status, answer.body) == (405, {"error": "405 Not Allowed"})
     assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
 
