@@ -84,8 +84,9 @@ async def _settled(ground: Ground, before: tuple[Held, Held]) -> tuple[Held, Hel
     """What the servers hold when what the attack has left has had its time to go."""
     for _ in range(SETTLE_SECONDS * 2):
         after = ground.held()
-        if all(now.children <= then.children for now, then in zip(after, before, strict=True)) and all(
-            now.descriptors <= then.descriptors for now, then in zip(after, before, strict=True)
+        if all(
+            now.children <= then.children and now.descriptors <= then.descriptors
+            for now, then in zip(after, before, strict=True)
         ):
             break
         await asyncio.sleep(0.5)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlsplit
 
@@ -82,6 +82,24 @@ async def again_and_again(
             await asyncio.sleep(rest)
 
     await asyncio.gather(*(loop(number) for number in range(many)))
+
+
+async def fetch_by_turns(
+    urls: Sequence[str], many: int, answers: "Counter[str]", headers: dict[str, str]
+) -> None:
+    """`many` clients, each of which reads its one of the URLs again and again, until all are cancelled."""
+    async with session(headers) as http:
+
+        async def fetch(number: int) -> str:
+            async with http.get(urls[number % len(urls)]) as answer:
+                return await read_all(answer)
+
+        await again_and_again(many, fetch, answers)
+
+
+async def status_of(reader: asyncio.StreamReader) -> str:
+    """The status of an answer, of which only the first line is read."""
+    return (await reader.readuntil(b"\r\n")).split()[1].decode()
 
 
 async def read_all(answer: aiohttp.ClientResponse) -> str:

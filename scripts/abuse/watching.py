@@ -13,11 +13,10 @@ _MIB = 2**20
 
 @attrs.frozen
 class Held:
-    """At one moment: child processes of a server, its open descriptors and its resident memory in bytes."""
+    """At one moment: child processes of a server, and its open descriptors."""
 
     children: int
     descriptors: int
-    memory: int
 
 
 @attrs.define
@@ -54,7 +53,7 @@ class Watched:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         except FileNotFoundError:
             raise ProcessLookupError(f"The server {self.pid} has ended.") from None
-        return Held(len(_descendants(self.pid)), descriptors, _memory(self.pid))
+        return Held(len(_descendants(self.pid)), descriptors)
 
     def _look(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):

@@ -157,9 +157,8 @@ class Cache:
             return await self._lead(request, self._start(request, stale), stale)
         landing = await flight.landed()
         if isinstance(landing, Failed) and isinstance(landing.error, OriginBusy):
-            return await self._ask_alone(
-                request, stale
-            )  # whoever led had no place left, which others may have
+            # Whoever led had no place left, which others may have.
+            return await self._ask_alone(request, stale)
         if isinstance(landing, Failed):
             return self._stand_in(landing, stale, flight.epoch, leads=False)
         if isinstance(landing, Passed) or not _may_join(landing.stored, request):

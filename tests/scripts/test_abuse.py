@@ -20,7 +20,7 @@ SHORT = ("large-files", "silent-fetches")
 
 def outcome(**changed: object) -> Outcome:
     """One in which all was well, but for what is changed."""
-    held = (Held(children=0, descriptors=20, memory=100), Held(children=0, descriptors=20, memory=50))
+    held = (Held(children=0, descriptors=20), Held(children=0, descriptors=20))
     well = {
         "name": "attack",
         "answers": Counter({"200": 3}),
@@ -44,8 +44,8 @@ def test_what_was_well_misses_nothing() -> None:
         ({"felt": Felt([0.01] * 100 + [0.051] * 3)}, "slow"),
         ({"felt": Felt([0.01] * 100, failed=1)}, "failures"),
         ({"api": Peak(memory=301 * 2**20)}, "memory"),
-        ({"after": (Held(1, 20, 0), Held(0, 20, 0))}, "children"),
-        ({"after": (Held(0, 20, 0), Held(0, 21, 0))}, "descriptors"),
+        ({"after": (Held(1, 20), Held(0, 20))}, "children"),
+        ({"after": (Held(0, 20), Held(0, 21))}, "descriptors"),
         ({"answers": Counter[str]()}, "no attack"),
     ],
 )

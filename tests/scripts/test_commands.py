@@ -15,6 +15,7 @@ COMMANDS = [
     "scripts/check",
     "scripts/conformance",
     "scripts/bench/run",
+    "scripts/abuse/run",
     ".ci/run",
 ]
 VERSION = "3.11.9"

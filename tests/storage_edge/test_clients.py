@@ -8,6 +8,7 @@ from aiohttp import web
 
 from tests.storage_edge.conftest import Answer, Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
+from tests.support.waiting import until
 
 NAMES = [f"/group/app/-/raw/main/{number}" for number in range(6)]
 GREEDY = {"X_Forwarded_For": "198.51.100.1"}
@@ -26,9 +27,7 @@ async def edge(start_edge: StartEdge) -> Edge:
 
 async def _come(origin: Origin, count: int) -> None:
     """Until so many requests have reached the origin."""
-    async with asyncio.timeout(20):
-        while len(origin.requests) < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(origin.requests) >= count)
 
 
 def _ask(edge: Edge, *targets: str, **headers: str) -> list[asyncio.Task[Answer]]:

@@ -15,6 +15,7 @@ from storage_edge import app
 from storage_edge.client.handlers import CACHE
 from storage_edge.tiers.store import Store
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/README.md"
 
@@ -63,11 +64,8 @@ async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
     assert {answer.body for answer in answers} == {b"x" * size}
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["a flight failed"]
     logs.clear()  # the traceback holds the body
-    async with asyncio.timeout(
-        20
-    ):  # what was sent from a file is let go of with the next look at the connections
-        while _deleted_and_open(tmp_path):
-            await asyncio.sleep(0.01)
+    # What was sent from a file is let go of with the next look at the connections.
+    await until(lambda: not _deleted_and_open(tmp_path))
     assert list(tmp_path.glob("edge/*/incoming/*/*")) == []
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import count
 
-from scripts.abuse.place import Place, again_and_again, connect, head, session
+from scripts.abuse.place import Place, again_and_again, connect, head, session, status_of
 
 FORMATS = ("tar", "tar.gz", "zip", "tar.bz2")
 
@@ -19,7 +19,7 @@ async def abandoned_archives(place: Place, answers: "Counter[str]") -> None:
         reader, writer = await connect(url)
         try:
             writer.write(head("GET", url))
-            return (await reader.readuntil(b"\r\n")).split()[1].decode()
+            return await status_of(reader)
         finally:
             writer.transport.abort()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+from scripts.abuse import repositories
 from scripts.abuse.place import Place, again_and_again, connect, head
 
 EACH = 150
@@ -37,7 +38,7 @@ async def unread_answers(place: Place, answers: "Counter[str]") -> None:
     """Requests one after the other on a connection whose answers nobody takes."""
     urls = [
         f"{place.project(place.public)}/repository/commits?per_page=100",
-        f"{place.edge_url}/{place.public}/-/raw/main/medium.bin",
+        f"{place.edge_url}/{place.public}/-/raw/main/{repositories.MEDIUM_FILE}",
     ]
 
     async def ask(number: int) -> str:

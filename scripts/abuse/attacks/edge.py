@@ -2,16 +2,11 @@
 
 from collections import Counter
 
-from scripts.abuse.place import Place, again_and_again, read_all, session
+from scripts.abuse import repositories
+from scripts.abuse.place import Place, fetch_by_turns
 
 
 async def uncollapsed(place: Place, answers: "Counter[str]") -> None:
     """Requests that may not be answered from the store, all for the same file."""
-    url = f"{place.edge_url}/{place.public}/-/raw/main/medium.bin"
-    async with session({"Cache-Control": "no-store, no-cache"}) as http:
-
-        async def fetch(_number: int) -> str:
-            async with http.get(url) as answer:
-                return await read_all(answer)
-
-        await again_and_again(100, fetch, answers)
+    url = f"{place.edge_url}/{place.public}/-/raw/main/{repositories.MEDIUM_FILE}"
+    await fetch_by_turns([url], 100, answers, {"Cache-Control": "no-store, no-cache"})

@@ -5,7 +5,7 @@ import base64
 from collections import Counter
 
 from scripts.abuse import packs
-from scripts.abuse.place import Place, again_and_again, connect, head, read_all, session
+from scripts.abuse.place import Place, again_and_again, connect, head, read_all, session, status_of
 
 CLIENTS = 80
 
@@ -37,13 +37,8 @@ async def silent_fetches(place: Place, answers: "Counter[str]") -> None:
 async def unread_clones(place: Place, answers: "Counter[str]") -> None:
     """Strangers who ask for a whole clone and take none of it."""
     url = f"{place.api_url}/{place.public}.git/git-upload-pack"
-    wanted = (
-        b"".join(
-            packs.packet(line) for line in (f"want {place.large_change} ofs-delta side-band-64k\n".encode(),)
-        )
-        + b"0000"
-        + packs.packet(b"done\n")
-    )
+    want = f"want {place.large_change} ofs-delta side-band-64k\n"
+    wanted = packs.packet(want.encode()) + b"0000" + packs.packet(b"done\n")
 
     async def fetch(_number: int) -> str:
         reader, writer = await connect(url)
@@ -52,7 +47,7 @@ async def unread_clones(place: Place, answers: "Counter[str]") -> None:
             writer.write(
                 head("POST", url, content_type=content_type, content_length=str(len(wanted))) + wanted
             )
-            status = (await reader.readuntil(b"\r\n")).split()[1].decode()
+            status = await status_of(reader)
             answers[status] += 1
             await asyncio.sleep(20 if status == "200" else 0.2)
             return "left"

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from scripts.abuse import repositories
-from scripts.abuse.place import Place, again_and_again, connect, head, read_all, session
+from scripts.abuse.place import Place, again_and_again, connect, fetch_by_turns, head, status_of
 
 SLOW_READERS = 100
 PIECE = 4096
@@ -19,13 +19,7 @@ async def large_files(place: Place, answers: "Counter[str]") -> None:
         f"{file}/raw?ref=main",
         f"{place.edge_url}/{raw}",
     ]
-    async with session(place.as_attacker) as http:
-
-        async def fetch(number: int) -> str:
-            async with http.get(urls[number % len(urls)]) as answer:
-                return await read_all(answer)
-
-        await again_and_again(len(urls) * 2, fetch, answers)
+    await fetch_by_turns(urls, len(urls) * 2, answers, place.as_attacker)
 
 
 async def slow_readers(place: Place, answers: "Counter[str]") -> None:
@@ -35,8 +29,7 @@ async def slow_readers(place: Place, answers: "Counter[str]") -> None:
     async def read(_number: int) -> str:
         reader, writer = await connect(url)
         writer.write(head("GET", url, private_token=place.attacker))
-        status = (await reader.readuntil(b"\r\n")).split()[1].decode()
-        answers[status] += 1
+        answers[await status_of(reader)] += 1
         while not reader.at_eof():
             await reader.read(PIECE)
             await asyncio.sleep(1)
@@ -55,23 +48,11 @@ async def large_changes(place: Place, answers: "Counter[str]") -> None:
         f"{repository}/commits/{sha}/diff",
         f"{repository}/compare?from=start&to=main",
     ]
-    async with session(place.as_attacker) as http:
-
-        async def fetch(number: int) -> str:
-            async with http.get(urls[number % len(urls)]) as answer:
-                return await read_all(answer)
-
-        await again_and_again(8, fetch, answers)
+    await fetch_by_turns(urls, 8, answers, place.as_attacker)
 
 
 async def git_bomb(place: Place, answers: "Counter[str]") -> None:
     """Pages out of a tree of a million paths that is ten objects."""
     tree = f"{place.project(place.public)}/repository/tree?ref=bomb&recursive=true&per_page=20"
     urls = [tree, f"{tree}&page=20000", f"{tree}&pagination=keyset", f"{tree}&path=d9"]
-    async with session(place.as_attacker) as http:
-
-        async def fetch(number: int) -> str:
-            async with http.get(urls[number % len(urls)]) as answer:
-                return await read_all(answer)
-
-        await again_and_again(8, fetch, answers)
+    await fetch_by_turns(urls, 8, answers, place.as_attacker)
