@@ -1,6 +1,7 @@
 """Archives of a commit: named as GitLab names them, built once, stored, and sent from there."""
 
 import asyncio
+import functools
 import hashlib
 import os
 from collections.abc import AsyncIterator, Hashable
@@ -20,7 +21,7 @@ from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY
-from api_server.web.answers import quotable
+from api_server.web.answers import has_left, quotable
 from api_server.web.conditional import matches
 from api_server.web.errors import ApiError, not_found
 from api_server.web.ranges import wanted_part
@@ -95,7 +96,7 @@ async def _sent(
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
     file = store.files.path(project.id, f"{name}.{archive.format}")
     keys = [("project", project.id), *([asker] if asker is not None else [])]
-    waiting = Asker(keys=keys, has_left=lambda: request.transport is None or request.transport.is_closing())
+    waiting = Asker(keys=keys, has_left=functools.partial(has_left, request))
     async with store.opened(repositories(request).path(project.id), archive, file, waiting) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",

@@ -1,4 +1,5 @@
-"""Successful answers: JSON that PostgreSQL has made already, passed through as text; and names of what is saved."""
+"""Successful answers: JSON that PostgreSQL has made already, passed through as text; names of what is saved; and
+whether anybody still waits."""
 
 import re
 from collections.abc import Mapping
@@ -25,6 +26,11 @@ def json_value(value: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 def no_content() -> web.Response:
     return web.Response(status=204)
+
+
+def has_left(request: web.Request) -> bool:
+    """Whether the client has closed its connection, so that nobody gets the answer."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def attachment(name: str) -> str:

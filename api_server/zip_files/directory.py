@@ -41,10 +41,9 @@ class Limits:
 
 
 @attrs.frozen
-class Entry:
+class Member:
     """A file that can be unpacked: where its local header is, its bytes packed and unpacked, its CRC-32."""
 
-    name: bytes
     offset: int
     packed: int
     size: int
@@ -62,9 +61,9 @@ class _Directory:
     members: int
 
 
-def entries(file: IO[bytes], limits: Limits) -> Iterator[Entry]:
-    """The files in the order of the directory, names in UTF-8. Folders, and what is encrypted, packed by another method
-    or named by no text, are counted and passed over.
+def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
+    """The files in the order of the directory, each after its name in UTF-8. Folders, and what is encrypted, packed by
+    another method or named by no text, are counted and passed over.
 
     `file` is seekable. Raises `DamagedError` and `TooMuchError`, perhaps after some entries.
     """
@@ -73,20 +72,20 @@ def entries(file: IO[bytes], limits: Limits) -> Iterator[Entry]:
     file.seek(found.start)
     left, count, unpacked = found.size, 0, 0
     while left > 0:
-        name, flags, entry, length = _read_entry(file, found)
+        name, flags, member, length = _read_entry(file, found)
         left -= length
         count += 1
-        unpacked += entry.size
+        unpacked += member.size
         _check(count, limits.members, "files")
         _check(unpacked, limits.unpacked_bytes, "bytes of files")
         _check(len(name), MOST_NAME_BYTES, "bytes in the name of a file")
-        readable = not flags & _ENCRYPTED and entry.method in _METHODS and not name.endswith(b"/")
+        readable = not flags & _ENCRYPTED and member.method in _METHODS and not name.endswith(b"/")
         if (
             readable
-            and entry.offset + entry.packed <= found.start
+            and member.offset + member.packed <= found.start
             and (text := _text(name, flags)) is not None
         ):
-            yield attrs.evolve(entry, name=text)
+            yield text, member
 
 
 def _check(found: int, most: int, what: str) -> None:
@@ -126,8 +125,8 @@ def _find_64(file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:
     return (position, members, size, offset) if signature == b"PK\6\6" else None
 
 
-def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Entry, int]:
-    """The next one: its name as it stands there, its flags, the entry, and how many bytes it took."""
+def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Member, int]:
+    """The next one: its name as it stands there, its flags, the file, and how many bytes the entry took."""
     head = file.read(_ENTRY.size)
     if len(head) < _ENTRY.size or not head.startswith(b"PK\1\2"):
         raise DamagedError
@@ -137,9 +136,8 @@ def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Ent
         raise DamagedError
     if _ELSEWHERE in (packed, size, offset):
         size, packed, offset = _wide(rest[name_size : name_size + extra_size], size, packed, offset)
-    name = rest[:name_size]
-    entry = Entry(b"", offset + directory.shift, packed, size, crc, method)
-    return name, flags, entry, len(head) + len(rest)
+    member = Member(offset + directory.shift, packed, size, crc, method)
+    return rest[:name_size], flags, member, len(head) + len(rest)
 
 
 def _wide(extra: bytes, *numbers: int) -> tuple[int, ...]:

@@ -10,9 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-import attrs
-
-from api_server.zip_files.directory import Entry
+from api_server.zip_files.directory import Member
 
 #: Changes with the form; an index of another form is made anew.
 _MAGIC = b"zip index 1\n\0\0\0\0"
@@ -24,22 +22,11 @@ _RECORD = struct.Struct(">16sL3QLH")
 _PIECE = 2**20
 
 
-@attrs.frozen
-class Member:
-    """A file in an archive: as `directory.Entry` has it, without the name."""
-
-    offset: int
-    packed: int
-    size: int
-    crc: int
-    method: int
-
-
-def packed(entries: Iterable[Entry], key: bytes) -> Iterator[bytes]:
-    """The index, in pieces. `key` is up to 64 bytes that nobody else knows."""
+def packed(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
+    """The index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
     groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
-    for place, one in enumerate(entries):
-        digest = _digest(one.name, key)
+    for place, (name, one) in enumerate(entries):
+        digest = _digest(name, key)
         groups[digest[0]] += _RECORD.pack(
             digest, place, one.offset, one.packed, one.size, one.crc, one.method
         )

@@ -1,6 +1,7 @@
 """Files of the zip archives in the object store, each archive with its index beside it."""
 
 import asyncio
+import itertools
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -9,8 +10,7 @@ from aiohttp import web
 
 from api_server.state.objects import Objects
 from api_server.zip_files import directory, index
-from api_server.zip_files.directory import STORED, DamagedError, Limits, TooMuchError
-from api_server.zip_files.index import Member
+from api_server.zip_files.directory import STORED, DamagedError, Limits, Member, TooMuchError
 from common.concurrency import ConcurrencyLimiter
 
 #: Bytes that are unpacked at a time, however many the packed ones would make.
@@ -48,7 +48,7 @@ class ZipFiles:
         with self._objects.open(key) as file:
             try:
                 pieces = index.packed(directory.entries(file, self._limits), _secret(key))
-                return _begun(next(pieces), pieces)
+                return itertools.chain([next(pieces)], pieces)
             except DamagedError:
                 return index.packed((), _secret(key))
 
@@ -129,11 +129,6 @@ def _secret(key: str) -> bytes:
 
 def _index_key(key: str) -> str:
     return f"{key}.index"
-
-
-def _begun(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 async def _async(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -52,9 +52,7 @@ class Room:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._arriving.subtract({self.project_id: self._mine})
-        if not self._arriving[self.project_id]:
-            del self._arriving[self.project_id]
+        self._arriving -= Counter({self.project_id: self._mine})
 
 
 async def room_of(request: web.Request, project_id: int) -> Room:

@@ -15,7 +15,7 @@ from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
 from api_server.web import context
 from api_server.web.access import ANYONE
-from api_server.web.answers import json_value
+from api_server.web.answers import has_left, json_value
 from api_server.web.context import SETTINGS
 from api_server.web.routes import Routes
 
@@ -75,7 +75,7 @@ async def _next_job(
     while True:
         generation = pending.generation
         async with request.config_dict[TURNS]:
-            if _has_left(request):
+            if has_left(request):  # a job for it would be lost
                 return None
             job = None
             if await hand_out_queries.any_pending(database):
@@ -83,11 +83,6 @@ async def _next_job(
         left = deadline - asyncio.get_running_loop().time()
         if job is not None or left <= 0 or not await pending.after(generation, left):
             return job
-
-
-def _has_left(request: web.Request) -> bool:
-    """A job for a runner that does not listen any more would be lost."""
-    return request.transport is None or request.transport.is_closing()
 
 
 def _last_update(request: web.Request) -> dict[str, str]:
