@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 from aiohttp import web
 from cachetools import TTLCache
 
@@ -25,6 +26,13 @@ class QuotaExceeded(Exception):
         self.limit = limit
 
 
+@attrs.define
+class _Repository:
+    """Bytes of its objects: what was measured, and what has come since."""
+
+    size: int
+
+
 class Quotas:
     """`limit` is in bytes for each project; 0 is none.
 
@@ -34,14 +42,14 @@ class Quotas:
     def __init__(self, limit: int, repositories: Repositories) -> None:
         self._limit = limit
         self._repositories = repositories
-        self._measured: TTLCache[int, int] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
+        self._measured: TTLCache[int, _Repository] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
         self._arriving: Counter[int] = Counter()
 
     async def take(self, database: Executor, project_id: int, size: int) -> None:
         """Counts a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
         if self._limit:
-            self._check(project_id, await self._stored_lfs(database, project_id), size)
-            self._measured[project_id] = self._measured.get(project_id, 0) + size
+            repository = await self._with_room(database, project_id, size)
+            repository.size += size
 
     @asynccontextmanager
     async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
@@ -56,17 +64,20 @@ class Quotas:
     async def check(self, database: Executor, project_id: int, size: int) -> None:
         """Raises QuotaExceeded unless there is room for `size` bytes more."""
         if self._limit:
-            self._check(project_id, await self._stored_lfs(database, project_id), size)
+            await self._with_room(database, project_id, size)
 
-    async def _stored_lfs(self, database: Executor, project_id: int) -> int:
-        """Bytes of its LFS objects; the repository has been measured then."""
-        if project_id not in self._measured:
-            self._measured[project_id] = await self._repositories.size(project_id)
-        return await quota_queries.lfs_bytes(database, project_id)
+    async def _with_room(self, database: Executor, project_id: int, size: int) -> _Repository:
+        """The project's repository. Raises QuotaExceeded."""
+        repository = self._measured.get(project_id)
+        if repository is None:
+            measured = _Repository(await self._repositories.size(project_id))
+            repository = self._measured.setdefault(project_id, measured)
+        stored_lfs = await quota_queries.lfs_bytes(database, project_id)
+        self._check(project_id, stored_lfs + repository.size, size)
+        return repository
 
-    def _check(self, project_id: int, stored_lfs: int, size: int) -> None:
+    def _check(self, project_id: int, stored: int, size: int) -> None:
         limit = human_size(self._limit)
-        stored = stored_lfs + self._measured.get(project_id, 0)
         wanted = self._arriving[project_id] + size
         if not wanted or stored + wanted <= self._limit:
             return

@@ -45,7 +45,7 @@ class Proposed:
     updates: str
 
 
-#: The project first, as whoever removes it does. Moves of other refs go on: they hold no more than its key.
+#: The project first, as whoever removes it does; but not its key: what is added to it meanwhile does not wait.
 LOCK_PUSH = Query(
     """
     SELECT pushes.user_id, pushes.updates FROM pushes JOIN projects ON projects.id = pushes.project_id

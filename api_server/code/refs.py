@@ -1,6 +1,6 @@
 """What follows when refs of a repository have moved: recorded once, in one transaction, however they were moved.
 
-A push, and a move that the API makes itself, is written down before git is started and struck out when its
+A push, and a move that the API makes itself, is written down before git moves anything and struck out when its
 consequences are decided, so that a crash in between loses nothing: `settle_leftovers` finds it.
 """
 

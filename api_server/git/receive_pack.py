@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from api_server.git.errors import OutputTooLargeError
-from api_server.git.processes import OUTPUT_BYTES, Child, once, start
+from api_server.git.processes import OUTPUT_BYTES, Child, once, rejoined, start
 from api_server.git.push_gate import PushGate, push_gate
 from api_server.git.received_push import (
     MalformedPushError,
@@ -33,7 +33,6 @@ PATIENCE_SECONDS = 10.0
 #: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
 MOVING_SECONDS = 120.0
 
-
 #: Some hundred commands.
 _PARSED_AT_ONCE = 32 * 1024
 
@@ -52,7 +51,7 @@ async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> Pu
     parser = PushParser(bounds.updates)
     while not await _feed(parser, await _next(pieces)):
         pass
-    return PushRequest(parser.push(), _rejoined(bytes(parser.received), pieces))
+    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
 
 
 @asynccontextmanager
@@ -172,9 +171,3 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes:
     if piece is None:
         raise MalformedPushError("The request ended before its first flush packet.")
     return piece
-
-
-async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield head
-    async for piece in rest:
-        yield piece

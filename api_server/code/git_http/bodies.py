@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from api_server.git.processes import rejoined
+
 #: Of the request of a fetch: git starts when all of it is there, or this much.
 HEAD_BYTES = 256 * 1024
 #: All that one fetch may say of what it wants and has; decompressed. Git names some 16,000 commits of 50 bytes.
@@ -15,13 +17,12 @@ async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     head = bytearray()
     while len(head) < HEAD_BYTES and (piece := await anext(pieces, None)) is not None:
         head += piece
-    return _bounded(bytes(head), pieces)
+    return _bounded(rejoined(bytes(head), pieces))
 
 
-async def _bounded(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    size = len(head)
-    yield head
-    async for piece in rest:
+async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in body:
         size += len(piece)
         if size > FETCH_BYTES:
             raise web.HTTPRequestEntityTooLarge(FETCH_BYTES, size)

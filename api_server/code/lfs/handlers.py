@@ -47,8 +47,9 @@ async def batch(request: web.Request) -> web.Response:
 
 def _answer(operation: str, wanted: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
     if operation == "download":
-        actions = {"download": links.download(wanted)}
-        return with_actions(wanted, **actions) if is_here else with_error(wanted, 404, MISSING)
+        if not is_here:
+            return with_error(wanted, 404, MISSING)
+        return with_actions(wanted, download=links.download(wanted))
     if is_here:
         return with_actions(wanted)
     if wanted.size > limit:

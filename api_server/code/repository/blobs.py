@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 
 from api_server.git import files
 from api_server.git.files import IN_MEMORY_BYTES, Entry
+from api_server.git.processes import rejoined
 from api_server.git.repositories import Repository
 from api_server.web.conditional import matches
 from api_server.web.ranges import Part, wanted_part
@@ -48,7 +49,7 @@ async def send(
     async with place, files.stream(repository, entry) as chunks:
         first = await _first(chunks)
         told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
-        return await send_part(request, _joined(first, chunks), part, told)
+        return await send_part(request, rejoined(first, chunks), part, told)
 
 
 async def send_part(
@@ -77,12 +78,6 @@ async def _first(chunks: AsyncIterator[bytes]) -> bytes:
     while len(first) < _DESCRIBED_BYTES and (chunk := await anext(chunks, None)) is not None:
         first += chunk
     return first
-
-
-async def _joined(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in chunks:
-        yield chunk
 
 
 async def send_json(

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from cachetools import TTLCache
+
 from api_server.code import refs
-from api_server.code.quotas import QUOTAS, human_size
+from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.code.lfs.client import LfsClient, named, oid_of
@@ -94,6 +96,22 @@ async def test_commits_of_the_api_count_as_pushes_do(new_forge: Callable[..., An
         assert (refused.status, refused.body) == (400, {"message": sentence})
         removal = {"branch": "main", "commit_message": "Remove"}
         assert (await alice.api.request("DELETE", f"{files}/one", json=removal)).status == 204
+
+
+async def test_what_a_repository_takes_up_is_measured_again_however_often_it_is_written(
+    new_forge: Callable[..., Any],
+) -> None:
+    """What commits bring is counted as it was sent, and git packs it."""
+    async with new_forge(repository_size_limit=MIB) as forge:
+        now = 0.0
+        quotas = forge.server.app[QUOTAS]
+        quotas._measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
+        alice = await forge.user("alice")
+        files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+        change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 4)}
+        for name in ("one", "two", "three"):
+            assert (await alice.api.post(f"{files}/{name}", change)).status == 201
+            now += MEASURED_FOR_SECONDS * 0.6
 
 
 async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
