@@ -5,7 +5,7 @@ fast as their reader takes them, which may be slow, and so have places of their 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -39,7 +39,7 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
     """
     limit = context.settings(request).repository_read_timeout
     try:
-        async with request.config_dict[READS].place(_caller(request)), asyncio.timeout(limit):
+        async with request.config_dict[READS].place(*counted_for(request)), asyncio.timeout(limit):
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
@@ -51,20 +51,23 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 async def streaming(
     request: web.Request, *, user_id: int | None = None, from_storage: bool = False
 ) -> AsyncIterator[None]:
-    """A place for a file that flows to the caller, or to this user where the route knows no caller. Raises `TooBusy`.
-
-    What the external storage fetches for strangers counts in all only: it asks for all of them.
-    """
-    keys = [] if from_storage and user_id is None else [_caller(request, user_id)]
-    async with request.config_dict[STREAMS].place(*keys):
+    """A place for a file that flows to the caller, or to `user_id` where the route knows none. Raises `TooBusy`."""
+    async with request.config_dict[STREAMS].place(*counted_for(request, user_id, from_storage=from_storage)):
         yield
 
 
-def _caller(request: web.Request, user_id: int | None = None) -> tuple[str, int | str | None]:
-    """Who is counted: the user, or the address of a stranger."""
+def counted_for(
+    request: web.Request, user_id: int | None = None, *, from_storage: bool = False
+) -> Sequence[Hashable]:
+    """Who is counted: the user (by default the caller), or the address of a stranger.
+
+    What the external storage fetches for strangers counts in all only: it asks for all of them.
+    """
     if user_id is None and (caller := request.get(CALLER)) is not None:
         user_id = caller.user_id
-    return ("address", request.remote) if user_id is None else ("user", user_id)
+    if user_id is not None:
+        return [("user", user_id)]
+    return [] if from_storage else [("address", request.remote)]
 
 
 def _refused(reason: str) -> ApiError:

@@ -10,10 +10,10 @@ import pygit2
 from pygit2.enums import FileMode
 
 from api_server.git.commits import tree_of
-from api_server.git.processes import once, start
+from api_server.git.processes import start
 from api_server.git.repositories import Repository
 
-#: Files up to this size are read in process and at once, larger ones streamed by a child.
+#: Files up to this size are better read in process and at once, larger ones streamed by a child.
 IN_MEMORY_BYTES = 256 * 1024
 #: So that git need not have large files in memory either, where they are not kept as a difference to others.
 _STREAMED = (("core.bigFileThreshold", "1m"),)
@@ -64,13 +64,10 @@ def read(repository: Repository, entry: Entry) -> bytes:
 
 @asynccontextmanager
 async def stream(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
-    """A blob's bytes in chunks, whatever its size: `async with stream(...) as chunks: async for ...`.
+    """A blob's bytes in chunks, from a child: `async with stream(...) as chunks: async for ...`.
 
     The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
     """
-    if entry.size is not None and entry.size <= IN_MEMORY_BYTES:
-        yield once(read(repository, entry))
-        return
     command = ["cat-file", "blob", entry.id]
     async with start(command, repository=Path(repository.path), configuration=_STREAMED) as child:
         yield child.checked_output()

@@ -290,10 +290,3 @@ async def run(
 async def once(data: bytes) -> AsyncIterator[bytes]:
     """`data` as a body to be fed."""
     yield data
-
-
-async def rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """All of a body of which the `head` has been read."""
-    yield head
-    async for piece in rest:
-        yield piece

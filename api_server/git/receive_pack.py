@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from api_server.git.errors import OutputTooLargeError
-from api_server.git.processes import OUTPUT_BYTES, Child, once, rejoined, start
+from api_server.git.processes import OUTPUT_BYTES, Child, once, start
 from api_server.git.push_gate import PushGate, push_gate
 from api_server.git.received_push import (
     MalformedPushError,
@@ -21,6 +21,7 @@ from api_server.git.received_push import (
     refusal_of,
 )
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
+from common.chunks import rejoined
 from common.ending import end
 
 #: `async with judge(push, arrived) as verdict:` lasts until git has moved what it moves. `arrived` is the folder of the

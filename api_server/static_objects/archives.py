@@ -4,13 +4,13 @@ import asyncio
 import functools
 import hashlib
 import os
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import BinaryIO
 
 import attrs
 from aiohttp import hdrs, web
 
-from api_server.code.repository.blobs import send_part
+from api_server.code.reading import counted_for
 from api_server.git import references
 from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
@@ -22,10 +22,11 @@ from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY
 from api_server.web.answers import has_left, quotable
-from api_server.web.conditional import matches
+from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, not_found
 from api_server.web.ranges import wanted_part
 from api_server.web.reasons import REASONS
+from api_server.web.sending import cut, send_part
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
 _CHUNK = 256 * 1024
@@ -46,19 +47,10 @@ async def serve(
     request: web.Request, path: StaticPath, project: Project, user_id: int | None, *, from_storage: bool
 ) -> web.StreamResponse:
     """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format, 413 for what is too
-    large, and `TooBusy`; no cache may keep such an answer.
-
-    The external storage asks for many people: only users are told apart there.
-    """
+    large, and `TooBusy`; no cache may keep such an answer."""
     try:
-        asker = (
-            ("user", user_id)
-            if user_id is not None
-            else None
-            if from_storage
-            else ("address", request.remote)
-        )
-        return await _sent(request, project, _asked_for(request, path, project), asker)
+        askers = counted_for(request, user_id, from_storage=from_storage)
+        return await _sent(request, project, _asked_for(request, path, project), askers)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
     except TooLargeError as problem:
@@ -75,7 +67,7 @@ async def serve_to_client(
         wanted = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, wanted, ("user", user_id))
+        return await _sent(request, project, wanted, counted_for(request, user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:
@@ -83,7 +75,7 @@ async def serve_to_client(
 
 
 async def _sent(
-    request: web.Request, project: Project, wanted: Wanted, asker: Hashable | None
+    request: web.Request, project: Project, wanted: Wanted, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
     archive = wanted.archive
@@ -91,11 +83,11 @@ async def _sent(
     tag = f'"{digest[:32]}"'
     headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: tag}
     if matches(request, tag):
-        return web.Response(status=304, headers=headers)
+        return not_modified(headers)
     store = request.config_dict[ARCHIVES]
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
     file = store.files.path(project.id, f"{name}.{archive.format}")
-    keys = [("project", project.id), *([asker] if asker is not None else [])]
+    keys = [("project", project.id), *askers]
     waiting = Asker(keys=keys, has_left=functools.partial(has_left, request))
     async with store.opened(repositories(request).path(project.id), archive, file, waiting) as opened:
         headers |= {
@@ -103,7 +95,7 @@ async def _sent(
             hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
         }
         part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
-        return await send_part(request, _read(opened), part, headers | part.headers)
+        return await send_part(request, cut(_read(opened), part), part, headers)
 
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:

@@ -90,6 +90,8 @@ async def _body(request: web.Request, limit: int) -> dict[str, Any]:
 
 async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
     """The fields of an HTML form of at most `limit` bytes. Raises 400 where it cannot be read, and 413."""
+    if not request.body_exists:
+        return {}
     if request.content_type == "application/x-www-form-urlencoded":
         return dict(_form_pairs(await request_body.read(request, limit)))
     return await _parts(request, limit)

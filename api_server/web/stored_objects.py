@@ -7,6 +7,8 @@ from aiohttp import hdrs, web
 from api_server.state.objects import Objects
 from api_server.web.conditional import matches, not_modified
 from api_server.web.ranges import wanted_part
+from api_server.web.sending import send_part
+from common.chunks import rejoined
 
 #: Others made these bytes: nothing in them may run in a browser.
 SAFETY = {
@@ -30,11 +32,4 @@ async def send_stored(
     part = wanted_part(request, size, etag)
     chunks = objects.read(key, part.start, part.end)
     first = await anext(chunks, b"")
-    response = web.StreamResponse(status=part.status, headers=whole | part.headers)
-    await response.prepare(request)
-    if request.method != "HEAD":
-        await response.write(first)
-        async for chunk in chunks:
-            await response.write(chunk)
-    await response.write_eof()
-    return response
+    return await send_part(request, rejoined(first, chunks), part, whole)

@@ -12,10 +12,11 @@ from aiohttp import hdrs, web
 
 from api_server.git import files
 from api_server.git.files import IN_MEMORY_BYTES, Entry
-from api_server.git.processes import rejoined
 from api_server.git.repositories import Repository
-from api_server.web.conditional import matches
-from api_server.web.ranges import Part, wanted_part
+from api_server.web.conditional import matches, not_modified
+from api_server.web.ranges import wanted_part
+from api_server.web.sending import cut, send_part
+from common.chunks import rejoined
 
 Place = AbstractAsyncContextManager[None]
 #: What the first bytes of a file add to the head of the answer.
@@ -36,7 +37,7 @@ async def send(
     `headers` have the entity tag; `place` is held while a large file flows. Raises 416.
     """
     if matches(request, headers[hdrs.ETAG]):
-        return web.Response(status=304, headers=headers)
+        return not_modified(headers)
     size = entry.size or 0
     part = wanted_part(request, size, headers[hdrs.ETAG])
     told = {**headers, **part.headers}
@@ -49,27 +50,7 @@ async def send(
     async with place, files.stream(repository, entry) as chunks:
         first = await _first(chunks)
         told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
-        return await send_part(request, rejoined(first, chunks), part, told)
-
-
-async def send_part(
-    request: web.Request, chunks: AsyncIterator[bytes], part: Part, headers: Mapping[str, str]
-) -> web.StreamResponse:
-    """That part of what `chunks` are together; `headers` have those of the part already."""
-    response = web.StreamResponse(status=part.status, headers=headers)
-    await response.prepare(request)
-    if request.method == "HEAD":
-        return response
-    position = 0
-    async for chunk in chunks:
-        wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
-        position += len(chunk)
-        if wanted:
-            await response.write(wanted)
-        if position >= part.end:
-            break
-    await response.write_eof()
-    return response
+        return await send_part(request, cut(rejoined(first, chunks), part), part, told)
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> bytes:
@@ -94,7 +75,7 @@ async def send_json(
     A large file is read twice, the digest coming first, so that it need not be in memory.
     """
     if matches(request, headers[hdrs.ETAG]):
-        return web.Response(status=304, headers={hdrs.ETAG: headers[hdrs.ETAG]} | PRIVATE)
+        return not_modified(headers)
     size = entry.size or 0
     length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)
     told = {**headers, hdrs.CONTENT_LENGTH: str(length)}
@@ -141,7 +122,3 @@ async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         rest = whole[end:]
         yield base64.b64encode(whole[:end])
     yield base64.b64encode(rest)
-
-
-#: As the API's other answers.
-PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revalidate"}

@@ -9,12 +9,13 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.code.reading import reading
-from api_server.code.repository.blobs import PRIVATE
 from api_server.git.commits import History, history
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
 from api_server.web.errors import ApiError
 
+#: As the API's other answers.
+_PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revalidate"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -46,7 +47,7 @@ class FoundFile:
         """Of the entity; its tag is known without the content."""
         known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
         tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
-        return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | PRIVATE | self._fields
+        return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | _PRIVATE | self._fields
 
     @property
     def raw_headers(self) -> dict[str, str]:
@@ -57,7 +58,7 @@ class FoundFile:
             hdrs.ETAG: f'"{self.entry.id}"',
             "X-Content-Type-Options": "nosniff",
         }
-        return headers | PRIVATE | self._fields
+        return headers | _PRIVATE | self._fields
 
     @property
     def _fields(self) -> dict[str, str]:

@@ -182,3 +182,9 @@ async def test_a_session_ends_after_14_days(new_database: Callable[[], str], tmp
         assert (await browser.get("/-/sign_in")).title == "You are signed in"
         clock.move(seconds=1)
         assert (await browser.get("/-/sign_in")).title == "Sign in"
+
+
+@pytest.mark.parametrize("path", ["/-/sign_in", "/-/sign_out", "/-/invites/a%0D%0AX/accept", "/-/emails/1/x"])
+async def test_a_form_without_a_body_is_refused_as_one_without_fields(browser: Browser, path: str) -> None:
+    async with browser.session.post(f"{browser.base}{path}", skip_auto_headers=["Content-Type"]) as answer:
+        assert (answer.status, "This form cannot be accepted" in await answer.text()) == (403, True)
