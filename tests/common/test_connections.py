@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.wire import Server, Talk, request, running, talk, until
+from tests.support.waiting import until
+from tests.support.wire import Server, Talk, request, running, talk
 
 PROCESSES = ("api", "edge")
 ALIVE = request("GET", "/-/liveness")

@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.forge import ROOT_TOKEN, Forge
 from tests.support.runner import INFO
-from tests.support.wire import Server, request, running, talk, until
+from tests.support.waiting import until
+from tests.support.wire import Server, request, running, talk
 
 #: Seconds: less than anything below takes. 1.5 s are enough for a busy machine to send the next piece.
 IMPATIENT = {"header_timeout": 1.0, "body_timeout": 1.5, "keepalive_timeout": 1.0, "send_timeout": 1.5}

@@ -112,10 +112,3 @@ async def running(
     async with serving(served) as (_, port):
         posts = ("/-/purge", f"Authorization: Bearer {PURGE_TOKEN}")
         yield Server(port, served.connections, posts)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Waits until it holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -16,7 +16,8 @@ import pytest
 from api_server.web.access import Role
 from api_server.web.request_body import HELD
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
-from tests.support.wire import request, talk, until
+from tests.support.waiting import until
+from tests.support.wire import request, talk
 
 JSON = "Content-Type: application/json"
 ROOT = f"PRIVATE-TOKEN: {ROOT_TOKEN}"
