@@ -52,7 +52,7 @@ class Connections:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self.most: float = settings.max_connections
+        self.most = settings.max_connections
         self._proxies = networks(settings.trusted_proxies)
         self._open: dict[object, Connection] = {}
         self._open_by: Counter[str] = Counter()

@@ -146,9 +146,8 @@ async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
     except web.HTTPException as refusal:
         await refusal.prepare(asked)
         raise
-    await response.prepare(
-        asked
-    )  # with what the application adds to answers, which it does by the request it knows
+    # With what the application adds to answers, which it does by the request that it knows.
+    await response.prepare(asked)
     return response
 
 

@@ -1,6 +1,6 @@
 -- Functions that entities are written with. Each is one expression, which PostgreSQL inlines.
--- Applied whenever this file has changed: every statement here can be run again. None of them knows what time it is: the moment is the
--- application's, and is handed in.
+-- Applied whenever this file has changed: every statement here can be run again. None of them knows what time it is:
+-- the moment is the application's, and is handed in.
 
 -- As they were before they were handed the moment.
 DROP FUNCTION IF EXISTS runner_basic(runners), runner_manager_basic(runner_managers);

@@ -120,8 +120,8 @@ async def caller_of_job_token(request: web.Request, token: str) -> Caller:
 
 
 async def still_valid(executor: Executor, caller: Caller) -> Caller:
-    """The caller as she is by now, her token and her account judged once more: for what has taken long to arrive.
-    Raises as she would be refused if she came now (401, 403)."""
+    """The caller as she is by now, her token and her account judged once more: in a transaction that writes, and for
+    what has taken long to arrive. Raises as she would be refused if she came now (401, 403)."""
     if caller.impersonator is not None:
         user = await auth_queries.find_acting_user(executor, user_id=caller.user_id, username="")
         if user is None:

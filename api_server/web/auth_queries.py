@@ -31,7 +31,7 @@ _TOKENS = """
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id
 """
 FIND_PERSONAL_ACCESS_TOKEN = Statement(f"{_TOKENS} WHERE tokens.digest = %(digest)s", TokenRow)
-FIND_TOKEN_BY_ID = Query(f"{_TOKENS} WHERE tokens.id = %(id)s", TokenRow)
+FIND_TOKEN_BY_ID = Statement(f"{_TOKENS} WHERE tokens.id = %(id)s", TokenRow)
 
 
 async def find_personal_access_token(database: Executor, digest: bytes) -> TokenRow | None:

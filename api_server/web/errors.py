@@ -145,18 +145,16 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
     match problem:
         case ApiError():
             return _answer(problem.status, problem.body, problem.headers)
-        case web.HTTPMethodNotAllowed():
-            allowed = ", ".join(sorted(problem.allowed_methods))
-            return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
         case web.HTTPException():
             return _answer_http_exception(problem)
         case BodyRefused():
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():
             return _answer(408, {"error": str(problem)}, {})
-        case NotFound() | ShareTaken():
-            missing = isinstance(problem, NotFound)
-            return _answer_to(record_not_found() if missing else too_many_requests(_SOON), request)
+        case NotFound():
+            return _answer_to(record_not_found(), request)
+        case ShareTaken():
+            return _answer_to(too_many_requests(_SOON), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
@@ -196,6 +194,9 @@ def _tell_unexpected(problem: Exception, request: web.Request) -> None:
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
     if error.status < 400:  # a redirect; aiohttp wants exceptions raised, not answered
         location = {"Location": error.headers["Location"]}
         return web.Response(status=error.status, text=error.text, headers=location)

@@ -7,8 +7,8 @@ and the request is judged again, as if it had come then. Until the transaction e
 routes that take rights away declare whose (`ends="user:{user_id}"`), and hold that name alone.
 
 So whatever was remembered for a moment, and whatever another process does, a right that is gone when somebody has been
-told so gives nothing any more. These locks come before all locks of rows, and in one order: they cannot deadlock, and
-what removes a project or a group cannot with what is written in it.
+told so gives nothing any more. These locks come before all locks of rows, and in one order: they cannot deadlock among
+themselves, nor can what removes a project or a group with what is written in it.
 """
 
 from collections.abc import Awaitable, Callable, Set

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from api_server.state.migrate import migrate
 from api_server.state.secrets import Vault
 from scripts.local.embedded_postgres import Cluster
+from tests.support.database_roles import with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 
 PASSWORD = "correct horse battery staple"
@@ -52,17 +52,10 @@ async def test_without_the_privilege_they_say_nothing_of_use_without_the_key(
     postgres: Cluster, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     """A role that may not keep statements out of the log: password hashes in it cannot be tried out."""
-    owner, role = new_database(), new_name("plain").replace("-", "_")
-    parts = urlsplit(owner)
-    superuser = psycopg2.connect(postgres.url("postgres", "postgres"))
-    superuser.autocommit = True
-    with superuser.cursor() as cursor:
-        cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD %s", [parts.password])
-    superuser.close()
-    migrate(owner, role)
-    serving = urlunsplit(parts._replace(netloc=parts.netloc.replace("forgelet:", f"{role}:", 1)))
+    roles = with_another_role(postgres, new_database())
+    migrate(roles.owner, roles.name)
     log = Log(postgres)
-    async with running_forge(serving, tmp_path, work=False) as forge:
+    async with running_forge(roles.serving, tmp_path, work=False) as forge:
         await fail_with_secrets(forge)
         (hashed,) = set(re.findall(r"keyed\$[0-9a-f$]+", log.text()))
         vault = Vault(bytes.fromhex((tmp_path / "secret_key").read_text().strip()))

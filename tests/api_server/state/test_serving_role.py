@@ -1,13 +1,10 @@
 """The tables belong to one role and are served by another, which cannot change the audit trail."""
 
-import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-import attrs
 import psycopg2
 import pytest
 from click.testing import CliRunner
@@ -17,18 +14,10 @@ from api_server.commands import commands
 from api_server.state.migrate import UnsuitableDatabase, migrate
 from scripts.local.embedded_postgres import Cluster
 from tests.support.ci import ONE_JOB, ci_project, eventually
-from tests.support.forge import Forge, new_name, running_forge
+from tests.support.database_roles import Roles, as_role, with_another_role
+from tests.support.forge import Forge, running_forge
 from tests.support.invitations import invite, new_address
 from tests.support.runner import a_runner
-
-
-@attrs.frozen
-class Roles:
-    """URLs of one database: as its owner, and as the role `name`, which owns nothing."""
-
-    owner: str
-    name: str
-    serving: str
 
 
 def run_migrate(url: str, *arguments: str):
@@ -36,22 +25,9 @@ def run_migrate(url: str, *arguments: str):
     return CliRunner().invoke(commands, ["migrate", *arguments], env=environment)
 
 
-@contextlib.contextmanager
-def as_role(url: str) -> Iterator[psycopg2.extensions.cursor]:
-    with contextlib.closing(psycopg2.connect(url)) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            yield cursor
-
-
 @pytest.fixture
 def roles(postgres: Cluster, new_database: Callable[[], str]) -> Roles:
-    owner, name = new_database(), new_name("serving").replace("-", "_")
-    parts = urlsplit(owner)
-    with as_role(postgres.url("postgres", "postgres")) as superuser:
-        superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD %s", [parts.password])
-    serving = urlunsplit(parts._replace(netloc=parts.netloc.replace("forgelet:", f"{name}:", 1)))
-    return Roles(owner, name, serving)
+    return with_another_role(postgres, new_database())
 
 
 @pytest.fixture

@@ -1,0 +1,37 @@
+"""A database that one role owns and another serves."""
+
+import contextlib
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import attrs
+import psycopg2
+
+from scripts.local.embedded_postgres import Cluster
+from tests.support.forge import new_name
+
+
+@attrs.frozen
+class Roles:
+    """URLs of one database: as its owner, and as the role `name`, which owns nothing."""
+
+    owner: str
+    name: str
+    serving: str
+
+
+@contextlib.contextmanager
+def as_role(url: str) -> Iterator[psycopg2.extensions.cursor]:
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def with_another_role(postgres: Cluster, owner: str) -> Roles:
+    """Makes a role that nothing has been granted to yet."""
+    name, parts = new_name("serving").replace("-", "_"), urlsplit(owner)
+    with as_role(postgres.url("postgres", "postgres")) as superuser:
+        superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD %s", [parts.password])
+    serving = urlunsplit(parts._replace(netloc=parts.netloc.replace("forgelet:", f"{name}:", 1)))
+    return Roles(owner, name, serving)
