@@ -1,4 +1,4 @@
-"""The budget of the disk counts what arrives as well, at all processes of a directory; what does not fit is passed on."""
+"""The budget of the disk counts what arrives, at all processes of a directory; what does not fit is passed on."""
 
 import asyncio
 from pathlib import Path

@@ -15,6 +15,7 @@ from storage_edge.tiers.purge_log import NoLogError, PurgeLog
 from storage_edge.tiers.purges import EVERYTHING, Purge
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.test_purge import RAW, Named
+from tests.support.waiting import until
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=700), max_size=40)
 
@@ -74,12 +75,12 @@ def test_what_cannot_be_read_is_a_purge_of_everything(log: PurgeLog, path: Path)
     assert log.since(before + 2) == [(before + 3, Purge(keys=frozenset({"three"})))]
 
 
-def test_a_log_that_is_made_anew_goes_on_with_higher_numbers(log: PurgeLog, path: Path) -> None:
+async def test_a_log_that_is_made_anew_goes_on_with_higher_numbers(log: PurgeLog, path: Path) -> None:
     before = log.epoch(0)
     log.add(Purge(keys=frozenset({"one"})), before)
     known = log.epoch(before)
     path.unlink()
-    assert log.epoch(known) > known
+    await until(lambda: log.epoch(known) > known)
     assert log.since(known) == [(log.epoch(known), EVERYTHING)]
 
 
