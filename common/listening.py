@@ -133,12 +133,16 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
         connection = connections.of(request)
         connection.begin(request)
         try:
-            response = await _answered(request, handle)
+            return await _answered(request, handled)
+        finally:
+            connection.end()
+
+    async def handled(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await handle(request)
         except web.HTTPException as refusal:
             _close_if_last(refusal)
             raise
-        finally:
-            connection.end()
         _close_if_last(response)
         return response
 
