@@ -15,7 +15,8 @@ import structlog
 from aiohttp import web
 
 from common import operations
-from common.ending import end
+from common.background import BACKGROUND, BackgroundTasks
+from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
@@ -52,10 +53,13 @@ def create_app(
     app[handlers.RULES] = Rules(
         forward_all=settings.forward_all_headers, client_directives=settings.client_directives
     )
+    app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
     repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
     app[handlers.CONNECTIONS] = Connections(repeated, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
@@ -68,16 +72,18 @@ def create_app(
             app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
             _watch(metrics, store)
-            opened.push_async_callback(end, asyncio.create_task(_report_uses(store)))
+            background.start("use reports", lambda: _report_uses(store))
+            opened.push_async_callback(background.finish, "use reports", 0)
             yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    operations.setup(app, settings, metrics.registry, {"origin": origin_answers})
+    operations.setup(
+        app, settings, metrics.registry, {"origin": origin_answers, "background": background.check}
+    )
     if settings.purge_token:
-        app[handlers.PURGE_TOKEN] = str(settings.purge_token)
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)

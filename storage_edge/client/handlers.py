@@ -7,7 +7,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from common.connections import BodyTooSlow, ask_for_body
+from common.connection import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin import OriginBusy, OriginError
@@ -16,6 +16,7 @@ from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest, Options, Refusal, Rules
+from storage_edge.settings import Settings
 from storage_edge.tiers import purges
 from storage_edge.tiers.bodies import TruncatedBodyError
 from storage_edge.tiers.store import Store
@@ -28,7 +29,7 @@ STORE = web.AppKey("store", Store)
 SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
-PURGE_TOKEN = web.AppKey("purge_token", str)
+SETTINGS = web.AppKey("settings", Settings)
 #: Seconds after which a request that found the origin's places taken is worth another try.
 RETRY_AFTER = 5
 
@@ -96,7 +97,9 @@ async def purge(http: web.Request) -> web.Response:
     that was stored before is served any more.
     """
     scheme, _, given = http.headers.get("Authorization", "").partition(" ")
-    right = hmac.compare_digest(given.strip().encode(errors="replace"), http.app[PURGE_TOKEN].encode())
+    right = hmac.compare_digest(
+        given.strip().encode(errors="replace"), str(http.app[SETTINGS].purge_token).encode()
+    )
     if scheme.lower() != "bearer" or not right:
         return web.json_response({"message": "401 Unauthorized"}, status=401)
     try:
