@@ -17,6 +17,14 @@ from common.client_settings import ClientSettings
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
 
+
+class Degraded(Exception):
+    """Raised by a check whose part works worse than it should, so that the process still serves: one sentence that
+    operators read in `/-/readiness`. Nothing secret belongs into it."""
+
+
+#: Statuses of a check, the worst last.
+_WORSE = ("ok", "degraded", "failed")
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
 #: Fields that proxies add; whoever sends one and is no trusted proxy speaks for nobody knows whom.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
@@ -25,15 +33,13 @@ _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 def setup(
     app: web.Application, settings: ClientSettings, registry: CollectorRegistry, checks: Mapping[str, Check]
 ) -> None:
-    """Adds the routes to the application. Liveness says that the process answers, readiness that each of `checks`
-    passes (503 otherwise)."""
+    """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
+    out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" alone is 503."""
 
     async def readiness(_request: web.Request) -> web.Response:
         results = {name: await _outcome(check) for name, check in checks.items()}
-        failed = any(result["status"] == "failed" for result in results.values())
-        return web.json_response(
-            {"status": "failed" if failed else "ok", **results}, status=503 if failed else 200
-        )
+        status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
+        return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -83,6 +89,8 @@ def _peer(request: web.Request) -> str:
 async def _outcome(check: Check) -> dict[str, str]:
     try:
         await check()
+    except Degraded as problem:
+        return {"status": "degraded", "message": str(problem)}
     except Exception as problem:
         return {"status": "failed", "message": type(problem).__name__}
     return {"status": "ok"}
