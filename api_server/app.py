@@ -94,7 +94,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    operations.setup(app, settings, registry, {"database": lambda: _ping(app)})
+    operations.setup(
+        app, settings, registry, {"database": lambda: _ping(app), "object_store": app[OBJECTS].check}
+    )
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -113,7 +115,12 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
+    app[OBJECTS] = open_objects(
+        settings.object_store_url,
+        settings.data_dir,
+        settings.disk_reserve,
+        timeout=settings.object_store_timeout,
+    )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
     app[QUEUE] = Queue(settings.database_url)
