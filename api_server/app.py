@@ -94,9 +94,12 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    operations.setup(
-        app, settings, registry, {"database": lambda: _ping(app), "object_store": app[OBJECTS].check}
-    )
+    checks = {
+        "database": lambda: _ping(app),
+        "object_store": app[OBJECTS].check,
+        "edges": lambda: _edges_are_told(app),
+    }
+    operations.setup(app, settings, registry, checks)
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -164,9 +167,6 @@ def _api() -> web.Application:
 def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
-    async def purge_edges(keys: list[str]) -> None:
-        await app[edges.EDGES].purge(keys)
-
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
@@ -176,7 +176,7 @@ def _add_tasks(app: web.Application) -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
-    queue.add(edges.TASK, purge_edges, attempts=15)
+    edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
     personal.setup(app)
     default_branch.setup(app)
@@ -213,7 +213,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
-        app[edges.EDGES] = edges.Edges(app[SETTINGS], session)
+        app[edges.EDGES] = edges.Edges(app[SETTINGS], session, app[DATABASE])
+        await app[edges.EDGES].configure()
         yield
 
 
@@ -233,6 +234,10 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
         return
     async with app[QUEUE].working():
         yield
+
+
+async def _edges_are_told(app: web.Application) -> None:
+    await app[edges.EDGES].check()
 
 
 async def _ping(app: web.Application) -> None:

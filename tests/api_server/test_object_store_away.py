@@ -100,6 +100,7 @@ async def test_every_request_is_503_until_it_is_back(scene: Scene) -> None:
         {
             "status": "degraded",
             "database": {"status": "ok"},
+            "edges": {"status": "ok"},
             "object_store": {
                 "status": "degraded",
                 "message": "the object store is unavailable: [Errno 2] its folder is gone",
