@@ -98,6 +98,9 @@ class Settings(ClientSettings):
     object_store_url: str = option(
         default="", metadata=url("file", "s3"), help="file:///... or s3://...; default is below data_dir"
     )
+    object_store_timeout: float = option(
+        default=20.0, help="seconds that one request to an object store in S3 takes at most"
+    )
     edge_urls: list[str] = option(
         factory=list,
         metadata=url("http", "https"),
@@ -110,6 +113,9 @@ class Settings(ClientSettings):
     )
     edge_purge_token: str = secret(
         default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
+    edge_purge_timeout: float = option(
+        default=2.0, help="seconds that the answer to a change waits for edges that do not answer"
     )
     smtp_url: str = secret(
         default="",
@@ -135,6 +141,10 @@ class Settings(ClientSettings):
     )
     runner_timeout: int = option(
         default=3600, help="seconds of silence after which a runner's job fails as stuck"
+    )
+    hand_out_timeout: int = option(
+        default=60,
+        help="seconds in which a runner has to be heard of after it got a job, which else goes to another, once",
     )
     runner_poll_timeout: int = option(
         default=30, help="seconds that a runner's request for a job waits for one; 0 is not at all"
@@ -244,6 +254,9 @@ class Settings(ClientSettings):
     )
     disk_reserve: int = option(
         default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
+    )
+    orphan_age: int = option(
+        default=3600, help="seconds for which a stored object that no row names is left alone by the sweep"
     )
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
