@@ -16,8 +16,9 @@ from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import cache_status, reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
-from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader, Spool
+from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader
 from storage_edge.tiers.purges import Purge
+from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
 
