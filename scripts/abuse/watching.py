@@ -58,9 +58,9 @@ class Watched:
     def _look(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             children = descendants(self.pid)
-            self.peak.memory = max(self.peak.memory, _memory(self.pid))
+            self.peak.memory = max(self.peak.memory, resident(self.pid))
             self.peak.children = max(self.peak.children, len(children))
-            self.peak.children_memory = max(self.peak.children_memory, sum(map(_memory, children)))
+            self.peak.children_memory = max(self.peak.children_memory, sum(map(resident, children)))
 
 
 def process_in(directory: Path) -> int:
@@ -94,7 +94,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def _memory(pid: int) -> int:
+def resident(pid: int) -> int:
     """Resident bytes that no file backs: what the process itself has asked for."""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()

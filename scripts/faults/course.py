@@ -105,8 +105,10 @@ async def run(
     faults: Iterable[str],
     random: Random,
     tell: Callable[[str], None],
+    pulse: Sequence[str] = (),
 ) -> list[Made]:
-    """Makes these faults under load, then waits for the work to end and looks at everything."""
+    """Makes these faults under load, then waits for the work to end and looks at everything. Between two faults each
+    kind of `pulse` has to succeed once; without it, each that there is."""
     made: list[Made] = []
     async with load.working():
         await _first_round(ground, load)
@@ -115,7 +117,7 @@ async def run(
             made.append(fault)
             ground.ledger.fault = fault.number
             await FAULTS[name].inject(ground, random)
-            await _recovered(ground, load, fault)
+            await _recovered(ground, pulse or load.pulse, fault)
             tell(_line(fault))
             await asyncio.sleep(random.uniform(0, 1))
     await checks.check(ground, load.workers, tell)
@@ -125,15 +127,15 @@ async def run(
 async def _first_round(ground: Ground, load: Load) -> None:
     """Everything has succeeded once before anything is broken. Raises RuntimeError where it does not."""
     begun = Made(0, "nothing")
-    await _recovered(ground, load, begun)
+    await _recovered(ground, load.pulse, begun)
     if begun.not_healed:
         raise RuntimeError(f"Without a fault, these do not succeed: {', '.join(begun.not_healed)}.")
 
 
-async def _recovered(ground: Ground, load: Load, fault: Made) -> None:
+async def _recovered(ground: Ground, pulse: Sequence[str], fault: Made) -> None:
     """Until one of each kind has succeeded that began after now, or a minute is over."""
     over = time.monotonic()
-    waiting = set(load.pulse)
+    waiting = set(pulse)
     while waiting and time.monotonic() < over + HEAL_SECONDS:
         await asyncio.sleep(0.02)
         for kind in list(waiting):

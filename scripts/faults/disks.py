@@ -13,6 +13,8 @@ POSTGRES_SIZE = 640 * MIB
 #: What the API server leaves free of its disk, and the edge takes of its own.
 RESERVE = 4 * MIB
 EDGE_BYTES = 48 * MIB
+#: Larger ones the edge keeps on disk alone.
+EDGE_MEMORY_OBJECT_BYTES = MIB // 4
 #: Names the file that fills a disk.
 FILLER = "filler"
 

@@ -12,21 +12,27 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import attrs
+import psycopg2
 
 from scripts.abuse.ground import CHECKOUT, new_user
 from scripts.faults import disks
 from scripts.faults.client import TIMEOUT, Client
 from scripts.faults.ledger import Ledger
+from scripts.faults.names import NAME, NameServer, name_server
+from scripts.faults.object_store import object_store
+from scripts.faults.object_store import settings as object_store_settings
 from scripts.faults.outside import Outside, outside
 from scripts.faults.processes import Kept, KeptPostgres, KeptProgram, until
 from scripts.faults.proxy import Proxy
 from scripts.local.api_client import Api, answers
 from scripts.local.data_directory import DataDirectory
-from scripts.local.embedded_postgres import Cluster, cluster_directory
+from scripts.local.embedded_postgres import SUPERUSER, Cluster, cluster_directory
 from tests.support.ports import free_port
 
 READY_SECONDS = 60.0
 OWNER = "alice"
+#: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
+HAND_OUT_SECONDS = 10
 
 
 @attrs.frozen
@@ -42,6 +48,10 @@ class Ground:
     #: Between the API server and PostgreSQL.
     database: Proxy
     outside: Outside
+    #: The API server's own, where it could be given one.
+    names: NameServer | None
+    #: Between the API server and S3; None where objects are files.
+    object_store: Proxy | None
     root: Client
     owner: Client
     nobody: Client
@@ -68,15 +78,17 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def prepared(tell: Callable[[str], None]) -> AsyncIterator[Ground]:
-    """Starts everything, with a user and her token; ends all of it."""
+async def prepared(tell: Callable[[str], None], *, with_s3: bool = False) -> AsyncIterator[Ground]:
+    """Starts everything, with a user and her token; ends all of it. Objects are files, or in an S3 of moto's."""
     async with contextlib.AsyncExitStack() as stack:
         data = stack.enter_context(_folders())
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT)
         )
         ledger = Ledger()
-        around = await stack.enter_async_context(outside())
+        names = await stack.enter_async_context(name_server())
+        around = await stack.enter_async_context(outside(NAME if names else "127.0.0.1"))
+        store = await stack.enter_async_context(object_store(data.part("logs"))) if with_s3 else None
         ports = {name: free_port() for name in ("api", "edge", "database")}
         postgres, proxy = _database(stack, data, ports["database"])
         await stack.enter_async_context(proxy)
@@ -84,7 +96,12 @@ async def prepared(tell: Callable[[str], None]) -> AsyncIterator[Ground]:
         tell("Starting PostgreSQL, the API server and the storage edge ...")
         if not await until(lambda: postgres.pid, READY_SECONDS):
             raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
+        _bounded(postgres.cluster)
         api, edge = _programs(data, ports, postgres.cluster)
+        if names is not None:
+            api.command = names.command(data.path.parent, api.command)
+        if store is not None:
+            api.environment |= object_store_settings(store)
         for program in (api, edge):
             await stack.enter_async_context(program)
         urls = {name: f"http://127.0.0.1:{ports[name]}" for name in ("api", "edge")}
@@ -104,6 +121,8 @@ async def prepared(tell: Callable[[str], None]) -> AsyncIterator[Ground]:
             postgres=postgres,
             database=proxy,
             outside=around,
+            names=names,
+            object_store=store,
             root=root,
             owner=root,
             nobody=client("api"),
@@ -141,6 +160,15 @@ def _database(stack: contextlib.AsyncExitStack, data: DataDirectory, port: int) 
     return KeptPostgres(data.part("logs"), cluster, thread), Proxy(port, socket)
 
 
+def _bounded(cluster: Cluster) -> None:
+    """PostgreSQL's log of what it writes fits on its small disk."""
+    with contextlib.closing(psycopg2.connect(cluster.url("postgres", SUPERUSER))) as connection:
+        connection.autocommit = True
+        for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):
+            connection.cursor().execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        connection.cursor().execute("SELECT pg_reload_conf()")
+
+
 def _programs(
     data: DataDirectory, ports: Mapping[str, int], cluster: Cluster
 ) -> tuple[KeptProgram, KeptProgram]:
@@ -158,12 +186,14 @@ def _programs(
         # The load is one user's, from one address, and nobody's patience is tried.
         **dict.fromkeys(("PIPELINE_RATE_LIMIT", "JOBS_RATE_LIMIT", "RAW_RATE_LIMIT", "VARIABLES_LIMIT"), "0"),
         "RUNNER_POLL_TIMEOUT": "2",
+        "HAND_OUT_TIMEOUT": str(HAND_OUT_SECONDS),
     }
     edge = {
         "ORIGIN": f"http://127.0.0.1:{ports['api']}",
         "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
         "PURGE_TOKEN_FILE": purging,
         "DISK_BYTES": str(disks.EDGE_BYTES),
+        "MEMORY_OBJECT_BYTES": str(disks.EDGE_MEMORY_OBJECT_BYTES),
     }
     return _program(data, "api", "api_server", ports["api"], api), _program(
         data, "edge", "storage_edge", ports["edge"], edge

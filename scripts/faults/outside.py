@@ -33,7 +33,7 @@ async def hang(_: web.Request) -> web.StreamResponse:
 async def garbage(request: web.Request) -> web.StreamResponse:
     """Says something that is no HTTP."""
     assert request.transport is not None
-    request.transport.write(b"\x16\x03\x01\x00\xee nothing that anybody understands\r\n\r\n")  # type: ignore[attr-defined]
+    request.transport.write(b"\x16\x03\x01\x00\xee nothing that anybody understands\r\n\r\n")
     request.transport.close()
     return web.Response()
 
@@ -56,11 +56,17 @@ class Outside:
     target: HttpTarget
     target_port: int
     mirrored: Path
+    #: The host in URLs.
+    host: str
+
+    @property
+    def receiver_url(self) -> str:
+        return self.receiver.url.replace("127.0.0.1", self.host)
 
     def new_target(self, name: str) -> str:
         """Makes an empty repository; its URL with credentials."""
         BareRepository.create(self.mirrored / f"{name}.git")
-        return f"http://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{self.target_port}/{name}.git"
+        return f"http://{USER}:{quote(PASSWORD, safe='')}@{self.host}:{self.target_port}/{name}.git"
 
     @contextlib.contextmanager
     def misbehaving(self, part: str, how: str) -> Iterator[None]:
@@ -78,8 +84,8 @@ class Outside:
 
 
 @contextlib.asynccontextmanager
-async def outside() -> AsyncIterator[Outside]:
-    """Both, on ports of loopback."""
+async def outside(host: str) -> AsyncIterator[Outside]:
+    """Both, on ports of loopback, by this name of it."""
     with tempfile.TemporaryDirectory(prefix="fgl-faults-targets-") as folder:
         target = HttpTarget(Path(folder))
         delivered: set[str] = set()
@@ -91,4 +97,4 @@ async def outside() -> AsyncIterator[Outside]:
         async with running_receiver() as receiver, serve_http(target) as server:
             receiver.answers = [take]
             assert server.port is not None
-            yield Outside(receiver, delivered, target, server.port, Path(folder))
+            yield Outside(receiver, delivered, target, server.port, Path(folder), host)

@@ -8,7 +8,7 @@ from random import Random
 
 import attrs
 
-from scripts.faults.faults import connections, disk, outside, processes
+from scripts.faults.faults import clock, connections, disk, object_store, outside, processes
 from scripts.faults.ground import Ground
 
 Inject = Callable[[Ground, Random], Awaitable[None]]
@@ -20,6 +20,13 @@ class Fault:
     #: Says why it cannot be made on this ground; None where it can.
     hindrance: Callable[[Ground], str | None] = lambda _: None
 
+
+#: Those of a service that keeps its objects in S3.
+S3: dict[str, Fault] = {
+    "slow-s3": Fault(object_store.slow, object_store.hindrance),
+    "lost-s3": Fault(object_store.gone, object_store.hindrance),
+    "refusing-s3": Fault(object_store.refuses, object_store.hindrance),
+}
 
 FAULTS: dict[str, Fault] = {
     "kill-server": Fault(processes.kill_server),
@@ -36,4 +43,7 @@ FAULTS: dict[str, Fault] = {
     "slow-database": Fault(connections.slow),
     "bad-receivers": Fault(outside.bad_receivers),
     "bad-mirror-targets": Fault(outside.bad_targets),
+    "bad-names": Fault(outside.bad_names, outside.no_names),
+    "clock-jumps": Fault(clock.jump, clock.hindrance),
+    **S3,
 }

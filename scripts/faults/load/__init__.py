@@ -13,10 +13,13 @@ Present = Mapping[str, "Counter[str]"]
 
 
 class Worker(Protocol):
-    #: Seconds between two things that it does.
-    rest: float
-    #: Kinds of which each fault has to be followed by a success.
-    pulse: tuple[str, ...]
+    @property
+    def rest(self) -> float:
+        """Seconds between two things that it does."""
+
+    @property
+    def pulse(self) -> tuple[str, ...]:
+        """Kinds of which each fault has to be followed by a success."""
 
     async def prepare(self) -> None:
         """Before the first fault."""

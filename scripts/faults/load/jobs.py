@@ -24,7 +24,7 @@ PIECES = 4
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.3
 #: More than these wait: no new pipeline is made.
-MOST_WAITING = 8
+MOST_WAITING = 40
 
 
 @attrs.define

@@ -1,8 +1,11 @@
 """Merge requests, what status checks say of them, merges, and the deliveries that they cause."""
 
+import asyncio
 import itertools
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from scripts.faults.ground import OWNER, Ground
 from scripts.faults.load import Present
@@ -10,6 +13,7 @@ from scripts.faults.load.git import mirror_of, subjects
 
 PROJECT = "merged"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
+SETTLE_SECONDS = 90.0
 
 
 class MergeRequests:
@@ -28,7 +32,7 @@ class MergeRequests:
         await owner.ask(
             "prepare", "POST", "/projects", json={"name": PROJECT, "initialize_with_readme": True}
         )
-        check = {"name": "QA", "external_url": self._ground.outside.receiver.url}
+        check = {"name": "QA", "external_url": self._ground.outside.receiver_url}
         made = await owner.ask("prepare", "POST", f"{HERE}/external_status_checks", json=check)
         assert made is not None
         self._check = made.json["id"]
@@ -82,11 +86,21 @@ class MergeRequests:
 
     async def _deliveries(self) -> "Counter[str]":
         """Each that is said to be delivered has arrived; each other one has its failure on record, and its next try."""
-        path = f"{HERE}/external_status_checks/{self._check}/deliveries"
         present: Counter[str] = Counter()
-        for one in await self._ground.owner.all(path):
+        for one in await self._settled():
             self._ground.ledger.record("delivery", one["id"], "acknowledged")
             arrived = one["webhook_id"] in self._ground.outside.delivered
             recorded = one["status"] == "failed" or (one["status"] == "queued" and one["attempts_count"] > 0)
             present[str(one["id"])] += arrived if one["status"] == "delivered" else recorded
         return present
+
+    async def _settled(self) -> list[dict[str, Any]]:
+        """All deliveries, when each has been tried; what a killed server had taken is due again after a minute."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            path = f"{HERE}/external_status_checks/{self._check}/deliveries"
+            found = await self._ground.owner.all(path)
+            untried = [one for one in found if one["status"] == "queued" and not one["attempts_count"]]
+            if not untried or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(0.5)

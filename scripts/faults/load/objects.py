@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 from collections import Counter
+from typing import Any
 from urllib.parse import urlsplit
 
 from scripts.faults.ground import OWNER, Ground
@@ -54,7 +55,7 @@ class LfsObjects:
         headers = {**action["header"], "Content-Type": "application/octet-stream"}
         await owner.write("lfs object", oid, "PUT", action["href"], data=content, headers=headers)
 
-    async def _batch(self, operation: str, oid: str) -> dict[str, object] | None:
+    async def _batch(self, operation: str, oid: str) -> dict[str, Any] | None:
         wanted = {"operation": operation, "objects": [{"oid": oid, "size": len(self._contents[oid])}]}
         answer = await self._ground.owner.ask(
             "lfs batch", "POST", f"{self._url}/batch", data=json.dumps(wanted), headers=self._headers

@@ -11,7 +11,7 @@ from scripts.faults.load.api_writes import PROJECT
 from scripts.faults.load.git import mirror_of, subjects, was_refused
 from tests.support.git_client import Git
 
-CLONE_EVERY = 10
+CLONE_EVERY = 4
 
 
 class Pushes:
