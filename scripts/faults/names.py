@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import attrs
 
@@ -37,8 +38,7 @@ class NameServer(asyncio.DatagramProtocol):
     _transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None

@@ -1,5 +1,7 @@
 """The table of a run, and what was found."""
 
+import json
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,8 @@ HEADING = (
     f"{'findings':>10}{'median s':>10}{'worst s':>9}  answers"
 )
 BEFORE = "(no fault yet)"
+#: What is shown of a line of a log.
+SHOWN_FIELDS = ("timestamp", "level", "logger", "event", "method", "path", "status", "ms", "about")
 #: So many findings of one kind are shown whole.
 SHOWN = 3
 
@@ -86,17 +90,31 @@ class Report:
 
 def _kind(text: str) -> str:
     """The text without what varies."""
-    return "".join("0" if character.isdigit() else character for character in text)[:60]
+    return re.sub(r"\d+", "0", text)[:110]
 
 
 def _log_lines(logs: Path, text: str) -> list[str]:
     """What the processes said of the request that is named in the text."""
-    _, bracket, rest = text.partition("(load-")
-    if not bracket:
+    named = re.search(r"\((load-\d+)\)", text)
+    if named is None:
         return []
-    mark = f'"load-{rest.partition(")")[0]}"'
     found = []
     for log in sorted(logs.glob("*.log")):
         with log.open(errors="replace") as lines:
-            found += [line.strip()[:1500] for line in lines if mark in line]
-    return found[:3]
+            found += [_shortened(line) for line in lines if f'"{named[1]}"' in line]
+    return found
+
+
+def _shortened(line: str) -> str:
+    """A line of a log with the end of its traceback only: the last places in our code, and the exception."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return line.strip()
+    trace = said.pop("exception", "")
+    places = re.findall(r'/((?:api_server|storage_edge|common)/[\w/]+\.py)", line (\d+)', trace)
+    shown = " ".join(f"{name}={value}" for name, value in said.items() if name in SHOWN_FIELDS)
+    if not trace:
+        return shown
+    *_, last = trace.strip().splitlines()
+    return f"{shown} exception={last.strip()!r} at {' > '.join(f'{file}:{number}' for file, number in places[-3:])}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import random
 import shutil
 import socket
@@ -64,8 +65,9 @@ def test_what_was_acknowledged_has_to_be_there_once(
 
 
 def test_a_finding_fails_a_run_and_is_shown_with_the_log_of_its_request(tmp_path: Path) -> None:
-    log = '{"request_id": "load-17", "event": "request"}'
-    (tmp_path / "api.0001.log").write_text(f'{{"request_id": "load-1"}}\n{log}\n')
+    trace = 'File "/x/api_server/web/errors.py", line 115, in f\n    x\nValueError: no'
+    said = [{"request_id": name, "event": "failed", "exception": trace} for name in ("load-1", "load-17")]
+    (tmp_path / "api.0001.log").write_text("".join(f"{json.dumps(line)}\n" for line in said))
     ledger = Ledger(fault=1)
     assert not Report(ledger, [Made(1, "kill-edge")]).failed
     ledger.find("api: GET /x was answered 500 (load-17): no")
@@ -73,7 +75,7 @@ def test_a_finding_fails_a_run_and_is_shown_with_the_log_of_its_request(tmp_path
     assert report.failed
     assert report.findings(tmp_path).splitlines() == [
         "[1 kill-edge] api: GET /x was answered 500 (load-17): no",
-        f"      {log}",
+        "      event=failed exception='ValueError: no' at api_server/web/errors.py:115",
     ]
 
 

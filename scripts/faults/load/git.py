@@ -19,5 +19,6 @@ async def mirror_of(folder: Path, url: str) -> Git:
 
 
 def was_refused(ran: Ran) -> bool:
-    """Whether the server said no, where it might as well have been cut off or busy."""
-    return any(word in ran.output for word in ("rejected", "error: 500", "error: 4", "denied"))
+    """Whether the server said no, without a word of trying again, where it might have been cut off or busy."""
+    said_no = any(word in ran.output for word in ("rejected", "error: 500", "error: 4", "denied"))
+    return said_no and "try again" not in ran.output
