@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import aiohttp_cors
 from aiohttp import web
+from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
@@ -21,7 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
-from api_server.code import reading, refs
+from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -137,6 +138,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
@@ -187,6 +189,7 @@ def _add_tasks(app: web.Application) -> None:
     personal.setup(app)
     default_branch.setup(app)
     first_commit.setup(app)
+    housekeeping.setup(app)
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -230,6 +233,8 @@ async def _administrator(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+    """What processes that were killed have left, before anybody meets it."""
+    await housekeeping.look_after(app, packs=False)
     await refs.settle_leftovers(app, app[CLOCK]())
     yield
 

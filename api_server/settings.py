@@ -200,6 +200,31 @@ class Settings(ClientSettings):
     git_memory_limit: int = option(default=512 * 2**20, help="bytes of memory of one git process")
     git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
 
+    housekeeping: bool = option(default=True, help="pack repositories that want it when they are at rest")
+    housekeeping_loose_objects: int = option(
+        default=100, help="loose objects from which on a repository is packed"
+    )
+    housekeeping_loose_bytes: int = option(
+        default=64 * 2**20, help="bytes of loose objects from which on a repository is packed"
+    )
+    housekeeping_packs: int = option(default=20, help="packs from which on a repository is packed anew")
+    housekeeping_loose_refs: int = option(
+        default=100, help="loose refs, kept commits among them, from which on a repository's refs are packed"
+    )
+    housekeeping_patience: int = option(
+        default=3600, help="seconds after which a repository that is never at rest is packed even so"
+    )
+    housekeeping_time_limit: int = option(default=7200, help="seconds of each git that packs")
+    housekeeping_large: int = option(
+        default=1000, help="objects from which on a repository gets bitmaps and a commit-graph"
+    )
+    housekeeping_whole_bytes: int = option(
+        default=256 * 2**20, help="bytes of objects up to which a repository always becomes one pack"
+    )
+    housekeeping_whole_days: int = option(
+        default=7, help="days after which a larger one becomes one pack again"
+    )
+
     repository_reads: int = option(
         default=12, help="git processes at once that read commits, trees and differences for callers"
     )
