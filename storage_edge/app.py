@@ -50,7 +50,9 @@ def create_app(
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
-        forward_all=settings.forward_all_headers, client_directives=settings.client_directives
+        str(settings.origin_url),
+        forward_all=settings.forward_all_headers,
+        client_directives=settings.client_directives,
     )
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()

@@ -106,7 +106,7 @@ async def purge(http: web.Request) -> web.Response:
         return web.json_response({"message": "401 Unauthorized"}, status=401)
     try:
         await ask_for_body(http)
-        wanted = purges.parse(orjson.loads(await http.read()))
+        wanted = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
     except BodyTooSlow as error:
         return web.json_response({"error": str(error)}, status=408)
     except orjson.JSONDecodeError:
