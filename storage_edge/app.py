@@ -80,9 +80,8 @@ def create_app(
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    operations.setup(
-        app, settings, metrics.registry, {"origin": origin_answers, "background": background.check}
-    )
+    checks = {"origin": origin_answers, "background": background.check}
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
     if settings.purge_token:
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
