@@ -126,6 +126,7 @@ async def test_of_several_processes_each_has_metrics_of_its_own(origin: Origin, 
 async def test_what_several_processes_have_counted_is_not_served_on_the_port_they_share(
     origin: Origin, tmp_path: Path
 ) -> None:
+    origin.answers(b"0")
     async with (
         edge_process(origin, tmp_path / "edge", "--reuse-port") as edge,
         aiohttp.ClientSession() as session,
