@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -51,7 +50,9 @@ def create_app(
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
-        forward_all=settings.forward_all_headers, client_directives=settings.client_directives
+        str(settings.origin_url),
+        forward_all=settings.forward_all_headers,
+        client_directives=settings.client_directives,
     )
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
@@ -147,13 +148,19 @@ def _directory(settings: Settings) -> Iterator[Path]:
 def _watch(metrics: Metrics, store: Store) -> None:
     metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
     metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
-    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: store.evicted)
+    disk = store.disk
+    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: disk.evicted)
+    metrics.watch("disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
+    metrics.watch("disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
+    metrics.watch("disk_damaged", "Files of the disk tier found damaged.", lambda: disk.files.damaged)
 
 
-async def _report_uses(store: Store) -> None:
+async def _tend(store: Store) -> None:
     while True:
-        await asyncio.sleep(USE_INTERVAL)
-        try:
-            await store.flush_uses()
-        except sqlite3.Error as error:
-            log.warning("the index could not note uses", reason=type(error).__name__)
+        await asyncio.sleep(TEND_SECONDS if store.disk.problem else USE_INTERVAL)
+        await store.tend()
+
+
+async def _check(store: Store, bytes_per_second: int) -> None:
+    while True:
+        await store.check_bodies(bytes_per_second)
