@@ -133,7 +133,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url)
+    app[QUEUE] = Queue(settings.database_url, settings.worker_timeout)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []

@@ -301,6 +301,10 @@ class Settings(ClientSettings):
     database_pool: int = option(default=10, help="connections to PostgreSQL of this process")
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
+    worker_timeout: float = option(
+        default=30.0,
+        help="seconds without a sign of life after which a process's background work is done by another",
+    )
     log_format: LogFormat = option(default="console", help="how log lines look")
     log_level: LogLevel = option(default="INFO", help="least level that is logged")
     log_file: Path | None = option(

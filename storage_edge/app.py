@@ -89,12 +89,8 @@ def create_app(
         await app[handlers.STORE].check()
 
     app.cleanup_ctx.append(parts)
-    operations.setup(
-        app,
-        settings,
-        metrics.registry,
-        {"origin": origin_answers, "disk": disk_is_usable, "background": background.check},
-    )
+    checks = {"origin": origin_answers, "disk": disk_is_usable, "background": background.check}
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
     if settings.purge_token:
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
