@@ -50,6 +50,8 @@ class Dispatcher:
     _random: Callable[[], float]
     _flying: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
     _landed: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
+    #: Of those, what could not be recorded when they had landed.
+    _unrecorded: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _stopping: bool = attrs.field(init=False, default=False)
 
@@ -90,10 +92,25 @@ class Dispatcher:
 
         What came back while the queue was read has made room that the next turn can use.
         """
+        if self._unrecorded:
+            await self._record()
         started = await self._start_due()
-        landed, self._landed = self._landed, []
-        await self._record_landed(landed)
+        landed = await self._record()
         return bool(started or landed)
+
+    async def _record(self) -> int:
+        """Records what has come back, and how much that was. Where that fails, it is kept, to be recorded before
+        anything that is due again is sent a second time."""
+        self._unrecorded += self._landed
+        self._landed = []
+        count = len(self._unrecorded)
+        while self._unrecorded:
+            # A delivery can have landed twice, when somebody redelivered it while it was under way.
+            first = {pair[0].id: pair for pair in reversed(self._unrecorded)}
+            async with self._database.transaction() as transaction:
+                await self._record_each(transaction, [self._landing(*pair) for pair in first.values()])
+            self._unrecorded = [pair for pair in self._unrecorded if pair is not first[pair[0].id]]
+        return count
 
     async def _start_due(self) -> int:
         room = CONNECTIONS - len(self._flying)
@@ -139,15 +156,6 @@ class Dispatcher:
             secret=None if row.shared_secret is None else self._vault.decrypt(row.shared_secret),
         )
 
-    async def _record_landed(self, landed: list[tuple[Due, Outcome]]) -> None:
-        """What cannot be recorded is attempted again, when it is due again."""
-        while landed:
-            # A delivery can have landed twice, when somebody redelivered it while it was under way.
-            first = {pair[0].id: pair for pair in reversed(landed)}
-            landed = [pair for pair in landed if pair is not first[pair[0].id]]
-            async with self._database.transaction() as transaction:
-                await self._record(transaction, [self._landing(*pair) for pair in first.values()])
-
     def _landing(self, row: Due, outcome: Outcome) -> Landed:
         wait = None
         if not outcome.succeeded and not outcome.gone:
@@ -155,7 +163,7 @@ class Dispatcher:
             wait = wait_after(row.tries + 1, self._random(), patience)
         return Landed(row.id, outcome, self._database.now + wait if wait else None)
 
-    async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
+    async def _record_each(self, transaction: Transaction, landed: list[Landed]) -> None:
         outcomes = {each.delivery_id: each.outcome for each in landed}
         for check in await dispatch_queries.record(transaction, landed):
             outcome = outcomes[check.id]
@@ -191,8 +199,7 @@ class Dispatcher:
             await asyncio.wait(flying, timeout=GRACE)
         unfinished = {task: row for task, row in flying.items() if not task.done()}
         await end(*unfinished)
-        await self._record_landed(self._landed)
-        self._landed = []
+        await self._record()
         if unfinished:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]
