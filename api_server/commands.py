@@ -10,6 +10,7 @@ from api_server.audit.commands import audit
 from api_server.ci.jobs.commands import jobs
 from api_server.settings import Settings
 from api_server.state.migrate import UnsuitableDatabase, migrate
+from api_server.state.sweep_command import sweep_command
 from common import logs
 from common.settings import loaders, problem_with
 
@@ -53,6 +54,7 @@ def migrate_command(load: Callable[[], Settings], grant_to: str | None) -> None:
 
 commands.add_command(audit)
 commands.add_command(jobs)
+commands.add_command(sweep_command)
 
 
 def main() -> None:

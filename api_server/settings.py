@@ -281,7 +281,9 @@ class Settings(ClientSettings):
         default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
     )
     orphan_age: int = option(
-        default=3600, help="seconds for which a stored object that no row names is left alone by the sweep"
+        default=3600,
+        help="seconds for which the daily sweep leaves a stored object alone that no row names, at least 3600; "
+        "0 is no sweep",
     )
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
