@@ -73,7 +73,7 @@ class Ground:
         while not all([await asyncio.to_thread(answers, url) for url in urls]):
             if asyncio.get_running_loop().time() > deadline:
                 return False
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
         return True
 
 
