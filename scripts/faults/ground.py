@@ -32,7 +32,7 @@ from tests.support.ports import free_port
 READY_SECONDS = 60.0
 OWNER = "alice"
 #: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
-HAND_OUT_SECONDS = 10
+HAND_OUT_SECONDS = 15
 
 
 @attrs.frozen

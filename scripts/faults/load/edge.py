@@ -144,7 +144,8 @@ class Veiled:
 
     async def _turn(self, visibility: str, kind: str) -> bool:
         where = f"/projects/{OWNER}%2F{VEILED}"
-        return bool(await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility}))
+        answer = await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility})
+        return answer is not None and answer.ok
 
     async def _look(self, told: int) -> bool:
         """Whether a stranger is kept out. `told`: the edge's process that was there when it was made private."""
