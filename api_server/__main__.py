@@ -1,39 +1,28 @@
 """`python -m api_server`: the API server on its own, its database brought up to date first."""
 
-import sys
-
-import psycopg2
 import uvloop
 from aiohttp import web
 
 from api_server.app import create_app, served
+from api_server.git.version import check_git
 from api_server.settings import Settings
-from api_server.state.migrate import UnsuitableDatabase, migrate
+from api_server.state.migrate import migrate, unsuitable_database
 from common import logs, settings
+from common.mistakes import usable_folder
+from common.object_stores import check_object_store
 from common.serving import allow_files, serving, stopping
 
 
 def serve(chosen: Settings) -> None:
-    """Runs until SIGINT or SIGTERM; what cannot work ends the process with one sentence."""
+    """Runs until SIGINT or SIGTERM. Raises `Mistake` where it cannot work."""
     logs.configure(chosen.log_format)
-    try:
-        chosen.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    usable_folder("The data directory", chosen.data_dir)
+    if chosen.object_store_url:
+        check_object_store("The object store", chosen.object_store_url)
+    check_git()
+    with unsuitable_database():
         migrate(chosen.database_url)
-        app = create_app(chosen)
-    except UnsuitableDatabase as problem:
-        sys.exit(f"api_server: {problem}")
-    except (psycopg2.OperationalError, psycopg2.ProgrammingError) as problem:
-        if problem.pgcode is not None and isinstance(problem, psycopg2.ProgrammingError):
-            raise  # not the URL is wrong, but a statement of ours
-        sys.exit(
-            f"api_server: PostgreSQL cannot be used, check --database-url: {logs.redact(str(problem).strip())}"
-        )
-    except PermissionError as problem:
-        sys.exit(f"api_server: {problem.filename} cannot be written: choose another --data-dir")
-    try:
-        uvloop.run(_serve(app, chosen))
-    except OSError as problem:
-        sys.exit(f"api_server: cannot listen on {chosen.host}:{chosen.port}: {problem.strerror}")
+        uvloop.run(_serve(create_app(chosen), chosen))
 
 
 async def _serve(app: web.Application, chosen: Settings) -> None:

@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 REDACTED = "[REDACTED]"
 #: Names of fields, parameters and headers whose values never reach a log.
@@ -54,7 +55,7 @@ class OwnFaults(logging.Filter):
         return not isinstance(error, ConnectionError | HttpProcessingError)
 
 
-def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = None) -> None:
+def configure(format_: LogFormat, level: LogLevel = "INFO", stream: TextIO | None = None) -> None:
     """Sends structlog's and the standard library's records through the same steps to standard error (or `stream`).
 
     structlog's do not become records of the standard library on their way, which doubled the cost of a line.

@@ -17,6 +17,7 @@ from common.client_settings import ClientSettings
 from common.connections import UNREAD_BYTES, WAITS, Connections
 from common.ending import end
 from common.logs import OwnFaults
+from common.mistakes import binding
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -95,15 +96,16 @@ async def _listening(serve: Serving) -> AsyncIterator[tuple[str, int]]:
     server.request_handler = _watched(connections, server.request_handler)
     watch = asyncio.create_task(connections.watch())
     try:
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: connections.accept(server),
-            serve.host,
-            serve.port,
-            ssl=serve.context,
-            ssl_handshake_timeout=settings.header_timeout if serve.context else None,
-            reuse_port=serve.reuse_port or None,
-            backlog=BACKLOG,
-        )
+        with binding(serve.host, serve.port):
+            listener = await asyncio.get_running_loop().create_server(
+                lambda: connections.accept(server),
+                serve.host,
+                serve.port,
+                ssl=serve.context,
+                ssl_handshake_timeout=settings.header_timeout if serve.context else None,
+                reuse_port=serve.reuse_port or None,
+                backlog=BACKLOG,
+            )
         try:
             yield listener.sockets[0].getsockname()[:2]
         finally:
