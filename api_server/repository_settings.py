@@ -1,15 +1,36 @@
 """What an operator sets about repositories: how much of git goes on at once, and how large things may be."""
 
+from typing import ClassVar
+
 import typed_settings
 from typed_settings import option
 
 from common.client_settings import ClientSettings
-from common.setting_forms import count, number, size, timeout, whole_seconds
+from common.setting_forms import (
+    count,
+    number,
+    size,
+    timeout,
+    whole_seconds,
+)
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class RepositorySettings(ClientSettings):
     """Git over HTTP, files, differences, archives, pushes."""
+
+    reloaded: ClassVar[frozenset[str]] = ClientSettings.reloaded | {
+        "git_time_limit",
+        "push_limit",
+        "push_refs_limit",
+        "repository_read_timeout",
+        "file_json_limit",
+        "commit_max_files",
+        "diff_max_files",
+        "diff_max_lines",
+        "diff_max_patch_bytes",
+        "lfs_limit",
+    }
 
     git_processes: int = option(
         default=48, metadata=count(), help="gits that run at once for clones, fetches and pushes of users"
@@ -33,6 +54,45 @@ class RepositorySettings(ClientSettings):
     )
     git_cpu_limit: int = option(
         default=900, metadata=whole_seconds(), help="seconds of processor time of one git process"
+    )
+
+    housekeeping: bool = option(default=True, help="pack repositories that want it when they are at rest")
+    housekeeping_loose_objects: int = option(
+        default=100, metadata=count(), help="loose objects from which on a repository is packed"
+    )
+    housekeeping_loose_bytes: int = option(
+        default=64 * 2**20,
+        metadata=size(),
+        help="bytes of loose objects from which on a repository is packed",
+    )
+    housekeeping_packs: int = option(
+        default=20, metadata=count(), help="packs from which on a repository is packed anew"
+    )
+    housekeeping_loose_refs: int = option(
+        default=100,
+        metadata=count(),
+        help="loose refs, kept commits among them, from which on a repository's refs are packed",
+    )
+    housekeeping_patience: int = option(
+        default=3600,
+        metadata=whole_seconds(),
+        help="seconds after which a repository that is never at rest is packed even so",
+    )
+    housekeeping_time_limit: int = option(
+        default=7200, metadata=whole_seconds(), help="seconds of each git that packs"
+    )
+    housekeeping_large: int = option(
+        default=1000,
+        metadata=count(),
+        help="objects from which on a repository gets bitmaps and a commit-graph",
+    )
+    housekeeping_whole_bytes: int = option(
+        default=256 * 2**20,
+        metadata=size(),
+        help="bytes of objects up to which a repository always becomes one pack",
+    )
+    housekeeping_whole_days: int = option(
+        default=7, metadata=count(), help="days after which a larger one becomes one pack again"
     )
 
     repository_reads: int = option(

@@ -1,13 +1,13 @@
 """What an operator sets for the API server process (flags, environment, TOML file)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import typed_settings
 from typed_settings import option, secret
 
 from api_server.repository_settings import RepositorySettings
-from common.logs import LogFormat
+from common.logs import LogFormat, LogLevel
 from common.setting_forms import (
     count,
     file_of,
@@ -15,18 +15,51 @@ from common.setting_forms import (
     matching,
     port,
     size,
+    timeout,
     token,
     url,
     whole_seconds,
 )
 
 Tier = Literal["free", "premium", "ultimate"]
+UnsupportedParameters = Literal["ignore", "refuse"]
 Offering = Literal["self_managed", "dedicated", "saas"]
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class Settings(RepositorySettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
+
+    reloaded: ClassVar[frozenset[str]] = RepositorySettings.reloaded | {
+        "root_token_file",
+        "root_token",
+        "edge_purge_token_file",
+        "edge_purge_token",
+        "log_level",
+        "letters_per_user",
+        "letters_per_address",
+        "archive_builds_older_than",
+        "runner_timeout",
+        "runner_poll_timeout",
+        "artifacts_expire_in",
+        "pipeline_rate_limit",
+        "pipeline_hierarchy_size",
+        "child_pipeline_depth",
+        "variables_limit",
+        "agents_limit",
+        "status_checks_limit",
+        "active_jobs_limit",
+        "job_token_allowlist_limit",
+        "jobs_rate_limit",
+        "raw_rate_limit",
+        "archive_rate_limit",
+        "anonymous_archive_rate_limit",
+        "early_body_limit",
+        "runner_body_limit",
+        "artifact_limit",
+        "project_artifacts_limit",
+        "log_limit",
+    }
 
     database_url: str = secret(
         kw_only=True,
@@ -59,8 +92,19 @@ class Settings(RepositorySettings):
         default="self_managed", help="where it runs; some features exist on some only"
     )
 
+    unsupported_parameters: UnsupportedParameters = option(
+        default="ignore",
+        help="what becomes of parameters that GitLab knows and this service has no use for: they are ignored and "
+        "named in X-Ignored-Parameters, or refused with 400",
+    )
+
     object_store_url: str = option(
         default="", metadata=url("file", "s3"), help="file:///... or s3://...; default is below data_dir"
+    )
+    object_store_timeout: float = option(
+        default=20.0,
+        metadata=timeout(),
+        help="seconds that one request to an object store in S3 takes at most",
     )
     edge_urls: list[str] = option(
         factory=list,
@@ -76,6 +120,11 @@ class Settings(RepositorySettings):
         default="",
         metadata=token(),
         help="that token itself: by the variable, since a flag shows in process lists",
+    )
+    edge_purge_timeout: float = option(
+        default=2.0,
+        metadata=timeout(),
+        help="seconds that the answer to a change waits for edges that do not answer",
     )
     smtp_url: str = secret(
         default="",
@@ -114,6 +163,11 @@ class Settings(RepositorySettings):
         default=3600,
         metadata=whole_seconds(),
         help="seconds of silence after which a runner's job fails as stuck",
+    )
+    hand_out_timeout: int = option(
+        default=60,
+        metadata=whole_seconds(),
+        help="seconds in which a runner has to be heard of after it got a job, which else goes to another, once",
     )
     runner_poll_timeout: int = option(
         default=30,
@@ -201,11 +255,14 @@ class Settings(RepositorySettings):
         metadata=size(0),
         help="bytes of the disk that stored objects and built archives leave free; 0 is off",
     )
+    orphan_age: int = option(
+        default=3600,
+        metadata=whole_seconds(),
+        help="seconds for which a stored object that no row names is left alone by the sweep",
+    )
     artifact_limit: int = option(default=2**30, metadata=size(), help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
-        default=100 * 2**30,
-        metadata=size(0),
-        help="bytes of all artifacts of one project; 0 is no limit",
+        default=100 * 2**30, metadata=size(0), help="bytes of all artifacts of one project; 0 is no limit"
     )
     artifact_members_limit: int = option(
         default=200_000, metadata=count(), help="files in one uploaded archive of artifacts"
@@ -220,6 +277,10 @@ class Settings(RepositorySettings):
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
     log_format: LogFormat = option(default="console", help="how log lines look")
+    log_level: LogLevel = option(default="INFO", help="least level that is logged")
+    log_file: Path | None = option(
+        default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"
+    )
 
     @property
     def base_url(self) -> str:

@@ -51,6 +51,15 @@ class Group(_OneSentence, click.Group):
 
 
 @contextlib.contextmanager
+def writable(title: str) -> Iterator[None]:
+    """Raises `Mistake` where a file cannot be opened."""
+    try:
+        yield
+    except OSError as problem:
+        raise Mistake(f"{title} cannot be written: {problem.strerror}: {problem.filename}") from None
+
+
+@contextlib.contextmanager
 def binding(host: str, port: int) -> Iterator[None]:
     """Raises `Mistake` where the address cannot be listened on."""
     try:

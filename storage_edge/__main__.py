@@ -1,5 +1,6 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
+import functools
 import ssl
 
 import structlog
@@ -7,22 +8,30 @@ import uvloop
 from aiohttp import web
 
 from common import logs
-from common.mistakes import Mistake, usable_folder
+from common.background import BACKGROUND
+from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
-from common.serving import allow_files, serving, stopping
+from common.reloading import Change, Part, Reload, ignore_hangups, reader, reloading
+from common.serving import allow_files, bound, stopping
 from common.settings import command
-from storage_edge.app import create_app
+from common.shutdown import LAST_SECONDS, end_for_certain
+from storage_edge.app import ORIGIN, create_app
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.server import served
+from storage_edge.client.tls import certificate, tls_context
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+SECTION, PREFIX = "edge", "FORGELET_EDGE_"
+
 
 def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
-    logs.configure(settings.log_format, settings.log_level)
-    context = _tls(settings)
+    with writable("The log"):
+        logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
+    ignore_hangups()
+    context = tls_context(settings)
     if settings.data_dir is not None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:
@@ -33,37 +42,31 @@ def run(settings: Settings) -> None:
 
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
-    async with stopping() as stop, serving(served(app, settings, context)) as (host, port):
+    serve = served(app, settings, context)
+    parts: list[Part[Settings]] = [functools.partial(_storage_token, app)]
+    if context is not None:
+        parts.append(functools.partial(certificate, context))
+    reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
+    async with (
+        bound(serve.endpoint) as ports,  # a second process on the port touches nothing
+        stopping() as stop,
+        ports.serving(serve) as (host, port),
+        reloading(app[BACKGROUND], reload),
+    ):
         log.info("ready", host=host, port=port, origin=str(settings.origin_url))
         await stop.wait()
+        end_for_certain(settings.shutdown_timeout + LAST_SECONDS)
         log.info("stopping")
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for file in filter(None, (settings.tls_cert, settings.tls_key)):
-        try:
-            file.open("rb").close()
-        except OSError as problem:
-            raise Mistake(f"TLS cannot be used: {problem.strerror}: {file}") from None
-    try:
-        # Without a word of ours, OpenSSL would ask for that of an encrypted key at the terminal.
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
-    except ssl.SSLError as problem:
-        match = problem.reason != "KEY_VALUES_MISMATCH"
-        why = (
-            "there is no PEM with a certificate and its unencrypted key in"
-            if match
-            else "its key is not that of"
-        )
-        raise Mistake(f"TLS cannot be used: {why} {settings.tls_cert}") from None
-    return context
+def _storage_token(app: web.Application, fresh: Settings) -> Change:
+    async def change() -> None:
+        app[ORIGIN].use_token(str(fresh.storage_token))
+
+    return change
 
 
-main = command(Settings, section="edge", env_prefix="FORGELET_EDGE_", run=run)
+main = command(Settings, section=SECTION, env_prefix=PREFIX, run=run)
 
 if __name__ == "__main__":
     main()

@@ -38,8 +38,12 @@ _FLAGS = [
     Mistaken("edge", "--send-timeout 0", f"--send-timeout {_TIMEOUT}"),
     Mistaken("api", "--header-timeout nan", f"--header-timeout {_TIMEOUT}"),
     Mistaken("edge", "--origin-timeout inf", f"--origin-timeout {_TIMEOUT}"),
-    Mistaken("edge", "--disk-bytes -1", "--disk-bytes has to be a whole number from 1048576 to 1125899906842624"),
-    Mistaken("edge", "--disk-bytes 10G", "--disk-bytes has to be a whole number from 1048576 to 1125899906842624"),
+    Mistaken(
+        "edge", "--disk-bytes -1", "--disk-bytes has to be a whole number from 1048576 to 1125899906842624"
+    ),
+    Mistaken(
+        "edge", "--disk-bytes 10G", "--disk-bytes has to be a whole number from 1048576 to 1125899906842624"
+    ),
     Mistaken("edge", "--origin http://h/path", f"--origin {_ORIGIN}"),
     Mistaken("edge", "--origin http://user:hunter2@h", f"--origin {_ORIGIN}"),
     Mistaken("edge", "--origin h:8080", f"--origin {_ORIGIN}"),
