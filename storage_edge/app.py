@@ -52,7 +52,9 @@ def create_app(
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
-        forward_all=settings.forward_all_headers, client_directives=settings.client_directives
+        str(settings.origin_url),
+        forward_all=settings.forward_all_headers,
+        client_directives=settings.client_directives,
     )
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
@@ -87,12 +89,8 @@ def create_app(
         await app[handlers.STORE].check()
 
     app.cleanup_ctx.append(parts)
-    operations.setup(
-        app,
-        settings,
-        metrics.registry,
-        {"origin": origin_answers, "disk": disk_is_usable, "background": background.check},
-    )
+    checks = {"origin": origin_answers, "disk": disk_is_usable, "background": background.check}
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
     if settings.purge_token:
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)

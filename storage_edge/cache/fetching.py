@@ -135,7 +135,7 @@ class Fetcher:
             return None, None
         spool = self.store.spool(request.target, response.length)
         stored = StoredResponse(
-            target=request.target,
+            target=request.uri,
             status=response.status,
             reason=response.reason,
             headers=CIMultiDictProxy(storing.end_to_end(response.headers)),

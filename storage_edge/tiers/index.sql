@@ -8,7 +8,7 @@ CREATE INDEX IF NOT EXISTS bodies_by_use ON bodies (used);
 
 CREATE TABLE IF NOT EXISTS responses (
     id        INTEGER PRIMARY KEY,
-    target    TEXT NOT NULL,              -- canonical request target without the token
+    target    TEXT NOT NULL,              -- target URI: origin and canonical request target
     selected  TEXT NOT NULL,              -- what of the request selects this response (Vary)
     digest    TEXT NOT NULL REFERENCES bodies ON DELETE CASCADE,
     epoch     INTEGER NOT NULL,           -- purges that had happened when its origin request began
