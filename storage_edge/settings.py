@@ -105,7 +105,13 @@ class Settings(ClientSettings):
     memory_object_bytes: int = typed_settings.option(
         default=4 * _MIB, help="Largest body that the memory tier takes; larger ones are read from disk."
     )
-    disk_bytes: int = typed_settings.option(default=10 * _GIB, help="Budget of the disk tier.")
+    disk_bytes: int = typed_settings.option(
+        default=10 * _GIB, help="Budget of the disk tier, bodies that arrive included."
+    )
+    disk_check_rate: int = typed_settings.option(
+        default=_MIB,
+        help="Bytes of the disk tier that are read in a second to find damaged ones; 0 turns that off.",
+    )
 
     shared_store_url: str = typed_settings.option(
         default="",
