@@ -257,8 +257,9 @@ class Settings(RepositorySettings):
     )
     orphan_age: int = option(
         default=3600,
-        metadata=whole_seconds(),
-        help="seconds for which a stored object that no row names is left alone by the sweep",
+        metadata=whole_seconds(0),
+        help="seconds for which the daily sweep leaves a stored object alone that no row names, at least 3600; "
+        "0 is no sweep",
     )
     artifact_limit: int = option(default=2**30, metadata=size(), help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
