@@ -279,7 +279,7 @@ class Settings(RepositorySettings):
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,
-        metadata=timeout(),
+        metadata=timeout(1.0),
         help="seconds without a sign of life after which a process's background work is done by another",
     )
     log_format: LogFormat = option(default="console", help="how log lines look")
