@@ -16,7 +16,9 @@ from tests.support.server_process import ServerProcess, server_process
 
 STRACE = shutil.which("strace")
 CALLS = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir"
-WATCHED = re.compile(r"/\d+\.git/(refs/.*(?<!\.lock)|objects/(\w\w|pack)/[^.t].*(?<!\.keep)|HEAD|packed-refs)$")
+WATCHED = re.compile(
+    r"/\d+\.git/(refs/.*(?<!\.lock)|objects/(\w\w|pack)/[^.t].*(?<!\.keep)|HEAD|packed-refs)$"
+)
 _LINE = re.compile(r"^\d+ +(?P<at>\d+\.\d+) (?P<call>\w+)\((?P<arguments>.*)\) += 0$")
 _UNFINISHED = re.compile(r"^(?P<pid>\d+) +\d+\.\d+ (?P<begun>.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"^(?P<pid>\d+) +(?P<at>\d+\.\d+) <\.\.\. \w+ resumed>(?P<rest>.*)$")
@@ -93,7 +95,20 @@ async def traced(
     if STRACE is None:
         pytest.skip("strace is not installed")
     trace = tmp_path / "trace"
-    command = (STRACE, "-D", "-f", "-y", "-ttt", "--seccomp-bpf", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(trace))
+    command = (
+        STRACE,
+        "-D",
+        "-f",
+        "-y",
+        "-ttt",
+        "--seccomp-bpf",
+        "-s",
+        "4096",
+        "-e",
+        f"trace={CALLS}",
+        "-o",
+        str(trace),
+    )
     async with server_process(new_database(), tmp_path / "data", under=command, work=False) as server:
         made = await server.root.post("/projects", {"name": "app", "initialize_with_readme": True})
         assert made.status == 201, made
@@ -190,5 +205,3 @@ def test_a_power_cut_is_told_from_the_calls() -> None:
     assert (disk.unsynced, disk.dirty) == (["/r/a"], {"/r/a", "/r/b"})
     disk.happens("fsync", "3</r>")
     assert disk.dirty == set()
-
-
