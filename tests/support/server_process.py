@@ -69,6 +69,12 @@ class ServerProcess:
         """Waits for the end of the process; its exit status."""
         return None if self._process is None else await self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def peak_memory(self) -> int:
         """The most bytes that were ever resident in the running process."""
         assert self._process is not None
