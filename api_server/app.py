@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import aiohttp_cors
 from aiohttp import web
+from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
@@ -21,7 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
-from api_server.code import reading, refs
+from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -61,9 +62,12 @@ from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import request_log
 from common import operations
+from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
+from common.listening import Endpoint
 from common.serving import Serving
+from common.shutdown import SHUTDOWN, Shutdown
 
 #: Bytes that are read of a body before somebody wants it; twice as many for a moment.
 READ_BUFFER = 64 * 1024
@@ -82,6 +86,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ],
         client_max_size=settings.body_limit,
     )
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(registry)
     _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
@@ -96,6 +102,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     )
     checks = {
         "database": lambda: _ping(app),
+        "background": background.check,
         "object_store": app[OBJECTS].check,
         "edges": lambda: _edges_are_told(app),
     }
@@ -126,29 +133,30 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url)
+    app[QUEUE] = Queue(settings.database_url, settings.worker_timeout)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
+    app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
 
 
-def served(app: web.Application, settings: Settings) -> Serving:
-    """The application as `settings` say; requests are logged by the application itself."""
-    return Serving(
-        app=app,
-        settings=settings,
-        host=settings.host,
-        port=settings.port,
-        connections=Connections(settings),
-        options={"access_log": None, "read_bufsize": READ_BUFFER},
+def endpoint(settings: Settings) -> Endpoint:
+    """Where the application listens."""
+    return Endpoint(
+        settings=settings, host=settings.host, port=settings.port, connections=Connections(settings)
     )
+
+
+def served(app: web.Application, where: Endpoint) -> Serving:
+    """The application at its endpoint; requests are logged by the application itself."""
+    return Serving(app=app, endpoint=where, options={"access_log": None, "read_bufsize": READ_BUFFER})
 
 
 def _api() -> web.Application:
@@ -185,6 +193,7 @@ def _add_tasks(app: web.Application) -> None:
     personal.setup(app)
     default_branch.setup(app)
     first_commit.setup(app)
+    housekeeping.setup(app)
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -228,6 +237,8 @@ async def _administrator(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+    """What processes that were killed have left, before anybody meets it."""
+    await housekeeping.look_after(app, packs=False)
     await refs.settle_leftovers(app, app[CLOCK]())
     yield
 
@@ -236,7 +247,7 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
     if not app[SETTINGS].work:
         yield
         return
-    async with app[QUEUE].working():
+    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
 
 

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
+from common.shutdown import SHUTDOWN
 
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
@@ -23,6 +24,7 @@ class Degraded(Exception):
     operators read in `/-/readiness`. Nothing secret belongs into it."""
 
 
+LIVENESS = "/-/liveness"
 #: Statuses of a check, the worst last.
 _WORSE = ("ok", "degraded", "failed")
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
@@ -31,12 +33,24 @@ _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
 def setup(
-    app: web.Application, settings: ClientSettings, registry: CollectorRegistry, checks: Mapping[str, Check]
+    app: web.Application,
+    settings: ClientSettings,
+    registry: CollectorRegistry,
+    checks: Mapping[str, Check],
+    *,
+    shares_port: bool = False,
 ) -> None:
     """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
-    out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" alone is 503."""
+    out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
+    "stopping" once the application is being shut down.
+
+    Metrics are of this process alone. Where it `shares_port` with others they are not served there: who asks would be
+    told of one of them by chance, and see counters go backwards.
+    """
 
     async def readiness(_request: web.Request) -> web.Response:
+        if app[SHUTDOWN].has_begun:
+            return web.json_response({"status": "stopping"}, status=503)
         results = {name: await _outcome(check) for name, check in checks.items()}
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
@@ -44,33 +58,41 @@ def setup(
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    routes = (
-        web.get("/-/readiness", _for_operators(settings, readiness)),
-        web.get("/-/metrics", _for_operators(settings, metrics)),
-    )
-    app[_ROUTES] = routes
-    app.add_routes([web.get("/-/liveness", _liveness)])
+    ready = web.get("/-/readiness", _for_operators(settings, readiness))
+    counted = web.get("/-/metrics", _for_operators(settings, metrics))
+    app[_ROUTES] = (ready, counted)
+    app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
-        app.add_routes(routes)
+        app.add_routes([ready] if shares_port else [ready, counted])
 
 
 def application(app: web.Application) -> web.Application:
     """What `operations_port` serves: the routes of `app`."""
     own = web.Application()
-    own.add_routes([web.get("/-/liveness", _liveness), *app[_ROUTES]])
+    own.add_routes([web.get(LIVENESS, _liveness), *app[_ROUTES]])
     return own
 
 
-async def _liveness(_request: web.Request) -> web.Response:
+async def starting(request: web.BaseRequest) -> web.Response:
+    """The answer to everything while the process makes ready to serve."""
+    if request.path == LIVENESS:
+        answer = await _liveness(request)
+    else:
+        answer = web.json_response({"status": "starting"}, status=503, headers={"Retry-After": "5"})
+    answer.force_close()  # the next request is read by somebody else
+    return answer
+
+
+async def _liveness(_request: web.BaseRequest) -> web.Response:
     return web.json_response({"status": "ok"})
 
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
     """404 for everybody else, as where there is nothing."""
-    allowed = networks(settings.operations_networks or NEAR)
     proxies = networks(settings.trusted_proxies)
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        allowed = networks(settings.operations_networks or NEAR)
         speaks_for_others = any(name in request.headers for name in _FORWARDED)
         if speaks_for_others and not is_in(proxies, _peer(request)):
             raise web.HTTPNotFound

@@ -14,6 +14,7 @@ from storage_edge.rules.reuse import RequestDirectives
 
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 
+_PREFLIGHT_FIELDS = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
 #: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers them.
 _OWN_FIELDS = storing.HOP_BY_HOP | {
     "content-length",
@@ -37,16 +38,25 @@ class Refusal:
 
 
 @attrs.frozen
+class Options:
+    """OPTIONS for a static object, which the edge answers itself; with all of its three fields a CORS preflight."""
+
+    is_preflight: bool
+
+
+@attrs.frozen
 class EdgeRequest:
     """A GET or HEAD for a static object, as the cache sees it.
 
-    `target` is the canonical request target, which is both what the origin is asked for and the cache key.
-    `token` is the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
+    `target` is the canonical request target, for which the origin is asked. With the origin before it, it is the
+    target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
+    the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
     response can only vary on these. `client` is the address that the origin's work is counted for.
     """
 
     method: str
     target: str
+    uri: str
     kind: static_paths.Kind
     token: str | None = attrs.field(default=None, repr=False)
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -65,29 +75,33 @@ class EdgeRequest:
 
 @attrs.frozen
 class Rules:
-    """The operator's choices about requests.
+    """The operator's choices about requests; `origin` is scheme, host and port of the service.
 
     Only what `forward_all` lets through goes upstream beside the edge's own fields: no client's cookies,
     credentials or invented headers can change what is stored for others.
     """
 
+    origin: str
     forward_all: bool = False
     client_directives: bool = True
 
     def read(
         self, method: str, target: str, headers: CIMultiDictProxy[str], client: str = ""
-    ) -> EdgeRequest | Refusal:
-        """Static objects with external storage: 400 for what is no static object, 405 for other methods."""
-        if method not in {"GET", "HEAD"}:
-            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
+    ) -> EdgeRequest | Options | Refusal:
+        """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
-            path, canonical = _parsed(target)
+            path, canonical, uri = _parsed(self.origin, target)
         except static_paths.StaticPathError as error:
             return Refusal(HTTPStatus.BAD_REQUEST, str(error))
+        if method == "OPTIONS":
+            return Options(all(name in headers for name in _PREFLIGHT_FIELDS))
+        if method not in {"GET", "HEAD"}:
+            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
         cache_control = headers.getall("Cache-Control", []) if self.client_directives else []
         return EdgeRequest(
             method=method,
             target=canonical,
+            uri=uri,
             kind=path.kind,
             token=path.token,
             forwarded=_end_to_end(headers) if self.forward_all else {},
@@ -97,10 +111,10 @@ class Rules:
 
 
 @functools.lru_cache(maxsize=16_384)
-def _parsed(target: str) -> tuple[static_paths.StaticPath, str]:
+def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str]:
     """Popular targets are asked for again and again, and reading one costs more than finding it in memory."""
     path = static_paths.parse(origin_form(target))
-    return path, path.target
+    return path, path.target, origin + path.target
 
 
 def origin_form(target: str) -> str:
@@ -109,12 +123,6 @@ def origin_form(target: str) -> str:
         if target[: len(scheme)].lower() == scheme:
             return "/" + target[len(scheme) :].partition("/")[2]
     return target
-
-
-def is_preflight(headers: CIMultiDictProxy[str]) -> bool:
-    """Whether an OPTIONS request is a CORS preflight: all three fields are present."""
-    names = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
-    return all(name in headers for name in names)
 
 
 def _end_to_end(headers: CIMultiDictProxy[str]) -> dict[str, str]:

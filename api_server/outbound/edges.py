@@ -75,8 +75,7 @@ class Edges:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
         self._urls = [url.rstrip("/") for url in settings.edge_urls]
-        self._token = settings.edge_purge_token
-        self._timeout = aiohttp.ClientTimeout(total=settings.edge_purge_timeout)
+        self._settings = settings
         self._session = session
         self._database = database
         self._edges: list[Edge] = []
@@ -127,12 +126,11 @@ class Edges:
                 await queries.set_failing(transaction, edge.id, purge_everything=everything)
 
     async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> bool:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._settings.edge_purge_token}"}
+        timeout = aiohttp.ClientTimeout(total=self._settings.edge_purge_timeout)
         url = f"{edge.url}/-/purge"
         try:
-            async with self._session.post(
-                url, json=document, headers=headers, timeout=self._timeout
-            ) as answer:
+            async with self._session.post(url, json=document, headers=headers, timeout=timeout) as answer:
                 answer.raise_for_status()
         except aiohttp.ClientResponseError as problem:
             log.warning("an edge does not take a purge", about=edge.id, edge=edge.id, status=problem.status)

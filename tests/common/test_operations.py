@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from common import operations
 from common.client_settings import ClientSettings
+from common.shutdown import SHUTDOWN, Shutdown
 from tests.support.ports import free_port
 from tests.support.wire import running
 
@@ -117,6 +118,7 @@ async def test_readiness_is_the_worst_of_its_checks(
         "b": {"status": "failed", "message": "_Broken"},
     }
     app = web.Application()
+    app[SHUTDOWN] = Shutdown()
     checks = {name: check(problem) for name, problem in problems.items()}
     operations.setup(app, ClientSettings(), CollectorRegistry(), checks)
     async with TestClient(TestServer(app)) as client, client.get("/-/readiness") as answer:

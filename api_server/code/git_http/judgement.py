@@ -19,7 +19,7 @@ from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
 from api_server.outbound import edges
 from api_server.state.database import Transaction
-from api_server.state.errors import LockNotAvailable
+from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.web import context, grounds
 from api_server.web.auth import Caller
 from common.concurrency import ConcurrencyLimiter
@@ -117,6 +117,7 @@ def _names(project: Project, who: Caller) -> set[str]:
 async def _settle(request: web.Request, project: Project, push: Push) -> None:
     try:
         await refs.settle_push(request.config_dict, project.id, push)
-    except LockNotAvailable:  # git has moved the refs: what follows is made up for by the minute's task
-        log.warning("a push is settled later", project_id=project.id)
+    except (LockNotAvailable, Unavailable) as problem:
+        # git has moved the refs, and that is written down: what follows is made up for by the minute's task
+        log.warning("a push is settled later", project_id=project.id, problem=str(problem))
     await edges.tell_now(request)
