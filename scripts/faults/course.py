@@ -80,7 +80,8 @@ class Load:
             while left := self.jobs.unfinished():
                 if time.monotonic() > deadline:
                     break
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(1)
+                await self.jobs.look_for_failures()
             for name in left:
                 self._ground.ledger.find(f"{name} was acknowledged, and its job has not ended")
             idle.set()
