@@ -20,6 +20,7 @@ from scripts.faults.report import Report
 
 #: What is killed again and again, and what has to succeed before the next kill.
 KILLS = ("kill-tree", "kill-edge")
+LEISURE = 4.0
 QUICK_PULSE = ("read", "commit", "edge read")
 
 
@@ -86,7 +87,7 @@ async def _main(wanted: Wanted) -> bool:
 
 async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, *, with_s3: bool) -> bool:
     async with prepared(click.echo, with_s3=with_s3) as ground:
-        load = Load(ground)
+        load = Load(ground, LEISURE if wanted.kills else 1.0)
         await load.prepare()
         try:
             report = await _made(wanted, ground, load, names, seconds)

@@ -36,9 +36,11 @@ class Made:
 
 
 class Load:
-    """All workers at work, for as long as the block of `working` lasts."""
+    """All workers at work, for as long as the block of `working` lasts. They rest `leisure` times as long as they
+    would."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, leisure: float = 1.0) -> None:
+        self._leisure = leisure
         scratch = ground.folder / "scratch"
         scratch.mkdir()
         self._ground = ground
@@ -70,8 +72,8 @@ class Load:
     async def working(self) -> AsyncIterator[None]:
         """At its end each finishes what it does; the runners when no job is left, or after two minutes."""
         resting, idle = asyncio.Event(), asyncio.Event()
-        makers = [asyncio.create_task(_work(worker, resting)) for worker in self._makers]
-        runners = [asyncio.create_task(_work(worker, idle)) for worker in self._runners]
+        makers = [asyncio.create_task(self._work(worker, resting)) for worker in self._makers]
+        runners = [asyncio.create_task(self._work(worker, idle)) for worker in self._runners]
         try:
             yield
             resting.set()
@@ -91,13 +93,12 @@ class Load:
                 task.cancel()
             await asyncio.gather(*makers, *runners, return_exceptions=True)
 
-
-async def _work(worker: Worker, ended: asyncio.Event) -> None:
-    while not ended.is_set():
-        await worker.once()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(worker.rest):
-                await ended.wait()
+    async def _work(self, worker: Worker, ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await worker.once()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(worker.rest * self._leisure):
+                    await ended.wait()
 
 
 async def run(

@@ -174,9 +174,7 @@ class Runner:
             )
             if not await self._append(job, piece):
                 return
-        job.artifact = _archive(
-            f"job {job.id}", self._random.randbytes(self._random.randrange(1000, 60_000))
-        )
+        job.artifact = _archive(f"job {job.id}", self._random.randbytes(self._random.randrange(1000, 60_000)))
         if not await self._until_done("artifact upload", lambda: self._upload(job), done={201}):
             return
         began = time.monotonic()
