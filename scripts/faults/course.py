@@ -9,7 +9,7 @@ from random import Random
 import attrs
 
 from scripts.faults import checks
-from scripts.faults.faults import FAULTS
+from scripts.faults.faults import inject
 from scripts.faults.ground import Ground
 from scripts.faults.load import Worker
 from scripts.faults.load.api_writes import ApiWrites
@@ -37,9 +37,9 @@ class Made:
 
 class Load:
     """All workers at work, for as long as the block of `working` lasts. They rest `leisure` times as long as they
-    would."""
+    would; at the end deliveries that a killed server had taken are waited for with this `patience`, in seconds."""
 
-    def __init__(self, ground: Ground, leisure: float = 1.0) -> None:
+    def __init__(self, ground: Ground, *, leisure: float = 1.0, patience: float = 90.0) -> None:
         self._leisure = leisure
         scratch = ground.folder / "scratch"
         scratch.mkdir()
@@ -50,7 +50,7 @@ class Load:
             ApiWrites(ground, scratch / "api"),
             Pushes(ground, scratch / "push-1", "push-1"),
             Pushes(ground, scratch / "push-2", "push-2"),
-            MergeRequests(ground, scratch / "merges"),
+            MergeRequests(ground, scratch / "merges", patience),
             Pipelines(self.jobs),
             Versions(ground),
             Veiled(ground),
@@ -118,7 +118,7 @@ async def run(
             fault = Made(len(made) + 1, name)
             made.append(fault)
             ground.ledger.fault = fault.number
-            await FAULTS[name].inject(ground, random)
+            await inject(name, ground, random)
             await _recovered(ground, pulse or load.pulse, fault)
             tell(_line(fault))
             await asyncio.sleep(random.uniform(0, 1))
