@@ -10,6 +10,7 @@ from api_server.audit.commands import audit
 from api_server.ci.jobs.commands import jobs
 from api_server.settings import Settings
 from api_server.state.migrate import migrate, unsuitable_database
+from api_server.state.sweep_command import sweep_command
 from common.mistakes import Group, Mistake, first_line
 from common.settings import Sources
 
@@ -55,6 +56,7 @@ def migrate_command(load: Callable[[], Settings], grant_to: str | None) -> None:
 
 commands.add_command(audit)
 commands.add_command(jobs)
+commands.add_command(sweep_command)
 
 
 if __name__ == "__main__":

@@ -257,8 +257,9 @@ class Settings(RepositorySettings):
     )
     orphan_age: int = option(
         default=3600,
-        metadata=whole_seconds(),
-        help="seconds for which a stored object that no row names is left alone by the sweep",
+        metadata=whole_seconds(0),
+        help="seconds for which the daily sweep leaves a stored object alone that no row names, at least 3600; "
+        "0 is no sweep",
     )
     artifact_limit: int = option(default=2**30, metadata=size(), help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
@@ -276,6 +277,11 @@ class Settings(RepositorySettings):
     )
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
+    worker_timeout: float = option(
+        default=30.0,
+        metadata=timeout(),
+        help="seconds without a sign of life after which a process's background work is done by another",
+    )
     log_format: LogFormat = option(default="console", help="how log lines look")
     log_level: LogLevel = option(default="INFO", help="least level that is logged")
     log_file: Path | None = option(

@@ -131,7 +131,14 @@ class Settings(ClientSettings):
         help="Largest body that the memory tier takes, 0 is none; larger ones are read from disk.",
     )
     disk_bytes: int = typed_settings.option(
-        default=10 * _GIB, metadata=number(_MIB, 2**50), help="Budget of the disk tier."
+        default=10 * _GIB,
+        metadata=number(_MIB, 2**50),
+        help="Budget of the disk tier, bodies that arrive included.",
+    )
+    disk_check_rate: int = typed_settings.option(
+        default=_MIB,
+        metadata=size(0),
+        help="Bytes of the disk tier that are read in a second to find damaged ones; 0 turns that off.",
     )
 
     shared_store_url: str = typed_settings.option(
