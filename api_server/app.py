@@ -195,6 +195,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         base_url=settings.base_url,
         clock=app[CLOCK],
         size=settings.database_pool,
+        statement_timeout=settings.database_statement_timeout,
+        connect_timeout=settings.database_connect_timeout,
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected

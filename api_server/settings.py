@@ -213,6 +213,13 @@ class Settings(ClientSettings):
     lfs_limit: int = option(default=5 * 2**30, help="bytes of one LFS object")
     log_limit: int = option(default=100 * 2**20, help="bytes of one job's log")
     database_pool: int = option(default=10, help="connections to PostgreSQL of this process")
+    database_connect_timeout: float = option(
+        default=5.0, help="seconds within which PostgreSQL has to take a connection"
+    )
+    database_statement_timeout: float = option(
+        default=15.0,
+        help="seconds that one statement may take; PostgreSQL's own word is waited for 5 more, then it is given up",
+    )
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
     log_format: LogFormat = option(default="console", help="how log lines look")

@@ -6,19 +6,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiopg
 import orjson
-import psycopg2
 import structlog
 from aiohttp import web
 from procrastinate import App, RetryStrategy
-from procrastinate.connector import LISTEN_TIMEOUT, Notify
-from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
-from procrastinate.jobs import Status
+from procrastinate.jobs import Job, Status
+from procrastinate.retry import RetryDecision
 from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
+from api_server.state.errors import Unavailable
+from api_server.state.queue_connector import QueueConnector
 from common.ending import end
 
 log = structlog.get_logger(__name__)
@@ -33,6 +32,8 @@ GRACE_SECONDS = 20
 HEARTBEAT_SECONDS = 10
 #: A worker that has not been heard of for this long is dead, and its work is given to others.
 STALLED_SECONDS = 30
+#: What could not be done because a part does not answer is tried again after this long.
+AGAIN_SECONDS = 10
 #: A worker that has lost its connection to the database begins again after this long.
 RESTART_SECONDS = 1
 
@@ -76,44 +77,31 @@ async def enqueue(
     )
 
 
-class _Connector(AiopgConnector):
-    """procrastinate's, but it survives SQL errors.
+class _Retries(RetryStrategy):
+    """What was kept from its work by a part that does not answer has not been tried."""
 
-    An error closes the notifications of the aiopg connection that met it, for good. When the listener gets that
-    connection from the pool, procrastinate asks it again and again, keeps the event loop busy and cannot be
-    cancelled; here the connection is given up, and the pool makes another.
-    """
-
-    async def _loop_notify(
-        self,
-        on_notification: Notify,
-        connection: aiopg.Connection,
-        timeout: float = LISTEN_TIMEOUT,  # noqa: ASYNC109
-    ) -> None:
-        while not connection.closed:
-            try:
-                notification = await asyncio.wait_for(connection.notifies.get(), timeout)
-            except TimeoutError:
-                continue
-            except psycopg2.Error:
-                connection.close()
-                return
-            await on_notification(channel=notification.channel, payload=notification.payload)
+    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+        if isinstance(exception, Unavailable):
+            return RetryDecision(retry_in={"seconds": AGAIN_SECONDS})
+        return super().get_retry_decision(exception=exception, job=job)
 
 
 class Queue:
     """The tasks of this application, and the worker that runs them."""
 
     def __init__(self, database_url: str) -> None:
-        self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
+        self._app = App(connector=QueueConnector(database_url))
         self._worker: Worker | None = None
+        #: Jobs that this worker had at the last look, and was not at.
+        self._forgotten: set[int] = set()
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
-        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
+        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
+        takes where it raises `Unavailable`.
 
         A task may run twice even so (a worker can be killed between doing and marking).
         """
-        self._app.task(name=name, retry=RetryStrategy(max_attempts=attempts, exponential_wait=2))(task)
+        self._app.task(name=name, retry=_Retries(max_attempts=attempts, exponential_wait=2))(task)
 
     def add_periodic(self, name: str, cron: str, task: Callable[[], Awaitable[None]]) -> None:
         """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last)."""
@@ -162,13 +150,36 @@ class Queue:
     async def _free_stalled(self) -> None:
         manager = self._app.job_manager
         while True:
-            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_SECONDS):
-                log.warning("work of a dead worker is done again", task=job.task_name)
-                try:
-                    await manager.retry_job(job)
-                except UniqueViolation:  # the same work waits already, under the same queueing lock
-                    await manager.finish_job(job, status=Status.FAILED, delete_job=True)
+            stalled = list(await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_SECONDS))
+            for job in [each for each in stalled if each.id not in self._at_work()]:
+                await self._free(job)
+            for job in await self._left_undone():
+                await self._free(job)
             await asyncio.sleep(STALLED_SECONDS)
+
+    async def _free(self, job: Job) -> None:
+        log.warning("work of a dead worker is done again", task=job.task_name)
+        try:
+            await self._app.job_manager.retry_job(job)
+        except UniqueViolation:  # the same work waits already, under the same queueing lock
+            await self._app.job_manager.finish_job(job, status=Status.FAILED, delete_job=True)
+
+    def _at_work(self) -> set[int | None]:
+        """The jobs that this process has under way. It may live without having been able to say so."""
+        if self._worker is None:
+            return set()
+        return {context.job.id for context in self._worker._running_jobs.values()}  # noqa: SLF001
+
+    async def _left_undone(self) -> list[Job]:
+        """Jobs that this worker got, or finished, without the database's answer, or its own, having arrived; it may just
+        have got those that are seen for the first time."""
+        mine = self._worker.worker_id if self._worker is not None else None
+        doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
+        found = {
+            job.id: job for job in doing if job.id and job.worker_id == mine and job.id not in self._at_work()
+        }
+        before, self._forgotten = self._forgotten, set(found)
+        return [job for id_, job in found.items() if id_ in before]
 
 
 QUEUE = web.AppKey("queue", Queue)

@@ -17,14 +17,17 @@ import structlog
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database, Transaction
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.status_checks import dispatch_queries, service_queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
 from api_server.status_checks.dispatch_queries import Due, Landed
 from api_server.status_checks.retry_schedule import retry_after, wait_after
 from common.ending import end
+from common.throttled_log import ThrottledLog
 
 log = structlog.get_logger(__name__)
+often = ThrottledLog(log)
 
 #: Attempts under way at a time, in this process.
 CONNECTIONS = 256
@@ -79,6 +82,8 @@ class Dispatcher:
             self._wake.clear()
             try:
                 await self._turn()
+            except Unavailable as problem:
+                often.warning("deliveries wait", cause=f"{problem}: {problem.cause}")
             except Exception:
                 log.exception("the queue of deliveries cannot be read or written, trying again")
             if not self._stopping:

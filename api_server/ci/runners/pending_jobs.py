@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import aiopg
-import psycopg2
 import structlog
 
+from api_server.state.database import listening_connection
+from api_server.state.errors import Unavailable
 from common.ending import end
+from common.throttled_log import ThrottledLog
 
-log = structlog.get_logger(__name__)
+often = ThrottledLog(structlog.get_logger(__name__))
 
 CHANNEL = "jobs_pending"
 _RECONNECT_AFTER = 1.0
@@ -63,13 +64,11 @@ class PendingJobs:
     async def _listen(self, database_url: str) -> None:
         while True:
             try:
-                async with aiopg.connect(database_url, enable_hstore=False) as connection:
-                    async with connection.cursor() as cursor:
-                        await cursor.execute(f"LISTEN {CHANNEL}")
+                async with listening_connection(database_url, CHANNEL) as connection:
                     self.announce()  # whatever happened while nobody listened
                     while True:
-                        await connection.notifies.get()
+                        await connection.notification()
                         self.announce()
-            except (psycopg2.Error, OSError) as problem:
-                log.warning("listening for jobs was interrupted", problem=type(problem).__name__)
+            except Unavailable as problem:
+                often.warning("runners are not woken, they ask again by themselves", cause=problem.cause)
                 await asyncio.sleep(_RECONNECT_AFTER)
