@@ -11,6 +11,7 @@ from common.logs import LogFormat
 from common.settings import file_of, url
 
 Tier = Literal["free", "premium", "ultimate"]
+UnsupportedParameters = Literal["ignore", "refuse"]
 Offering = Literal["self_managed", "dedicated", "saas"]
 
 
@@ -45,6 +46,12 @@ class Settings(ClientSettings):
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
     offering: Offering = option(
         default="self_managed", help="where it runs; some features exist on some only"
+    )
+
+    unsupported_parameters: UnsupportedParameters = option(
+        default="ignore",
+        help="what becomes of parameters that GitLab knows and this service has no use for: they are ignored and "
+        "named in X-Ignored-Parameters, or refused with 400",
     )
 
     object_store_url: str = option(

@@ -11,6 +11,7 @@ import psycopg2
 import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
+from yarl import URL
 
 from api_server.state.errors import LockNotAvailable
 from api_server.web.errors import api_errors
@@ -84,14 +85,45 @@ async def test_a_query_that_cannot_be_read_is_400(forge: Forge, query: str, erro
     assert (answer.status, answer.body) == (400, {"error": error})
 
 
-@pytest.mark.parametrize(
-    ("reference", "status"),
-    [("%00", 404), ("%ff", 404), ("-1", 404), ("9" * 30, 404), ("a%2Fb", 404), ("%F0%9F%98%80", 404)],
-)
-async def test_an_id_that_cannot_exist_is_not_found(forge: Forge, reference: str, status: int) -> None:
+@pytest.mark.parametrize("reference", ["-1", "9223372036854775807", "a%2Fb", "%F0%9F%98%80"])
+async def test_an_id_that_is_nobodys_is_not_found(forge: Forge, reference: str) -> None:
     answer = await forge.root.get(f"/projects/{reference}")
-    assert answer.status in (status, 400)
-    assert answer.body in ({"message": "404 Project Not Found"}, {"error": "id is invalid"})
+    assert (answer.status, answer.body) == (404, {"message": "404 Project Not Found"})
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("projects/%00", "id is invalid"),
+        ("projects/%ff", "parameters are not valid UTF-8"),
+        ("projects/9223372036854775808", "id is invalid"),
+        (f"groups/{'9' * 5000}", "id is invalid"),
+        (f"namespaces/-{'9' * 20}", "id is invalid"),
+        (f"users/{'9' * 25}/projects", "id is invalid"),
+        ("projects/{id}/remote_mirrors/9223372036854775808", "mirror_id is invalid"),
+        ("projects/{id}/jobs/9223372036854775808", "job_id is invalid"),
+        ("projects/{id}/repository/branches/%ff", "parameters are not valid UTF-8"),
+        ("projects/{id}/repository/files/a%2F%c3.txt?ref=main", "parameters are not valid UTF-8"),
+        ("projects/{id}/variables/%25%ff", "parameters are not valid UTF-8"),
+    ],
+)
+async def test_a_path_whose_parameters_cannot_be_is_400(forge: Forge, path: str, error: str) -> None:
+    """Decision D11."""
+    project = await forge.project()
+    url = URL(f"{forge.base}/api/v4/{path.format(id=project['id'])}", encoded=True)
+    async with forge.session.get(url, headers={"PRIVATE-TOKEN": forge.root.token}) as answer:
+        assert (answer.status, await answer.json()) == (400, {"error": error})
+
+
+async def test_an_address_that_is_no_text_is_400(forge: Forge) -> None:
+    project = await forge.project()
+    for method in ("PUT", "DELETE"):
+        url = URL(f"{forge.base}/api/v4/projects/{project['id']}/invitations/%ff@example.org", encoded=True)
+        async with forge.session.request(method, url, headers={"PRIVATE-TOKEN": forge.root.token}) as answer:
+            assert (answer.status, await answer.json()) == (
+                400,
+                {"error": "parameters are not valid UTF-8"},
+            )
 
 
 async def test_an_empty_body_that_says_it_is_json_is_no_error(forge: Forge) -> None:
