@@ -148,9 +148,10 @@ async def open_connection(
     """A connection to `url` with the settings of `session`. Raises `Unavailable` where there is none after
     `connect_timeout` seconds, and whatever is said of statements on it that take more than `patience`."""
     try:
-        driver = await WatchedConnection(
+        driver = WatchedConnection(
             url, connect_timeout, options=" ".join(f"-c {name}={value}" for name, value in session.items())
         )
+        await driver
     except Exception as problem:
         raise Unavailable("the database") from problem
     connection = Connection(driver, patience, set() if prepares else None)

@@ -168,11 +168,11 @@ class Queue:
         """The jobs that this process has under way. It may live without having been able to say so."""
         if self._worker is None:
             return set()
-        return {context.job.id for context in self._worker._running_jobs.values()}  # noqa: SLF001
+        return {context.job.id for context in self._worker._running_jobs.values()}
 
     async def _left_undone(self) -> list[Job]:
-        """Jobs that this worker got, or finished, without the database's answer, or its own, having arrived; it may just
-        have got those that are seen for the first time."""
+        """Jobs that this worker has taken or finished while the answer, or its own word, was lost; those that are seen
+        for the first time it may just have got."""
         mine = self._worker.worker_id if self._worker is not None else None
         doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
         found = {

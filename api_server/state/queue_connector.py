@@ -32,13 +32,13 @@ class QueueConnector(BaseAsyncConnector):
     def __init__(self, url: str) -> None:
         self._url = url
         self._connections = Connections(self._connect, SIZE, STATEMENT_SECONDS)
-        for name in ("procrastinate.worker", "procrastinate.periodic"):
+        for name in ("procrastinate.worker", "procrastinate.worker.worker", "procrastinate.utils"):
             logging.getLogger(name).addFilter(_tell_shortly)
 
     def get_sync_connector(self) -> BaseConnector:
         return self
 
-    async def open_async(self, pool: Any = None) -> None:  # noqa: ARG002 - procrastinate's
+    async def open_async(self, pool: Any = None) -> None:
         """Connections are made when they are needed."""
 
     async def close_async(self) -> None:
@@ -113,9 +113,7 @@ def _as_procrastinates_errors() -> Iterator[None]:
         yield
     except Conflict as problem:
         lock = "" if problem.constraint == QUEUEING_LOCK_CONSTRAINT else None
-        raise exceptions.UniqueViolation(
-            constraint_name=problem.constraint, queueing_lock=lock
-        ) from problem
+        raise exceptions.UniqueViolation(constraint_name=problem.constraint, queueing_lock=lock) from problem
     except Unavailable as problem:
         raise exceptions.ConnectorException(f"{problem}: {problem.cause}") from problem
     except psycopg2.Error as problem:

@@ -108,9 +108,7 @@ class WatchedConnection(aiopg.Connection):
             waiter.set_exception(problem)
 
     def _is_dead(self) -> bool:
-        return bool(self._conn.closed) or (
-            self._conn.get_transaction_status() == TRANSACTION_STATUS_UNKNOWN
-        )
+        return bool(self._conn.closed) or (self._conn.get_transaction_status() == TRANSACTION_STATUS_UNKNOWN)
 
     async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - aiopg's
         self._turn()

@@ -177,9 +177,7 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             text = "Too many of your requests are under way at once. Try again later.\n"
             return web.Response(status=429, text=text, headers=_LATER)
         case Unavailable() | TooBusy():
-            return web.Response(
-                status=503, text=f"503: {REASONS[503]}", headers=told_to_come_later(problem)
-            )
+            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=told_to_come_later(problem))
         case _:
             _tell_unexpected(problem, request)
             return web.Response(status=500, text=f"500: {REASONS[500]}")
