@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import aiohttp_cors
 from aiohttp import web
+from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
@@ -21,7 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
-from api_server.code import reading, refs
+from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -61,9 +62,12 @@ from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import request_log
 from common import operations
+from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
+from common.listening import Endpoint
 from common.serving import Serving
+from common.shutdown import SHUTDOWN, Shutdown
 
 #: Bytes that are read of a body before somebody wants it; twice as many for a moment.
 READ_BUFFER = 64 * 1024
@@ -82,6 +86,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ],
         client_max_size=settings.body_limit,
     )
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(registry)
     _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
@@ -94,7 +100,13 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    operations.setup(app, settings, registry, {"database": lambda: _ping(app)})
+    checks = {
+        "database": lambda: _ping(app),
+        "background": background.check,
+        "object_store": app[OBJECTS].check,
+        "edges": lambda: _edges_are_told(app),
+    }
+    operations.setup(app, settings, registry, checks)
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -113,7 +125,12 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CLOCK] = clock
     app[VAULT] = open_vault(settings.data_dir / "secret_key")
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
+    app[OBJECTS] = open_objects(
+        settings.object_store_url,
+        settings.data_dir,
+        settings.disk_reserve,
+        timeout=settings.object_store_timeout,
+    )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
     app[QUEUE] = Queue(settings.database_url)
@@ -121,24 +138,25 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
+    app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
 
 
-def served(app: web.Application, settings: Settings) -> Serving:
-    """The application as `settings` say; requests are logged by the application itself."""
-    return Serving(
-        app=app,
-        settings=settings,
-        host=settings.host,
-        port=settings.port,
-        connections=Connections(settings),
-        options={"access_log": None, "read_bufsize": READ_BUFFER},
+def endpoint(settings: Settings) -> Endpoint:
+    """Where the application listens."""
+    return Endpoint(
+        settings=settings, host=settings.host, port=settings.port, connections=Connections(settings)
     )
+
+
+def served(app: web.Application, where: Endpoint) -> Serving:
+    """The application at its endpoint; requests are logged by the application itself."""
+    return Serving(app=app, endpoint=where, options={"access_log": None, "read_bufsize": READ_BUFFER})
 
 
 def _api() -> web.Application:
@@ -157,9 +175,6 @@ def _api() -> web.Application:
 def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
-    async def purge_edges(keys: list[str]) -> None:
-        await app[edges.EDGES].purge(keys)
-
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
@@ -169,11 +184,12 @@ def _add_tasks(app: web.Application) -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
-    queue.add(edges.TASK, purge_edges, attempts=15)
+    edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
     personal.setup(app)
     default_branch.setup(app)
     first_commit.setup(app)
+    housekeeping.setup(app)
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -208,7 +224,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
-        app[edges.EDGES] = edges.Edges(app[SETTINGS], session)
+        app[edges.EDGES] = edges.Edges(app[SETTINGS], session, app[DATABASE])
+        await app[edges.EDGES].configure()
         yield
 
 
@@ -218,6 +235,8 @@ async def _administrator(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+    """What processes that were killed have left, before anybody meets it."""
+    await housekeeping.look_after(app, packs=False)
     await refs.settle_leftovers(app, app[CLOCK]())
     yield
 
@@ -226,8 +245,12 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
     if not app[SETTINGS].work:
         yield
         return
-    async with app[QUEUE].working():
+    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
+
+
+async def _edges_are_told(app: web.Application) -> None:
+    await app[edges.EDGES].check()
 
 
 async def _ping(app: web.Application) -> None:

@@ -1,13 +1,13 @@
 """What an operator sets for the API server process (flags, environment, TOML file)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import typed_settings
 from typed_settings import option, secret
 
 from common.client_settings import ClientSettings
-from common.logs import LogFormat
+from common.logs import LogFormat, LogLevel
 from common.settings import file_of, url
 
 Tier = Literal["free", "premium", "ultimate"]
@@ -18,6 +18,47 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 @typed_settings.settings(frozen=True, kw_only=True)
 class Settings(ClientSettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
+
+    reloaded: ClassVar[frozenset[str]] = ClientSettings.reloaded | {
+        "root_token_file",
+        "root_token",
+        "edge_purge_token_file",
+        "edge_purge_token",
+        "log_level",
+        "letters_per_user",
+        "letters_per_address",
+        "archive_builds_older_than",
+        "runner_timeout",
+        "runner_poll_timeout",
+        "artifacts_expire_in",
+        "pipeline_rate_limit",
+        "pipeline_hierarchy_size",
+        "child_pipeline_depth",
+        "variables_limit",
+        "agents_limit",
+        "status_checks_limit",
+        "active_jobs_limit",
+        "job_token_allowlist_limit",
+        "jobs_rate_limit",
+        "raw_rate_limit",
+        "archive_rate_limit",
+        "anonymous_archive_rate_limit",
+        "git_time_limit",
+        "push_limit",
+        "push_refs_limit",
+        "repository_read_timeout",
+        "file_json_limit",
+        "commit_max_files",
+        "diff_max_files",
+        "diff_max_lines",
+        "diff_max_patch_bytes",
+        "early_body_limit",
+        "runner_body_limit",
+        "artifact_limit",
+        "project_artifacts_limit",
+        "lfs_limit",
+        "log_limit",
+    }
 
     database_url: str = secret(
         kw_only=True,
@@ -57,6 +98,9 @@ class Settings(ClientSettings):
     object_store_url: str = option(
         default="", metadata=url("file", "s3"), help="file:///... or s3://...; default is below data_dir"
     )
+    object_store_timeout: float = option(
+        default=20.0, help="seconds that one request to an object store in S3 takes at most"
+    )
     edge_urls: list[str] = option(
         factory=list,
         metadata=url("http", "https"),
@@ -69,6 +113,9 @@ class Settings(ClientSettings):
     )
     edge_purge_token: str = secret(
         default="", help="that token itself: by the variable, since a flag shows in process lists"
+    )
+    edge_purge_timeout: float = option(
+        default=2.0, help="seconds that the answer to a change waits for edges that do not answer"
     )
     smtp_url: str = secret(
         default="",
@@ -94,6 +141,10 @@ class Settings(ClientSettings):
     )
     runner_timeout: int = option(
         default=3600, help="seconds of silence after which a runner's job fails as stuck"
+    )
+    hand_out_timeout: int = option(
+        default=60,
+        help="seconds in which a runner has to be heard of after it got a job, which else goes to another, once",
     )
     runner_poll_timeout: int = option(
         default=30, help="seconds that a runner's request for a job waits for one; 0 is not at all"
@@ -148,6 +199,31 @@ class Settings(ClientSettings):
     git_time_limit: int = option(default=7200, help="seconds that one clone, fetch or push may take")
     git_memory_limit: int = option(default=512 * 2**20, help="bytes of memory of one git process")
     git_cpu_limit: int = option(default=900, help="seconds of processor time of one git process")
+
+    housekeeping: bool = option(default=True, help="pack repositories that want it when they are at rest")
+    housekeeping_loose_objects: int = option(
+        default=100, help="loose objects from which on a repository is packed"
+    )
+    housekeeping_loose_bytes: int = option(
+        default=64 * 2**20, help="bytes of loose objects from which on a repository is packed"
+    )
+    housekeeping_packs: int = option(default=20, help="packs from which on a repository is packed anew")
+    housekeeping_loose_refs: int = option(
+        default=100, help="loose refs, kept commits among them, from which on a repository's refs are packed"
+    )
+    housekeeping_patience: int = option(
+        default=3600, help="seconds after which a repository that is never at rest is packed even so"
+    )
+    housekeeping_time_limit: int = option(default=7200, help="seconds of each git that packs")
+    housekeeping_large: int = option(
+        default=1000, help="objects from which on a repository gets bitmaps and a commit-graph"
+    )
+    housekeeping_whole_bytes: int = option(
+        default=256 * 2**20, help="bytes of objects up to which a repository always becomes one pack"
+    )
+    housekeeping_whole_days: int = option(
+        default=7, help="days after which a larger one becomes one pack again"
+    )
 
     repository_reads: int = option(
         default=12, help="git processes at once that read commits, trees and differences for callers"
@@ -204,6 +280,9 @@ class Settings(ClientSettings):
     disk_reserve: int = option(
         default=2**30, help="bytes of the disk that stored objects and built archives leave free; 0 is off"
     )
+    orphan_age: int = option(
+        default=3600, help="seconds for which a stored object that no row names is left alone by the sweep"
+    )
     artifact_limit: int = option(default=2**30, help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
         default=100 * 2**30, help="bytes of all artifacts of one project; 0 is no limit"
@@ -230,6 +309,10 @@ class Settings(ClientSettings):
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
     log_format: LogFormat = option(default="console", help="how log lines look")
+    log_level: LogLevel = option(default="INFO", help="least level that is logged")
+    log_file: Path | None = option(
+        default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"
+    )
 
     @property
     def base_url(self) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,7 +14,8 @@ import structlog
 from aiohttp import web
 
 from common import operations
-from common.ending import end
+from common.background import BACKGROUND, BackgroundTasks
+from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
@@ -50,12 +50,17 @@ def create_app(
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
     app[handlers.RULES] = Rules(
-        forward_all=settings.forward_all_headers, client_directives=settings.client_directives
+        str(settings.origin_url),
+        forward_all=settings.forward_all_headers,
+        client_directives=settings.client_directives,
     )
+    app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
     repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
     app[handlers.CONNECTIONS] = Connections(repeated, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
@@ -68,16 +73,18 @@ def create_app(
             app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
             _watch(metrics, store)
-            opened.push_async_callback(end, asyncio.create_task(_report_uses(store)))
+            background.start("use reports", lambda: _report_uses(store))
+            opened.push_async_callback(background.finish, "use reports", 0)
             yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
     app.cleanup_ctx.append(parts)
-    operations.setup(app, settings, metrics.registry, {"origin": origin_answers})
+    operations.setup(
+        app, settings, metrics.registry, {"origin": origin_answers, "background": background.check}
+    )
     if settings.purge_token:
-        app[handlers.PURGE_TOKEN] = str(settings.purge_token)
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
@@ -142,13 +149,19 @@ def _directory(settings: Settings) -> Iterator[Path]:
 def _watch(metrics: Metrics, store: Store) -> None:
     metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
     metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
-    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: store.evicted)
+    disk = store.disk
+    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: disk.evicted)
+    metrics.watch("disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
+    metrics.watch("disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
+    metrics.watch("disk_damaged", "Files of the disk tier found damaged.", lambda: disk.files.damaged)
 
 
-async def _report_uses(store: Store) -> None:
+async def _tend(store: Store) -> None:
     while True:
-        await asyncio.sleep(USE_INTERVAL)
-        try:
-            await store.flush_uses()
-        except sqlite3.Error as error:
-            log.warning("the index could not note uses", reason=type(error).__name__)
+        await asyncio.sleep(TEND_SECONDS if store.disk.problem else USE_INTERVAL)
+        await store.tend()
+
+
+async def _check(store: Store, bytes_per_second: int) -> None:
+    while True:
+        await store.check_bodies(bytes_per_second)

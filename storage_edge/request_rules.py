@@ -48,13 +48,15 @@ class Options:
 class EdgeRequest:
     """A GET or HEAD for a static object, as the cache sees it.
 
-    `target` is the canonical request target, which is both what the origin is asked for and the cache key.
-    `token` is the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
+    `target` is the canonical request target, for which the origin is asked. With the origin before it, it is the
+    target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
+    the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
     response can only vary on these. `client` is the address that the origin's work is counted for.
     """
 
     method: str
     target: str
+    uri: str
     kind: static_paths.Kind
     token: str | None = attrs.field(default=None, repr=False)
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -73,12 +75,13 @@ class EdgeRequest:
 
 @attrs.frozen
 class Rules:
-    """The operator's choices about requests.
+    """The operator's choices about requests; `origin` is scheme, host and port of the service.
 
     Only what `forward_all` lets through goes upstream beside the edge's own fields: no client's cookies,
     credentials or invented headers can change what is stored for others.
     """
 
+    origin: str
     forward_all: bool = False
     client_directives: bool = True
 
@@ -87,7 +90,7 @@ class Rules:
     ) -> EdgeRequest | Options | Refusal:
         """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
-            path, canonical = _parsed(target)
+            path, canonical, uri = _parsed(self.origin, target)
         except static_paths.StaticPathError as error:
             return Refusal(HTTPStatus.BAD_REQUEST, str(error))
         if method == "OPTIONS":
@@ -98,6 +101,7 @@ class Rules:
         return EdgeRequest(
             method=method,
             target=canonical,
+            uri=uri,
             kind=path.kind,
             token=path.token,
             forwarded=_end_to_end(headers) if self.forward_all else {},
@@ -107,10 +111,10 @@ class Rules:
 
 
 @functools.lru_cache(maxsize=16_384)
-def _parsed(target: str) -> tuple[static_paths.StaticPath, str]:
+def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str]:
     """Popular targets are asked for again and again, and reading one costs more than finding it in memory."""
     path = static_paths.parse(origin_form(target))
-    return path, path.target
+    return path, path.target, origin + path.target
 
 
 def origin_form(target: str) -> str:

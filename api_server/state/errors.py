@@ -1,7 +1,9 @@
 """What the database and the object store raise, whatever driver is below them."""
 
+from common.background import Passing
 
-class Unavailable(Exception):
+
+class Unavailable(Passing):
     """`part` (the database, the object store) does not answer or is full. What raised it has changed nothing, but for
     `OutcomeUnknown`."""
 

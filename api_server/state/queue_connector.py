@@ -108,6 +108,17 @@ def _read(column: str, value: Any) -> Any:
 
 
 @contextlib.contextmanager
+def without_procrastinates_errors() -> Iterator[None]:
+    """What ends a worker for want of a database is `Unavailable` again."""
+    try:
+        yield
+    except exceptions.ConnectorException as problem:
+        if isinstance(problem.__cause__, Unavailable):
+            raise problem.__cause__ from None
+        raise
+
+
+@contextlib.contextmanager
 def _as_procrastinates_errors() -> Iterator[None]:
     try:
         yield

@@ -16,8 +16,9 @@ from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import cache_status, reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
-from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader, Spool
+from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader
 from storage_edge.tiers.purges import Purge
+from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
 
@@ -97,9 +98,9 @@ class Cache:
     async def answer(self, request: EdgeRequest) -> Answer:
         """The answer to one request; raises `OriginError` when there is none."""
         self._store.catch_up()
-        stored = self._arriving(request) or self._store.find_in_memory(request.target, request.forwarded)
+        stored = self._arriving(request) or self._store.find_in_memory(request.uri, request.forwarded)
         if stored is None:
-            stored = await self._store.find(request.target, request.forwarded)
+            stored = await self._store.find(request.uri, request.forwarded)
             stored = self._arriving(request) or stored
         if stored is not None and not _may_select(stored, request):
             stored = None
@@ -113,9 +114,9 @@ class Cache:
     def at_hand(self, request: EdgeRequest) -> FromStore | None:
         """The answer of a request without a token, if it is in memory and nobody has to be asked."""
         self._store.catch_up()
-        if self._flights.get(request.target) is not None:
+        if self._flights.get(request.uri) is not None:
             return None
-        stored = self._store.find_in_memory(request.target, request.forwarded)
+        stored = self._store.find_in_memory(request.uri, request.forwarded)
         if stored is None or stored.private or not isinstance(stored.body, MemoryBody):
             return None
         age = stored.age(self._clock())
@@ -125,7 +126,7 @@ class Cache:
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """What a flight has landed with is newer than what is stored."""
-        flight = self._flights.get(request.target)
+        flight = self._flights.get(request.uri)
         if flight is None or not flight.landing.done():
             return None
         landing = flight.landing.result()
@@ -141,7 +142,7 @@ class Cache:
             case Reuse.USE:
                 return _from_store(stored, _hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
-                if not self._flights.is_asking(request.target):
+                if not self._flights.is_asking(request.uri):
                     self._start(attrs.evolve(request, method="GET"), stored).abandon()
                 return _from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
@@ -152,8 +153,8 @@ class Cache:
             return Missing()
         if request.method == "HEAD":
             return await self._head(request, stale)
-        flight = self._flights.get(request.target)
-        if flight is None or not self._flights.is_asking(request.target):
+        flight = self._flights.get(request.uri)
+        if flight is None or not self._flights.is_asking(request.uri):
             return await self._lead(request, self._start(request, stale), stale)
         landing = await flight.landed()
         if isinstance(landing, Failed) and isinstance(landing.error, OriginBusy):
@@ -174,7 +175,7 @@ class Cache:
         return await self._lead(request, self._start(request, stale), stale)
 
     def _start(self, request: EdgeRequest, stale: StoredResponse | None) -> Flight:
-        flight = Flight(request.target, self._store.ledger.epoch)
+        flight = Flight(request.uri, self._store.ledger.epoch)
         self._flights.start(flight, self._fetcher.fly(flight, request, stale))
         return flight
 
@@ -216,7 +217,7 @@ class Cache:
 
     async def _validate_for_user(self, request: EdgeRequest, stored: StoredResponse) -> Answer:
         """A private object goes to nobody before the origin has said 304 to this user's own token."""
-        grant = (request.target, hashlib.sha256((request.token or "").encode()).digest())
+        grant = (request.uri, hashlib.sha256((request.token or "").encode()).digest())
         tag = stored.headers.get("ETag", "")
         if self._options.private_grace > 0 and self._grants.get(grant) == tag:
             return _from_store(stored, Outcome.HIT)
@@ -244,7 +245,7 @@ class Cache:
         """The origin has something else for this user: another version of the object, or a refusal."""
         if request.method == "HEAD":
             return FromOrigin(response, Outcome.REQUESTED)
-        flight = Flight(request.target, epoch)
+        flight = Flight(request.uri, epoch)
         self._flights.start(
             flight,
             self._fetcher.land(flight, request, response, requested),

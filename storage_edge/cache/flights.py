@@ -1,4 +1,4 @@
-"""Collapsing: one origin request per target, joined by all who ask meanwhile (RFC 9111 section 4)."""
+"""Collapsing: one origin request per target URI, joined by all who ask meanwhile (RFC 9111 section 4)."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -44,8 +44,8 @@ Landing = Kept | Passed | Failed
 class Flight:
     """One request to the origin under way. `landing` is known with the head of the response."""
 
-    def __init__(self, target: str, epoch: int) -> None:
-        self.target = target
+    def __init__(self, uri: str, epoch: int) -> None:
+        self.uri = uri
         self.epoch = epoch
         self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
         self.led = True
@@ -73,33 +73,33 @@ class Flight:
 
 
 class Flights:
-    """The flights that may be joined, by target."""
+    """The flights that may be joined, by target URI."""
 
     def __init__(self) -> None:
         self._joinable: dict[str, Flight] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def get(self, target: str) -> Flight | None:
-        """The flight under way for a target."""
-        return self._joinable.get(target)
+    def get(self, uri: str) -> Flight | None:
+        """The flight under way for a target URI."""
+        return self._joinable.get(uri)
 
-    def is_asking(self, target: str) -> bool:
-        """Whether the origin has been asked for a target and has not answered yet."""
-        flight = self._joinable.get(target)
+    def is_asking(self, uri: str) -> bool:
+        """Whether the origin has been asked for a target URI and has not answered yet."""
+        flight = self._joinable.get(uri)
         return flight is not None and not flight.landing.done()
 
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
         """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""
         if joinable:
-            self._joinable[flight.target] = flight
+            self._joinable[flight.uri] = flight
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(flight, done))
 
     def close_to_joiners(self, flight: Flight) -> None:
         """Nobody may join any more."""
-        if self._joinable.get(flight.target) is flight:
-            del self._joinable[flight.target]
+        if self._joinable.get(flight.uri) is flight:
+            del self._joinable[flight.uri]
 
     def obey(self, purge: Purge) -> None:
         """Whoever asks after a purge may not join what began before it."""
@@ -121,7 +121,9 @@ class Flights:
         self.close_to_joiners(flight)
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            log.error("a flight failed", target=flight.target, exc_info=problem)
+            log.error("a flight failed", target=flight.uri, exc_info=problem)
+            # Its frames hold the body, and the loop's frame that called them holds the task, which holds the error.
+            problem.__traceback__ = None
         if not flight.landing.done():
             status = 503 if task.cancelled() else 500
             flight.land(Failed(OriginError(status, "The edge could not finish the request.")))

@@ -105,7 +105,7 @@ class Origin:
             ),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
-            headers={token_headers.storage: storage_token, "Via": VIA} if storage_token else {"Via": VIA},
+            headers={"Via": VIA},
             read_bufsize=2**18,
             max_line_size=32_768,
             max_field_size=32_768,
@@ -113,6 +113,13 @@ class Origin:
         # aiohttp repeats a request whose connection died before the answer; a cache in front of the
         # origin must not, and there is no public switch.
         self._session._retry_connection = False
+        self.use_token(storage_token)
+
+    def use_token(self, storage_token: str) -> None:
+        """From now on requests carry this token of the storage; none where it is empty."""
+        self._session.headers.popall(self._token_headers.storage, None)
+        if storage_token:
+            self._session.headers[self._token_headers.storage] = storage_token
 
     async def aclose(self) -> None:
         """Ends its connections."""

@@ -22,7 +22,7 @@ class Purgeable(Protocol):
 
     @property
     def target(self) -> str:
-        """Canonical request target."""
+        """Target URI."""
 
     @property
     def status(self) -> int:
@@ -35,7 +35,7 @@ class Purgeable(Protocol):
 
 @attrs.frozen
 class Purge:
-    """What one purge concerns: surrogate keys, exact targets, and targets that start with a prefix.
+    """What one purge concerns: surrogate keys, exact target URIs, and those that start with a prefix.
 
     A soft one makes responses stale instead of dropping them.
     """
@@ -61,7 +61,7 @@ class Purge:
 
 
 #: Stands for purges of which nothing is known any more.
-EVERYTHING: Final = Purge(prefixes=("/",))
+EVERYTHING: Final = Purge(prefixes=("",))
 
 
 @attrs.frozen
@@ -89,10 +89,11 @@ def _strict_bool(value: object, _type: type[bool]) -> bool:
     return value
 
 
-def parse(document: object) -> Purge:
+def parse(document: object, origin: str) -> Purge:
     """Reads the JSON document of `POST /-/purge`; raises `PurgeRequestError`.
 
-    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a slash.
+    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a slash. Both
+    concern what is stored of `origin` (scheme, host and port); keys concern what bears them, whoever's it is.
     """
     if not isinstance(document, dict) or any(
         not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")
@@ -110,8 +111,8 @@ def parse(document: object) -> Purge:
         raise PurgeRequestError("A prefix is a path that begins with a slash.")
     return Purge(
         keys=frozenset(body.keys),
-        urls=frozenset(_target(url) for url in body.urls),
-        prefixes=tuple(body.prefixes),
+        urls=frozenset(origin + _target(url) for url in body.urls),
+        prefixes=tuple(origin + prefix for prefix in body.prefixes),
         soft=body.soft,
     )
 

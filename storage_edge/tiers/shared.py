@@ -21,7 +21,8 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from common.ending import end
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, storing
-from storage_edge.tiers.bodies import BLOCK, Spool
+from storage_edge.tiers.bodies import BLOCK
+from storage_edge.tiers.spool import Spool, UnwantedError
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ class SharedTier:
             return None
         try:
             async with asyncio.timeout(self._timeout):
-                found = await obstore.get_async(self._store, _record_key(request.target))
+                found = await obstore.get_async(self._store, _record_key(request.uri))
                 copy = _from_record(bytes(await found.bytes_async()), request, spool)
         except FileNotFoundError:
             copy = None
@@ -85,6 +86,8 @@ class SharedTier:
         except (*_UNREACHABLE, ValueError) as error:
             self._failed("read", error)
             return False
+        except UnwantedError:
+            return False  # the disk has no room for it
         finally:
             if not copy.spool.finished:
                 copy.spool.release()
@@ -197,11 +200,11 @@ def _from_record(
     """The opposite of `_record`, or None when the request selects another response."""
     record = orjson.loads(text)
     selected = selection_from_key(record["selected"])
-    if record["target"] != request.target or not selection.matches(selected, request.forwarded):
+    if record["target"] != request.uri or not selection.matches(selected, request.forwarded):
         return None
     spool = new_spool(record["size"])
     stored = StoredResponse.from_json(
-        record["response"], target=request.target, selected=selected, epoch=0, body=spool, stale=True
+        record["response"], target=request.uri, selected=selected, epoch=0, body=spool, stale=True
     )
     if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
         return None

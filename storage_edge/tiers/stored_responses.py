@@ -15,7 +15,7 @@ from storage_edge.tiers.bodies import Body
 
 @attrs.frozen(eq=False)
 class StoredResponse:
-    """One response under its canonical target.
+    """One response. Its `target` is the target URI: the origin and the canonical request target.
 
     `headers` are all end-to-end fields of the origin, those for the edge alone included. A `private` one is
     reused only after the origin has validated it for the user who asks. `epoch` is the ledger's when its

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,12 @@ class ServerProcess:
     def root(self) -> Client:
         return Client(self.session, self.base, ROOT_TOKEN)
 
+    @property
+    def operations(self) -> str:
+        """Where readiness and metrics are."""
+        port = self._environment.get("FORGELET_API_OPERATIONS_PORT")
+        return f"http://127.0.0.1:{port}" if port else self.base
+
     async def start(self) -> None:
         """Returns when the server is ready."""
         process = await asyncio.create_subprocess_exec(
@@ -41,7 +48,7 @@ class ServerProcess:
         async with asyncio.timeout(30):
             while process.returncode is None:
                 with contextlib.suppress(aiohttp.ClientError):
-                    async with self.session.get(f"{self.base}/-/readiness") as answer:
+                    async with self.session.get(f"{self.operations}/-/readiness") as answer:
                         if answer.status == 200:
                             return
                 await asyncio.sleep(0.05)
@@ -49,9 +56,13 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL, without waiting."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal, without waiting for anything."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                self._process.send_signal(number)
 
     async def wait(self) -> int | None:
         """Waits for the end of the process; its exit status."""

@@ -62,7 +62,7 @@ async def store(request: web.Request, job: HeldJob) -> None:
             added = await _add(request, job, received, room)
         finally:
             if not added:
-                await objects.delete(with_indices([received.key]))
+                await objects.discard(with_indices([received.key]))
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:

@@ -8,17 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import structlog
-
 from api_server.state.database import listening_connection
-from api_server.state.errors import Unavailable
-from common.ending import end
-from common.throttled_log import ThrottledLog
-
-often = ThrottledLog(structlog.get_logger(__name__))
+from common.background import BackgroundTasks
 
 CHANNEL = "jobs_pending"
-_RECONNECT_AFTER = 1.0
+LISTENER = "listening for jobs"
+#: Seconds until a lost connection is made again, at most.
+RECONNECT_AFTER = 1.0
 
 
 class PendingJobs:
@@ -53,22 +49,18 @@ class PendingJobs:
         self.announce()
 
     @asynccontextmanager
-    async def listening(self, database_url: str) -> AsyncIterator[None]:
+    async def listening(self, database_url: str, background: BackgroundTasks) -> AsyncIterator[None]:
         """Hears the notices of all processes for the length of the block."""
-        task = asyncio.create_task(self._listen(database_url), name="listen for jobs")
+        background.start(LISTENER, lambda: self._listen(database_url), longest_pause=RECONNECT_AFTER)
         try:
             yield
         finally:
-            await end(task)
+            await background.finish(LISTENER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        while True:
-            try:
-                async with listening_connection(database_url, CHANNEL) as connection:
-                    self.announce()  # whatever happened while nobody listened
-                    while True:
-                        await connection.notification()
-                        self.announce()
-            except Unavailable as problem:
-                often.warning("runners are not woken, they ask again by themselves", cause=problem.cause)
-                await asyncio.sleep(_RECONNECT_AFTER)
+        """Raises `Unavailable` when the connection is lost."""
+        async with listening_connection(database_url, CHANNEL) as connection:
+            self.announce()  # whatever happened while nobody listened
+            while True:
+                await connection.notification()
+                self.announce()

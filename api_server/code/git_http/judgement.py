@@ -122,6 +122,7 @@ def _names(project: Project, who: Caller) -> set[str]:
 async def _settle(request: web.Request, project: Project, push: Push) -> None:
     try:
         await refs.settle_push(request.config_dict, project.id, push)
-    except LockNotAvailable:  # git has moved the refs: what follows is made up for by the minute's task
-        log.warning("a push is settled later", project_id=project.id)
+    except (LockNotAvailable, Unavailable) as problem:
+        # git has moved the refs, and that is written down: what follows is made up for by the minute's task
+        log.warning("a push is settled later", project_id=project.id, problem=str(problem))
     await edges.tell_now(request)

@@ -43,7 +43,7 @@ async def store(request: web.Request, project: Project, announced: Pointer) -> N
             )
     finally:
         if not added:  # somebody else has brought it, or the project is gone
-            await objects.delete([key])
+            await objects.discard([key])
 
 
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:

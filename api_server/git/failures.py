@@ -1,0 +1,33 @@
+"""Failures of git and libgit2 that are nobody's mistake, told from the words that both have for them."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import pygit2
+
+from api_server.git.errors import GitError, RepositoryLockedError, StorageUnavailableError
+
+#: A lock file is in the way; `packed-refs.new` is one too. Of git, and of libgit2.
+_LOCKED = re.compile(
+    r"Unable to create '[^\n]*\.lock': File exists"
+    r"|unable to create file [^\n]*packed-refs\.new: File exists"
+    r"|failed to lock file"
+)
+_NO_STORAGE = re.compile(
+    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Input/output error"
+)
+
+
+@contextlib.contextmanager
+def told_apart() -> Iterator[None]:
+    """Raises `RepositoryLockedError` and `StorageUnavailableError` instead of what the block raises of that kind."""
+    try:
+        yield
+    except (GitError, pygit2.GitError, OSError) as problem:
+        words = problem.stderr if isinstance(problem, GitError) else str(problem)
+        if _LOCKED.search(words):
+            raise RepositoryLockedError from problem
+        if _NO_STORAGE.search(words):
+            raise StorageUnavailableError from problem
+        raise

@@ -1,0 +1,53 @@
+"""The wall clock of both servers jumps (libfaketime); the monotonic one goes on, as when somebody sets the time."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+from scripts.faults.ground import Ground
+
+JUMP_SECONDS = 45
+HOLD_SECONDS = 3.0
+
+
+def library() -> Path | None:
+    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+
+def hindrance(_: Ground) -> str | None:
+    return None if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
+
+
+async def jump(ground: Ground, random: Random) -> None:
+    """Both servers are started anew under a clock that jumps to and fro, and ends where it should be."""
+    shift = ground.folder / "clock"
+    _set(shift, 0)
+    both = (ground.api, ground.edge)
+    before = [dict(program.environment) for program in both]
+    for program in both:
+        program.environment |= {
+            "LD_PRELOAD": str(library()),
+            "FAKETIME_TIMESTAMP_FILE": str(shift),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        program.kill()
+    try:
+        await asyncio.sleep(0.5)
+        await ground.ready()
+        for seconds in random.sample((JUMP_SECONDS, -JUMP_SECONDS), 2):
+            _set(shift, seconds)
+            await asyncio.sleep(HOLD_SECONDS)
+        _set(shift, 0)
+        await asyncio.sleep(1.0)  # for as long as the old time is remembered
+    finally:
+        for program, environment in zip(both, before, strict=True):
+            program.environment = environment
+
+
+def _set(file: Path, seconds: int) -> None:
+    scratch = file.with_suffix(".new")
+    scratch.write_text(f"{seconds:+d}\n")
+    scratch.chmod(0o644)
+    scratch.replace(file)
