@@ -10,6 +10,7 @@ import uvloop
 from api_server.accounts.users import root
 from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
+from api_server.state import secret_key
 from api_server.state.migrate import UnsuitableDatabase, migrate
 from common import logs, settings
 from common.background import BACKGROUND
@@ -52,10 +53,11 @@ async def _serve(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """The folder is there, and the database is of this version. Raises `CannotStart`."""
+    """The folder is there, the database of this version, and the key that database's. Raises `CannotStart`."""
     try:
         chosen.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         migrate(chosen.database_url)
+        secret_key.ensure(chosen.database_url, chosen.data_dir)
     except UnsuitableDatabase as problem:
         raise CannotStart(str(problem)) from None
     except (psycopg2.OperationalError, psycopg2.ProgrammingError) as problem:

@@ -167,7 +167,10 @@ class Queue:
                     seconds_since_heartbeat=self._dead_after
                 )
                 at_work = self._at_work()
-                for job in [*(each for each in stalled if each.id not in at_work), *await self._left_undone()]:
+                for job in [
+                    *(each for each in stalled if each.id not in at_work),
+                    *await self._left_undone(),
+                ]:
                     await self._free(job)
             await asyncio.sleep(self._dead_after)
 
