@@ -43,7 +43,7 @@ from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
-from api_server.state import database
+from api_server.state import database, sweep
 from api_server.state.database import Clock, system_clock
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
@@ -133,7 +133,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url)
+    app[QUEUE] = Queue(settings.database_url, settings.worker_timeout)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
@@ -183,6 +183,10 @@ def _add_tasks(app: web.Application) -> None:
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
+    async def sweep_objects() -> None:
+        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age)
+
+    queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)

@@ -100,7 +100,7 @@ def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
     log.error(
         "background work ended and is started again",
         task=name,
-        problem=None if problem is None else f"{type(problem).__name__}: {problem}".strip(": \n"),
+        problem=None if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0],
         exc_info=problem if is_first and not isinstance(problem, Passing) else None,
     )
 

@@ -2,7 +2,6 @@
 
 import functools
 import ssl
-import sys
 
 import structlog
 import uvloop
@@ -10,7 +9,8 @@ from aiohttp import web
 
 from common import logs
 from common.background import BACKGROUND
-from common.listening import CannotStart
+from common.mistakes import usable_folder, writable
+from common.object_stores import check_object_store
 from common.reloading import Change, Part, Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
@@ -27,16 +27,18 @@ SECTION, PREFIX = "edge", "FORGELET_EDGE_"
 
 
 def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
-    try:
+    """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
+    with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
-        ignore_hangups()
-        context = tls_context(settings)
-        app = create_app(settings)
-        allow_files(app[CONNECTIONS])
-        uvloop.run(_serve(app, settings, context))
-    except (CannotStart, ValueError, OSError) as error:
-        sys.exit(f"The storage edge cannot start: {error}")
+    ignore_hangups()
+    context = tls_context(settings)
+    if settings.data_dir is not None:
+        usable_folder("The data directory", settings.data_dir)
+    if settings.shared_store_url:
+        check_object_store("The shared store", settings.shared_store_url)
+    app = create_app(settings)
+    allow_files(app[CONNECTIONS])
+    uvloop.run(_serve(app, settings, context))
 
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 ORIGIN = web.AppKey("origin", Origin)
-#: Seconds between two reports of used responses to the disk tier.
-USE_INTERVAL = 10.0
+#: Seconds between two reports of used responses to the disk tier, which is tried then.
+TEND_INTERVAL = 10.0
+#: How often one looks meanwhile whether it can be used; if not, it is tried at once.
+LOOKS = 10
 #: The rest of a path; file names may hold line breaks.
 ANY_PATH = r"{path:[\s\S]*}"
 #: Largest body of a purge.
@@ -73,17 +75,22 @@ def create_app(
             app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
             _watch(metrics, store)
-            background.start("use reports", lambda: _report_uses(store))
-            opened.push_async_callback(background.finish, "use reports", 0)
+            background.start("disk tier", lambda: _tend(store))
+            opened.push_async_callback(background.finish, "disk tier", 0)
+            if settings.disk_check_rate:
+                background.start("check of stored bodies", lambda: _check(store, settings.disk_check_rate))
+                opened.push_async_callback(background.finish, "check of stored bodies", 0)
             yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
+    async def disk_is_usable() -> None:
+        await app[handlers.STORE].check()
+
     app.cleanup_ctx.append(parts)
-    operations.setup(
-        app, settings, metrics.registry, {"origin": origin_answers, "background": background.check}
-    )
+    checks = {"origin": origin_answers, "disk": disk_is_usable, "background": background.check}
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
     if settings.purge_token:
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
@@ -158,7 +165,10 @@ def _watch(metrics: Metrics, store: Store) -> None:
 
 async def _tend(store: Store) -> None:
     while True:
-        await asyncio.sleep(TEND_SECONDS if store.disk.problem else USE_INTERVAL)
+        for _ in range(LOOKS):
+            await asyncio.sleep(TEND_INTERVAL / LOOKS)
+            if store.disk.problem:
+                break
         await store.tend()
 
 

@@ -44,7 +44,7 @@ def setup(app: web.Application) -> None:
         if project_id in failed or not repository.is_dir():
             return
         try:
-            await pack(repository, _style(app), _now(app))
+            await pack(repository, style(app), _now(app))
         except (GitError, RepositoryError) as problem:
             failed[project_id] = True
             log.warning("a repository could not be packed", project_id=project_id, problem=str(problem))
@@ -60,10 +60,10 @@ def setup(app: web.Application) -> None:
 async def look_after(app: App, *, packs: bool = True) -> None:
     """Looks at the repositories that have been written; one that cannot be looked at does not stop the others."""
     settings = app[SETTINGS]
-    thresholds, now = _thresholds(app), _now(app)
+    wanted, now = thresholds(app), _now(app)
     for repository in await asyncio.to_thread(upkeep.written, app[REPOSITORIES].root):
         try:
-            found = await asyncio.to_thread(upkeep.look_after, repository, thresholds, now)
+            found = await asyncio.to_thread(upkeep.look_after, repository, wanted, now)
         except (OSError, RepositoryError) as problem:
             log.warning(
                 "a repository cannot be looked after", repository=repository.name, problem=str(problem)
@@ -98,7 +98,7 @@ async def _queue(app: App, repository: Path) -> None:
         raise
 
 
-def _thresholds(app: App) -> Thresholds:
+def thresholds(app: App) -> Thresholds:
     settings = app[SETTINGS]
     return Thresholds(
         loose_objects=settings.housekeeping_loose_objects,
@@ -108,7 +108,7 @@ def _thresholds(app: App) -> Thresholds:
     )
 
 
-def _style(app: App) -> Style:
+def style(app: App) -> Style:
     settings = app[SETTINGS]
     return Style(
         large=settings.housekeeping_large,

@@ -12,8 +12,10 @@ CONFIGURATION = (
     # What a push or commit reported as done survives a power cut; `durable` syncs the folders.
     ("core.fsync", "objects,derived-metadata,reference"),
     ("core.fsyncMethod", "fsync"),
-    ("core.filesRefLockTimeout", "2000"),  # ms; others hold a ref's lock for a moment only
-    ("core.packedRefsTimeout", "5000"),
+    (
+        "core.filesRefLockTimeout",
+        "1000",
+    ),  # ms, as long as git waits for packed-refs; locks are held for a moment
     ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
     ("maintenance.auto", "false"),
     ("advice.detachedHead", "false"),

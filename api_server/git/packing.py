@@ -24,6 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 _DAY_SECONDS = 86_400.0
 #: Says by its age when all of the repository was last packed anew.
 _STAMP = "at-work/packed-whole"
+_EXPIRY = "2.weeks.ago"
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +87,8 @@ async def _repack(
     if is_whole:
         await _expire_reflogs(repository, style, descriptor)
         bitmap = "--write-bitmap-index" if is_large else "--no-write-bitmap-index"
-        await git(*_REPACK, "--cruft", "--cruft-expiration=2.weeks.ago", bitmap)
+        await git(*_REPACK, "--cruft", f"--cruft-expiration={_EXPIRY}", bitmap)
+        await git("prune", f"--expire={_EXPIRY}")  # of loose objects, which no pack takes along
         await asyncio.to_thread((repository / _STAMP).touch)
     else:
         await git(*_REPACK, "--geometric=2", "--no-write-bitmap-index")

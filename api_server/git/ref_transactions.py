@@ -11,6 +11,8 @@ from api_server.git.received_push import REFLOGS, Push, RefUpdate, reflog_identi
 from api_server.git.ref_locks import move_refs
 from api_server.git.ref_names import check_branch_name
 
+#: `move_refs` waits itself, and looks whether what is in the way is held by anybody.
+_IMPATIENT = (("core.filesRefLockTimeout", "0"), ("core.packedRefsTimeout", "0"))
 #: What git says of a ref that does not stand where the update expects it, or that another one is in the way of.
 _REFUSED = re.compile(r"exists|but expected|unable to resolve reference")
 
@@ -40,7 +42,7 @@ async def _update(repository: Path, push: Push, descriptor: int) -> None:
     await run(
         ["update-ref", "--stdin", "-z"],
         repository=repository,
-        configuration=REFLOGS,
+        configuration=(*REFLOGS, *_IMPATIENT),
         extra_environment=reflog_identity(push),
         stdin="".join(map(_command, push.updates)).encode(),
         pass_fds=(descriptor,),

@@ -132,20 +132,26 @@ def wants_packing(repository: Path, thresholds: Thresholds) -> bool:
 
 
 def _many_packs(repository: Path, thresholds: Thresholds) -> bool:
-    packs = [entry for entry in os.scandir(repository / "objects/pack") if entry.name.endswith(".pack")]
-    return len(packs) >= thresholds.packs
+    return sum(1 for _ in (repository / "objects/pack").glob("*.pack")) >= thresholds.packs
 
 
 def _many_loose_objects(repository: Path, thresholds: Thresholds) -> bool:
     count = size = 0
-    for folder in os.scandir(repository / "objects"):
-        if len(folder.name) == 2:
-            for entry in os.scandir(folder.path):
-                count += 1
-                size += entry.stat().st_size
-                if count >= thresholds.loose_objects or size >= thresholds.loose_bytes:
-                    return True
+    for folder in (repository / "objects").glob("??"):
+        sizes = _sizes(folder)
+        count += len(sizes)
+        size += sum(sizes)
+        if count >= thresholds.loose_objects or size >= thresholds.loose_bytes:
+            return True
     return False
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Of the files in it, as far as they do not vanish meanwhile."""
+    try:
+        return [entry.stat().st_size for entry in list(os.scandir(folder))]
+    except FileNotFoundError:
+        return []
 
 
 def _many_loose_refs(repository: Path, thresholds: Thresholds) -> bool:

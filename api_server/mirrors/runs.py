@@ -73,9 +73,9 @@ async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
 async def attend(app: App) -> None:
     """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
 
-    What they have left of secrets goes when no run that may still need them can be under way.
+    What killed processes have left of secrets goes first.
     """
-    remove_leftovers(None, older_than=schedule.FIRST_RUN_SECONDS)
+    await asyncio.to_thread(remove_leftovers, None)
     for mirror in await run_queries.unattended(app[DATABASE], schedule.LOCK_PREFIX):
         if schedule.is_stuck(mirror, app[DATABASE].now):
             await record(app, mirror, Attempt("fail", STUCK))

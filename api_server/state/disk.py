@@ -15,7 +15,7 @@ def make_folder(folder: Path) -> None:
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for new in reversed(missing):
-        _sync(new.parent)
+        sync(new.parent)
 
 
 def make_durable(file: Path, root: Path) -> None:
@@ -23,16 +23,17 @@ def make_durable(file: Path, root: Path) -> None:
 
     Any of them may be new, made for another file whose writer has not come so far yet.
     """
-    _sync(file)
+    sync(file)
     folder = file.parent
     while True:
-        _sync(folder)
+        sync(folder)
         if folder == root:
             return
         folder = folder.parent
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = ThrottledLog(structlog.get_logger(__name__))
 
+#: At the end of the key of an object that says where in another one its files are, and goes with it.
+INDEX = ".index"
 #: Bytes that are held at a time while an object is written or read.
 CHUNK = 2**20
 #: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
@@ -138,6 +140,17 @@ class Objects:
                 )  # unlike HEAD's, its answer says where the whole bucket is gone
                 raise
         return io.BufferedReader(_Object(reader))
+
+    async def exists(self, key: str) -> bool:
+        """Raises `Unavailable`."""
+        with suppress(FileNotFoundError), _failures():
+            try:
+                await obstore.head_async(self._backend, key)
+            except FileNotFoundError:
+                await asyncio.to_thread(self._check_folder)
+                await obstore.get_async(self._backend, key)  # as in `open`
+            return True
+        return False
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Removes them; those that are gone already are passed over. Raises `Unavailable`."""

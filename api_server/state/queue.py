@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,8 @@ from common.background import BackgroundTasks
 from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
+for part in ("blueprints", "periodic"):  # they name each task at each start
+    logging.getLogger(f"procrastinate.{part}").setLevel(logging.WARNING)
 
 Task = Callable[..., Awaitable[None]]
 

@@ -94,7 +94,8 @@ async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, *, with
             click.echo(f"\n{report}\n\n{report.findings(logs)}")
         finally:
             if wanted.keep_logs is not None:
-                shutil.copytree(ground.data.part("logs"), wanted.keep_logs, dirs_exist_ok=True)
+                name = "with-s3" if with_s3 else "with-files"
+                shutil.copytree(ground.data.part("logs"), wanted.keep_logs / name, dirs_exist_ok=True)
         return report.failed
 
 

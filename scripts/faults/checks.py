@@ -1,6 +1,7 @@
 """What has to hold when all faults are over and nobody works any more."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,8 @@ SETTLE_SECONDS = 75.0
 
 
 async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str], None]) -> None:
-    """Looks at all invariants; what does not hold is a finding of the ledger. Lost and doubled writes are counted."""
+    """Looks at all invariants; what does not hold is a finding of the ledger. The ledger gets what is there of each
+    kind, so that it can tell what is lost and what was done twice."""
     tell("Looking at what is there ...")
     if not await ground.ready():
         ground.ledger.find("the service is not ready a minute after the last fault")
@@ -79,9 +81,9 @@ async def _repositories_are_sound(ground: Ground) -> None:
 
 
 async def _nothing_is_left(ground: Ground) -> None:
-    """Locks that no git holds, and processes that no server knows."""
+    """Locks that no git holds, processes that no server knows, descriptors of what is no more."""
     deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
-    while left := [*_locks(ground), *_strays(ground)]:
+    while left := [*_locks(ground), *_strays(ground), *_held_files(ground)]:
         if asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(0.5)
@@ -94,6 +96,18 @@ def _locks(ground: Ground) -> list[str]:
     return sorted(
         f"lock {lock.relative_to(folder)}" for lock in folder.rglob("*.lock") if "objects" not in lock.parts
     )
+
+
+def _held_files(ground: Ground) -> list[str]:
+    """Files that a server holds open though they have gone."""
+    found = []
+    for kept in (ground.api, ground.edge):
+        for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                to = str(entry.readlink())
+                if to.startswith(str(ground.data.path)) and to.endswith(" (deleted)"):
+                    found.append(f"descriptor of {kept.name}: {to}")
+    return found
 
 
 def _strays(ground: Ground) -> list[str]:

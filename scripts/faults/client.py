@@ -47,7 +47,7 @@ class Client:
     async def ask(
         self, kind: str, method: str, path: str, *, expected: Collection[int] = (), **options: Any
     ) -> Answer | None:
-        """The answer, if it is one: None where the connection was cut or refused, or the service said 503.
+        """The answer, if it is one: None where the connection was cut or refused, or the service failed.
 
         A success counts as one of this kind. Any other status than 2xx, 503 and those `expected` is a finding.
         """
@@ -78,6 +78,9 @@ class Client:
             self.ledger.find(
                 f"{self.name}: {_named(method, url)} was answered {status}{after} (load-{number}): {text}"
             )
+        if status >= 500:
+            await asyncio.sleep(PAUSE_SECONDS)
+            return None
         json = await response.json() if response.content_type.endswith("json") and body else None
         if 200 <= status < 300:
             self.ledger.succeeded(kind, began)

@@ -36,10 +36,15 @@ class Kept:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self.thaw()
-        if self._task is not None:
-            await self._task
-        if self._child is not None:
-            await asyncio.to_thread(self._child.stop, STOP_SECONDS)
+        try:
+            if self._task is not None:
+                await self._task
+            if self._child is not None:
+                self._child.ask_to_stop()
+                await until(self._child.has_ended, STOP_SECONDS)
+        finally:
+            if self._child is not None:
+                self._child.stop(patience=0.1)
 
     @property
     def pid(self) -> int:

@@ -116,5 +116,5 @@ def _shortened(line: str) -> str:
     shown = " ".join(f"{name}={value}" for name, value in said.items() if name in SHOWN_FIELDS)
     if not trace:
         return shown
-    *_, last = trace.strip().splitlines()
-    return f"{shown} exception={last.strip()!r} at {' > '.join(f'{file}:{number}' for file, number in places[-3:])}"
+    last = re.findall(r"^[A-Za-z_][\w.]*(?:: .*)?$", trace, re.MULTILINE)[-1]
+    return f"{shown} exception={last!r} at {' > '.join(f'{file}:{number}' for file, number in places[-3:])}"

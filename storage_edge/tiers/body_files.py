@@ -9,7 +9,7 @@ import structlog
 from common.throttled_log import ThrottledLog
 from storage_edge.tiers.bodies import FileBody, identity
 
-said = ThrottledLog(structlog.get_logger(__name__))
+log = structlog.get_logger(__name__)
 
 
 class BodyFiles:
@@ -21,6 +21,7 @@ class BodyFiles:
         self._checked: dict[str, FileBody] = {}
         #: Files that were not.
         self.damaged = 0
+        self._said = ThrottledLog(log)
 
     def parts(self) -> list[str]:
         """How the first two letters of digests may be; each has a directory."""
@@ -62,7 +63,7 @@ class BodyFiles:
         """The file has other bytes than it should have."""
         self._checked.pop(digest, None)
         self.damaged += 1
-        said.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
+        self._said.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
 
     def remove(self, digest: str) -> None:
         """Deletes a file, if it is there. Raises OSError."""

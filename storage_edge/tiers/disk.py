@@ -30,7 +30,6 @@ from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
-said = ThrottledLog(log)
 
 #: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
 LARGE_PART: Final = 1 / 16
@@ -58,6 +57,7 @@ class DiskTier:
         #: Why the tier cannot be used, as far as it is known; empty when it can.
         self.problem = ""
         self._avoided_until = 0.0
+        self._said = ThrottledLog(log)
         self._placed: list[str] = []
         self._hit: deque[tuple[int, int]] = deque(maxlen=64)
         self._lock = DirectoryLock(self._root)
@@ -249,7 +249,7 @@ class DiskTier:
         self.failures += 1
         self.problem = reason(error)
         self._avoided_until = time.monotonic() + AVOIDED_SECONDS
-        said.warning("the disk tier cannot be used", about=self.problem, reason=self.problem)
+        self._said.warning("the disk tier cannot be used", about=self.problem, reason=self.problem)
         if is_damage(error):
             with contextlib.suppress(OSError):
                 self._index.start_anew()

@@ -82,10 +82,12 @@ class IndexConnection:
         self.close()
         with self._lock.held():
             known = self._log.index
-            found = _inode(self._path)
+            found = self._inode = _inode(self._path)
             if known == 0 or known != found:
                 if known or found:
-                    log.warning("the disk tier's index is not the one that was there; it begins anew, empty")
+                    log.warning(
+                        "the disk tier's index is damaged or not the one that was there; it begins anew"
+                    )
                 for suffix in ("", "-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             writer = _connect(self._path, schema=True)
@@ -132,7 +134,9 @@ def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
 
 
 def _inode(path: Path) -> int:
+    """The number of the file; 0 when there is none, or nothing in it."""
     try:
-        return path.stat().st_ino
+        stat = path.stat()
     except FileNotFoundError:
         return 0
+    return stat.st_ino if stat.st_size else 0

@@ -135,28 +135,29 @@ class PurgeFile:
 
 
 def _open(path: Path, least: int) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if os.pread(descriptor, len(_MAGIC), 0) == _MAGIC and _is_whole(os.fstat(descriptor).st_size):
-            return descriptor
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            if os.pread(descriptor, len(_MAGIC), 0) == _MAGIC and _is_whole(os.fstat(descriptor).st_size):
+                return descriptor
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+        _make(path, least)
+
+
+def _make(path: Path, least: int) -> None:
+    """Makes the file with all of its room, unless another process is quicker."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".purges-")
     try:
         os.posix_fallocate(descriptor, 0, _HEADER_BYTES + SLOTS * SLOT_BYTES)
         os.pwrite(descriptor, _MAGIC + _EPOCH.pack(least), 0)
         os.fsync(descriptor)
-        os.link(name, path)  # another process may have been quicker
-    except FileExistsError:
-        os.close(descriptor)
-        return _open(path, least)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        with contextlib.suppress(FileExistsError):
+            os.link(name, path)
     finally:
+        os.close(descriptor)
         Path(name).unlink()
-    return descriptor
 
 
 def _is_whole(size: int) -> bool:

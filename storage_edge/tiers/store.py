@@ -83,7 +83,7 @@ class Store:
         """Readiness; raises `Degraded` while the disk tier cannot be used."""
         if self.disk.problem:
             raise Degraded(
-                f"The disk tier cannot be used ({self.disk.problem}); objects are passed on and kept in memory only."
+                f"The disk tier cannot be used ({self.disk.problem}); objects are passed on, or kept in memory."
             )
 
     def spool(self, target: str, length: int | None) -> Spool:

@@ -13,8 +13,10 @@ import attrs
 import pytest
 
 from api_server.audit import heads
+from api_server.ci.jobs.artifacts import queries as artifact_queries
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
+from api_server.code.lfs import queries as lfs_queries
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
 from tests.support.ci import CiProject, ci_project
@@ -135,6 +137,46 @@ async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(sc
     shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
     assert (shown.status, shown.body) == (200, LOG.decode())
     assert len(await heads.kept(app[OBJECTS])) == len(kept) + 1
+
+
+async def test_an_upload_whose_commit_went_unanswered_keeps_its_object(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row may be there: whoever brings the same once more is told that it is, and then it had better be."""
+    project = await ci_project(scene.forge)
+    runner = await a_runner(scene.forge, project_id=project.id)
+    await project.pipeline()
+    job = await runner.job()
+    content = b"of an LFS object"
+    oid = hashlib.sha256(content).hexdigest()
+    _lose_answers(monkeypatch, artifact_queries, "add_artifact")
+    _lose_answers(monkeypatch, lfs_queries, "add_object")
+    assert (await job.upload(scene.archive)).status == 503
+    assert (await scene.lfs("PUT", oid, content)).status == 503
+    monkeypatch.undo()
+    assert (await job.upload(scene.archive)).status == 201
+    assert (await scene.lfs("PUT", oid, content)).status == 200
+    archive = await project.api.get(f"{project.url}/jobs/{job.id}/artifacts/file.txt")
+    assert (archive.status, archive.headers["Content-Length"]) == (200, str(len(CONTENT)))
+    stored = await scene.lfs("GET", oid, content)
+    assert (stored.status, stored.body) == (200, content.decode())
+
+
+def _lose_answers(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """The transactions in which this is called are committed, and nobody hears of it."""
+    original = getattr(module, name)
+
+    async def add(transaction: Any, *arguments: Any, **values: Any) -> bool:
+        commit = transaction.commit
+
+        async def unanswered() -> None:
+            await commit()
+            raise Unavailable("the database")
+
+        transaction.commit = unanswered
+        return bool(await original(transaction, *arguments, **values))
+
+    monkeypatch.setattr(module, name, add)
 
 
 async def test_an_answer_that_has_begun_is_cut_off(scene: Scene) -> None:

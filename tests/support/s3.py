@@ -30,6 +30,8 @@ class Bucket:
     failure: str | None = None
     cut_after: int | None = None
     modified: str = "2027-01-01T00:00:00.000Z"
+    #: When objects outside of `projects` were.
+    new: str = "2027-01-01T00:00:00.000Z"
     objects: dict[str, bytes] = attrs.field(factory=dict)
     parts: dict[str, dict[int, bytes]] = attrs.field(factory=dict)
     requests: int = 0
@@ -81,7 +83,7 @@ class Bucket:
     def _list(self, prefix: str) -> web.Response:
         contents = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
-            f"<LastModified>{self.modified}</LastModified></Contents>"
+            f"<LastModified>{self.modified if '/projects/' in key else self.new}</LastModified></Contents>"
             for key, content in sorted(self.objects.items())
             if key.startswith(prefix)
         )

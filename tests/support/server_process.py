@@ -23,6 +23,7 @@ class ServerProcess:
     base: str
     session: aiohttp.ClientSession
     _environment: dict[str, str]
+    _under: tuple[str, ...] = ()
     _process: asyncio.subprocess.Process | None = None
 
     @property
@@ -38,7 +39,7 @@ class ServerProcess:
     async def start(self) -> None:
         """Returns when the server is ready."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "api_server",
+            *self._under, sys.executable, "-m", "api_server",
             env=self._environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -68,6 +69,12 @@ class ServerProcess:
         """Waits for the end of the process; its exit status."""
         return None if self._process is None else await self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def peak_memory(self) -> int:
         """The most bytes that were ever resident in the running process."""
         assert self._process is not None
@@ -76,8 +83,11 @@ class ServerProcess:
 
 
 @contextlib.asynccontextmanager
-async def server_process(database_url: str, data_dir: Path, **settings: Any) -> AsyncIterator[ServerProcess]:
-    """A running server with the administrator's token of the tests; `settings` by their names in the settings class."""
+async def server_process(
+    database_url: str, data_dir: Path, *, under: tuple[str, ...] = (), **settings: Any
+) -> AsyncIterator[ServerProcess]:
+    """A running server with the administrator's token of the tests; `settings` by their names in the settings class.
+    `under` is a command that runs it."""
     port = free_port()
     token = data_dir.with_name(f"{data_dir.name}-root-token")
     token.write_text(f"{ROOT_TOKEN}\n")
@@ -89,7 +99,7 @@ async def server_process(database_url: str, data_dir: Path, **settings: Any) -> 
     } | settings
     environment = os.environ | {f"FORGELET_API_{name.upper()}": str(value) for name, value in given.items()}
     async with aiohttp.ClientSession() as session:
-        server = ServerProcess(f"http://127.0.0.1:{port}", session, environment)
+        server = ServerProcess(f"http://127.0.0.1:{port}", session, environment, under)
         try:
             await server.start()
             yield server

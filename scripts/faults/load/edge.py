@@ -1,9 +1,15 @@
 """Readers at the edge, while what they read changes, and while it is taken from them."""
 
+import asyncio
 import itertools
 import random
+import time
 from collections import Counter
+from collections.abc import Collection
 
+import attrs
+
+from scripts.faults.client import Answer
 from scripts.faults.ground import OWNER, Ground
 from scripts.faults.load import Present
 
@@ -12,6 +18,8 @@ HERE = f"/projects/{OWNER}%2F{PROJECT}"
 RAW = f"/{OWNER}/{PROJECT}/-/raw/main/version.txt"
 VEILED = "veiled"
 VEILED_RAW = f"/{OWNER}/{VEILED}/-/raw/main/secret.txt"
+#: What an edge that was down has not been told may live as long as the service said, and a little more.
+CURRENT_SECONDS = 75.0
 #: Every so many versions is one that the edge's memory does not take.
 LARGE_EVERY = 9
 
@@ -20,6 +28,25 @@ def text(version: int) -> bytes:
     """A version of the file, which says which one it is; no two are alike anywhere."""
     size = 600_000 if version % LARGE_EVERY == 0 else 2_000
     return b"%d\n" % version + random.Random(version).randbytes(size).hex().encode()[:size]
+
+
+@attrs.define
+class EdgeReader:
+    """A stranger at the edge, who remembers which of its processes answered her last. An edge that was down when
+    something changed may not know that for a while; one that was there has been told."""
+
+    ground: Ground
+    _answered: int = 0
+
+    async def read(self, kind: str, path: str, expected: Collection[int] = ()) -> Answer | None:
+        running = self.ground.edge.starts
+        answer = await self.ground.stranger.ask(kind, "GET", path, expected=expected)
+        self._answered = running if answer is not None else 0
+        return answer
+
+    def knows(self) -> int:
+        """Names the process that answered last, if it still runs; 0 is none."""
+        return self._answered if self._answered == self.ground.edge.starts else 0
 
 
 class Versions:
@@ -33,6 +60,7 @@ class Versions:
         self._numbers = itertools.count(2)
         self._newest = 1
         self._begun = 1
+        self._reader = EdgeReader(ground)
 
     async def prepare(self) -> None:
         owner = self._ground.owner
@@ -50,36 +78,42 @@ class Versions:
 
     async def once(self) -> None:
         version = self._begun = next(self._numbers)
-        edge = self._ground.edge.starts
-        if await self._commit(version, "update"):
-            self._newest = version
+        told = self._reader.knows()
+        if not await self._commit(version, "update"):
+            told = 0
+        self._newest = version if told else self._newest
         for _ in range(3):
-            await self._read(strict=edge == self._ground.edge.starts)
+            await self._read(told)
 
-    async def _read(self, *, strict: bool) -> int | None:
-        """The version that the edge has now. `strict`: it has run for as long as this version has existed."""
-        answer = await self._ground.stranger.ask("edge read", "GET", RAW)
+    async def _read(self, told: int) -> None:
+        """Looks at the version that the edge has now. `told`: its process that was there when the newest was made."""
+        answer = await self._reader.read("edge read", RAW)
         if answer is None or not answer.ok:
-            return None
+            return
         version = int(answer.body.partition(b"\n")[0])
         ledger = self._ground.ledger
         if not 0 < version <= self._begun or answer.body != text(version):
             ledger.find(
                 f"edge: version {version} of {self._newest} was served damaged ({len(answer.body)} bytes)"
             )
-        elif strict and version < self._newest:
+        elif told and told == self._reader.knows() and version < self._newest:
             ledger.find(f"edge: version {version} was served after {self._newest} was acknowledged")
-        return version
 
     async def present(self) -> Present:
         commits = await self._ground.owner.all(f"{HERE}/repository/commits?ref_name=main")
-        last = await self._ground.owner.ask(
-            "list", "GET", f"{HERE}/repository/files/version.txt/raw?ref=main"
-        )
-        served = await self._ground.stranger.ask("edge read", "GET", RAW)
-        if last is None or served is None or last.body != served.body:
-            self._ground.ledger.find("edge: what it serves when all is over is not what the service has")
+        deadline = time.monotonic() + CURRENT_SECONDS
+        while not await self._is_current():
+            if time.monotonic() > deadline:
+                self._ground.ledger.find("edge: what it serves when all is over is not what the service has")
+                break
+            await asyncio.sleep(0.5)
         return {"version": Counter(one["title"] for one in commits)}
+
+    async def _is_current(self) -> bool:
+        where = f"{HERE}/repository/files/version.txt/raw?ref=main"
+        last = await self._ground.owner.ask("list", "GET", where)
+        served = await self._ground.stranger.ask("edge read", "GET", RAW)
+        return last is not None and served is not None and last.body == served.body
 
 
 class Veiled:
@@ -90,7 +124,7 @@ class Veiled:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._private = False
+        self._reader = EdgeReader(ground)
 
     async def prepare(self) -> None:
         owner = self._ground.owner
@@ -100,24 +134,25 @@ class Veiled:
         await owner.ask("prepare", "POST", f"/projects/{OWNER}%2F{VEILED}/repository/commits", json=commit)
 
     async def once(self) -> None:
-        edge = self._ground.edge.starts
         for _ in range(2):
-            await self._ground.stranger.ask("veiled read", "GET", VEILED_RAW, expected={404})
+            await self._reader.read("veiled read", VEILED_RAW, expected={404})
+        told = self._reader.knows()
         if await self._turn("private", "veil"):
             for _ in range(2):
-                await self._look(strict=edge == self._ground.edge.starts)
+                await self._look(told)
         await self._turn("public", "unveil")
 
     async def _turn(self, visibility: str, kind: str) -> bool:
         where = f"/projects/{OWNER}%2F{VEILED}"
-        return bool(await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility}))
+        answer = await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility})
+        return answer is not None and answer.ok
 
-    async def _look(self, *, strict: bool) -> bool:
-        """Whether a stranger is kept out."""
-        answer = await self._ground.stranger.ask("veiled read", "GET", VEILED_RAW, expected={404})
+    async def _look(self, told: int) -> bool:
+        """Whether a stranger is kept out. `told`: the edge's process that was there when it was made private."""
+        answer = await self._reader.read("veiled read", VEILED_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True
-        if strict:
+        if told and told == self._reader.knows():
             self._ground.ledger.find(
                 f"edge: a stranger got {answer.status} ({answer.headers.get('Cache-Status')}) "
                 "after the project was private"
@@ -126,7 +161,8 @@ class Veiled:
 
     async def present(self) -> Present:
         """Once more, when all faults are over."""
-        await self._ground.stranger.ask("veiled read", "GET", VEILED_RAW, expected={404})
-        if not await self._turn("private", "veil") or not await self._look(strict=True):
+        await self._reader.read("veiled read", VEILED_RAW, expected={404})
+        told = self._reader.knows()
+        if not told or not await self._turn("private", "veil") or not await self._look(told):
             self._ground.ledger.find("edge: what was taken away is still served when all is over")
         return {}

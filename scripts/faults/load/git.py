@@ -18,7 +18,12 @@ async def mirror_of(folder: Path, url: str) -> Git:
     return Git(folder)
 
 
+#: What git says of a push that the server would not take, and of those the ones that say what hinders it for now: by
+#: then the answer's status has been sent.
+_NO = ("rejected", "error: 500", "error: 4", "denied")
+_FOR_NOW = ("try again", "No space left on device", "couldn't write")
+
+
 def was_refused(ran: Ran) -> bool:
-    """Whether the server said no, without a word of trying again, where it might have been cut off or busy."""
-    said_no = any(word in ran.output for word in ("rejected", "error: 500", "error: 4", "denied"))
-    return said_no and "try again" not in ran.output
+    """Whether the server said no for good."""
+    return any(word in ran.output for word in _NO) and not any(word in ran.output for word in _FOR_NOW)

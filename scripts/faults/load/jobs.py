@@ -12,7 +12,7 @@ import aiohttp
 import attrs
 
 from scripts.faults.client import Answer
-from scripts.faults.ground import OWNER, Ground
+from scripts.faults.ground import HAND_OUT_SECONDS, OWNER, Ground
 from scripts.faults.load import Present
 
 PROJECT = "built"
@@ -37,6 +37,9 @@ class Job:
     log: bytes = b""
     artifact: bytes = b""
     finished: bool = False
+    #: When it was handed out, and whether the service has heard of its runner since.
+    taken_at: float = attrs.field(factory=time.monotonic)
+    heard: bool = False
 
 
 @attrs.define
@@ -47,6 +50,8 @@ class Jobs:
     runner_token: str = ""
     by_id: dict[int, Job] = attrs.field(factory=dict)
     wanted: set[str] = attrs.field(factory=set)
+    #: How often each was handed out, those hand-outs left out that came to nothing.
+    handed_out: "Counter[str]" = attrs.field(factory=Counter)
 
     def unfinished(self) -> list[str]:
         """Pipelines that were acknowledged, and whose job has not ended."""
@@ -94,6 +99,7 @@ class Pipelines:
             if job is not None and shown["status"] == "success" and await self._is_whole(job):
                 whole[str(job.id)] += 1
         return {
+            "hand-out": self._jobs.handed_out,
             "pipeline": Counter(job.made_as for job in by_id.values() if whole[str(job.id)]),
             "job": whole,
         }
@@ -137,10 +143,10 @@ class Runner:
         variables = {one["key"]: one["value"] for one in answer.json["variables"]}
         job = Job(answer.json["id"], answer.json["token"], variables[MARK])
         ledger = self._jobs.ground.ledger
-        ledger.record("hand-out", job.id, "acknowledged")
-        if job.id in self._jobs.by_id:
-            ledger.find(f"job {job.id} was handed out twice, and both times it arrived")
-            return
+        before = self._jobs.by_id.get(job.id)
+        if before is None or before.heard or job.taken_at < before.taken_at + HAND_OUT_SECONDS:
+            ledger.record("hand-out", job.id, "acknowledged")
+            self._jobs.handed_out[str(job.id)] += 1
         self._jobs.by_id[job.id] = job
         await self._run(job)
 
@@ -167,21 +173,38 @@ class Runner:
         start, job.log = len(job.log), job.log + piece
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
+            if self._was_taken(job):
+                return False
             if start == len(job.log):
                 return True
             sent = job.log[start:]
             headers = {"JOB-TOKEN": job.token, "Content-Range": f"{start}-{len(job.log) - 1}"}
             answer = await self._client.ask(
-                "append", "PATCH", f"/jobs/{job.id}/trace", data=sent, headers=headers, expected={416}
+                "append",
+                "PATCH",
+                f"/jobs/{job.id}/trace",
+                data=sent,
+                headers=headers,
+                expected=self._refusals(job) | {416},
             )
             if answer is None:
                 await asyncio.sleep(RETRY_SECONDS)
             elif answer.status in (202, 416):
+                job.heard = True
                 start = int(answer.headers["Range"].removeprefix("0-"))
             else:
                 return False
         self._jobs.ground.ledger.find(f"job {job.id}: its log could not be added to for two minutes")
         return False
+
+    def _was_taken(self, job: Job) -> bool:
+        """Whether another runner has it now, since nothing was heard of this one for too long."""
+        return self._jobs.by_id[job.id] is not job
+
+    def _refusals(self, job: Job) -> set[int]:
+        """What the service may say to a runner that it has not heard of in time."""
+        late = not job.heard and time.monotonic() > job.taken_at + HAND_OUT_SECONDS
+        return {401, 403, 404} if late or self._was_taken(job) else set()
 
     async def _upload(self, job: Job) -> Answer | None:
         form = aiohttp.FormData()

@@ -48,9 +48,7 @@ def test_a_first_start_makes_key_and_check_value(url: str, data_dir: Path) -> No
     assert key.read_text() == made
 
 
-def test_it_is_on_disk_before_it_is_there(
-    url: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_on_disk_before_it_is_there(url: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[str, str]] = []
     fsync, link = os.fsync, os.link
 
@@ -70,7 +68,8 @@ def test_it_is_on_disk_before_it_is_there(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"5", b"5e" * 31, b"5e" * 33, b"g" * 64, b"\xff" * 64, KEY.encode() + b"\n" + KEY.encode()]
+    "content",
+    [b"", b"5", b"5e" * 31, b"5e" * 33, b"g" * 64, b"\xff" * 64, KEY.encode() + b"\n" + KEY.encode()],
 )
 def test_what_is_no_key_is_refused(url: str, data_dir: Path, content: bytes) -> None:
     (data_dir / "secret_key").write_bytes(content)
@@ -89,7 +88,9 @@ def test_another_or_a_missing_one_is_refused(url: str, data_dir: Path) -> None:
     key = data_dir / "secret_key"
     right = key.read_text()
     key.write_text(KEY)
-    with pytest.raises(UnusableKey, match="is not the one that the database's secrets are sealed under: restore"):
+    with pytest.raises(
+        UnusableKey, match="is not the one that the database's secrets are sealed under: restore"
+    ):
         ensure(url, data_dir)
     key.unlink()
     with pytest.raises(UnusableKey, match="is missing: restore it from a backup"):
