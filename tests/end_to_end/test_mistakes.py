@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.database_roles import as_role
 from tests.support.mistakes import Mistaken, furnish
+from tests.support.ports import free_port
 from tests.support.preloaded import Programs, preloaded
 
 from .mistaken_places import PLACES
@@ -57,6 +58,7 @@ def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, st
         given |= {
             "FORGELET_API_DATABASE_URL": "postgresql://forgelet:hunter2@127.0.0.1:1/none",
             "FORGELET_API_DATA_DIR": "{place}/data",
+            "FORGELET_API_PORT": "{free}",
         }
     return {**given, **changed}
 
@@ -65,7 +67,7 @@ def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, st
 def test_a_mistake_is_one_sentence(
     mistaken: Mistaken, programs: Programs, place: Path, busy_port: int, databases: dict[str, str]
 ) -> None:
-    filling = {"place": str(place), "port": str(busy_port), **databases}
+    filling = {"place": str(place), "port": str(busy_port), "free": str(free_port()), **databases}
 
     def filled(text: str) -> str:
         for name, value in filling.items():

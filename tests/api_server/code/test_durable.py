@@ -69,7 +69,9 @@ class Traced:
 
     def disk_at(self, moment: float) -> Disk:
         """As the calls before leave it."""
-        disk = Disk(re.compile(r"repositories/\w\w/\d+\.git/(refs/|objects/(\w\w|pack)/[^.t]|HEAD$|packed-refs$)"))
+        disk = Disk(
+            re.compile(r"repositories/\w\w/\d+\.git/(refs/|objects/(\w\w|pack)/[^.t]|HEAD$|packed-refs$)")
+        )
         begun: dict[str, str] = {}
         for line in self.trace.read_text(errors="replace").splitlines():
             if found := _UNFINISHED.match(line):
@@ -91,7 +93,19 @@ async def traced(
     if STRACE is None:
         pytest.skip("strace is not installed")
     trace = tmp_path / "trace"
-    command = (STRACE, "-f", "-y", "-ttt", "--seccomp-bpf", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(trace))
+    command = (
+        STRACE,
+        "-f",
+        "-y",
+        "-ttt",
+        "--seccomp-bpf",
+        "-s",
+        "4096",
+        "-e",
+        f"trace={CALLS}",
+        "-o",
+        str(trace),
+    )
     async with server_process(new_database(), tmp_path / "data", under=command, work=False) as server:
         made = await server.root.post("/projects", {"name": "app", "initialize_with_readme": True})
         assert made.status == 201, made
@@ -188,5 +202,3 @@ def test_a_power_cut_is_told_from_the_calls() -> None:
     assert (disk.unsynced, disk.dirty) == (["/r/a"], {"/r/a", "/r/b"})
     disk.happens("fsync", "3</r>")
     assert disk.dirty == set()
-
-
