@@ -154,6 +154,13 @@ _DATABASES = [
     ),
     variable("api commands", _URL, "{foreign}", _FOREIGN.format("users")),
     variable("api commands", _URL, "{yoyo}", _FOREIGN.format("_yoyo_migration")),
+    variable(
+        "api commands",
+        _URL,
+        "{powerless}",
+        "The role of the setting database_url lacks rights (permission denied for table _yoyo_migration): run"
+        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables",
+    ),
 ]
 
 PLACES = [*_SECRETS, *_PLACES, *_DATABASES]

@@ -2,13 +2,14 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.support.database_roles import as_role
+from scripts.local.embedded_postgres import Cluster
+from tests.support.database_roles import as_role, with_another_role
 from tests.support.mistakes import Mistaken, furnish
 from tests.support.ports import free_port
 from tests.support.preloaded import Programs, preloaded
@@ -33,9 +34,11 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def databases(postgres_url: str) -> dict[str, str]:
-    """URLs of two that belong to somebody else."""
-    urls = {}
+def databases(
+    postgres: Cluster, postgres_url: str, new_database: Callable[[], str]
+) -> dict[str, str]:
+    """URLs of two that belong to somebody else, and of one whose role was granted nothing."""
+    urls = {"powerless": with_another_role(postgres, new_database()).serving}
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
         with as_role(postgres_url) as owner:
             owner.execute(f"CREATE DATABASE mistaken_{name}")
