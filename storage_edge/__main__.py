@@ -45,7 +45,7 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
         parts.append(functools.partial(certificate, context))
     reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
     async with bound(serve.endpoint) as ports:  # a second process on the port touches nothing
-        await asyncio.to_thread(_check_places, settings)
+        await asyncio.to_thread(_make_ready, settings)
         async with (
             stopping() as stop,
             ports.serving(serve) as (host, port),
@@ -57,8 +57,8 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
             log.info("stopping")
 
 
-def _check_places(settings: Settings) -> None:
-    """Raises `Mistake` where folder or store cannot be used."""
+def _make_ready(settings: Settings) -> None:
+    """Folder and shared store can be used. Raises `Mistake`."""
     if settings.data_dir is not None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:

@@ -161,6 +161,17 @@ _DATABASES = [
         "The role of the setting database_url lacks rights (permission denied for table _yoyo_migration): run"
         " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables",
     ),
+    Mistaken(
+        "api",
+        "--data-dir corrupt --database-url {database}",
+        "{place}/corrupt/secret_key is not a secret key, which is 64 hexadecimal digits:"
+        " restore it from a backup",
+    ),
+    Mistaken(
+        "api",
+        "--data-dir odd-key --database-url {database}",
+        "The secret key {place}/odd-key/secret_key cannot be read: Is a directory",
+    ),
 ]
 
 PLACES = [*_SECRETS, *_PLACES, *_DATABASES]

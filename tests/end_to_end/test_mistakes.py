@@ -34,11 +34,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def databases(
-    postgres: Cluster, postgres_url: str, new_database: Callable[[], str]
-) -> dict[str, str]:
-    """URLs of two that belong to somebody else, and of one whose role was granted nothing."""
-    urls = {"powerless": with_another_role(postgres, new_database()).serving}
+def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], str]) -> dict[str, str]:
+    """URLs of one that works, the same for a role without rights, and two of somebody else."""
+    urls = {"database": new_database()}
+    urls["powerless"] = with_another_role(postgres, urls["database"]).serving
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
         with as_role(postgres_url) as owner:
             owner.execute(f"CREATE DATABASE mistaken_{name}")
