@@ -11,6 +11,7 @@ import psycopg2
 import yoyo
 from procrastinate.schema import SchemaManager
 
+from api_server.state.errors import Unavailable
 from common.mistakes import Mistake, first_line
 
 #: One process migrates at a time; a killed one holds no lock.
@@ -42,9 +43,11 @@ class UnsuitableDatabase(Mistake):
 
 @contextmanager
 def unsuitable_database() -> Iterator[None]:
-    """Raises `UnsuitableDatabase` in the place of what psycopg2 says of a database that cannot be used at all."""
+    """Raises `UnsuitableDatabase` in the place of what is said of a database that cannot be used at all."""
     try:
         yield
+    except Unavailable as problem:
+        raise UnsuitableDatabase(f"PostgreSQL cannot be used: {problem.cause}") from None
     except psycopg2.errors.InsufficientPrivilege as problem:
         raise UnsuitableDatabase(
             f"The role of the setting database_url lacks rights ({first_line(problem)}): run"

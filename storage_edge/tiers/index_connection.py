@@ -85,7 +85,9 @@ class IndexConnection:
             found = self._inode = _inode(self._path)
             if known == 0 or known != found:
                 if known or found:
-                    log.warning("the disk tier's index is damaged or not the one that was there; it begins anew")
+                    log.warning(
+                        "the disk tier's index is damaged or not the one that was there; it begins anew"
+                    )
                 for suffix in ("", "-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             writer = _connect(self._path, schema=True)

@@ -119,7 +119,8 @@ def _become(asked: dict[str, Any], output: int, errors: int) -> None:
 
 
 if __name__ == "__main__":
-    for module in sys.argv[1:]:
+    # The codec is for the names of hosts; the account of some runs cannot read it any more.
+    for module in (*sys.argv[1:], "encodings.idna"):
         importlib.import_module(module)
     for line in sys.stdin:
         sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")
