@@ -257,7 +257,7 @@ class Settings(RepositorySettings):
     )
     orphan_age: int = option(
         default=3600,
-        metadata=whole_seconds(),
+        metadata=whole_seconds(0),
         help="seconds for which the daily sweep leaves a stored object alone that no row names, at least 3600; "
         "0 is no sweep",
     )
@@ -287,6 +287,7 @@ class Settings(RepositorySettings):
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,
+        metadata=timeout(1.0),
         help="seconds without a sign of life after which a process's background work is done by another",
     )
     log_format: LogFormat = option(default="console", help="how log lines look")

@@ -200,7 +200,9 @@ class Store:
         except OSError as error:
             self.disk.failed(error)
             purges.discard()
-        return self.catch_up()
+        hit = self.catch_up()
+        await asyncio.sleep(purges.unknown_for)
+        return hit
 
     async def tend(self) -> None:
         """Heals what can be healed of the disk tier, and tells it which responses were used."""
