@@ -9,6 +9,7 @@ from api_server.accounts.users import root
 from api_server.app import create_app, endpoint, served
 from api_server.git.version import check_git
 from api_server.settings import Settings
+from api_server.state import secret_key
 from api_server.state.migrate import migrate, unsuitable_database
 from common import logs, settings
 from common.background import BACKGROUND
@@ -48,12 +49,14 @@ async def _serve(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """Folders and git are there, and the database is of this version. Raises `Mistake`."""
+    """Folders and git are there, the database is of this version, and the key is that database's. Raises `Mistake`."""
     usable_folder("The data directory", chosen.data_dir)
     if chosen.object_store_url:
         check_object_store("The object store", chosen.object_store_url)
     check_git()
     migrate(chosen.database_url)
+    with writable("The secret key"):
+        secret_key.ensure(chosen.database_url, chosen.data_dir)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from api_server.state.database import Clock, system_clock
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
-from api_server.state.secrets import open_vault
+from api_server.state.secret_key import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
 from api_server.static_objects.archive_builds import ARCHIVES
@@ -74,7 +74,7 @@ READ_BUFFER = 64 * 1024
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
-    """The API server. The database that `settings` names has to be migrated already."""
+    """The API server. The database that `settings` names has to be migrated already, and its key to be there."""
     registry = CollectorRegistry()
     app = web.Application(
         middlewares=[
@@ -123,7 +123,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
     app[SETTINGS] = settings
     app[CLOCK] = clock
-    app[VAULT] = open_vault(settings.data_dir / "secret_key")
+    app[VAULT] = open_vault(settings.data_dir)
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[OBJECTS] = open_objects(
         settings.object_store_url,
@@ -215,6 +215,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         base_url=settings.base_url,
         clock=app[CLOCK],
         size=settings.database_pool,
+        statement_timeout=settings.database_statement_timeout,
+        connect_timeout=settings.database_connect_timeout,
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected

@@ -275,11 +275,19 @@ class Settings(RepositorySettings):
     database_pool: int = option(
         default=10, metadata=count(), help="connections to PostgreSQL of this process"
     )
+    database_connect_timeout: float = option(
+        default=5.0, metadata=timeout(), help="seconds within which PostgreSQL has to take a connection"
+    )
+    database_statement_timeout: float = option(
+        default=15.0,
+        metadata=timeout(),
+        help="seconds that one statement may take; PostgreSQL's own word is waited for 5 more, then it is given up",
+    )
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,
-        metadata=timeout(),
+        metadata=timeout(1.0),
         help="seconds without a sign of life after which a process's background work is done by another",
     )
     log_format: LogFormat = option(default="console", help="how log lines look")

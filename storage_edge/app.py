@@ -91,11 +91,15 @@ def create_app(
     app.cleanup_ctx.append(parts)
     checks = {"origin": origin_answers, "disk": disk_is_usable, "background": background.check}
     operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
+    _add_routes(app, settings)
+    return app
+
+
+def _add_routes(app: web.Application, settings: Settings) -> None:
     if settings.purge_token:
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
-    return app
 
 
 async def _not_found(_request: web.Request) -> web.Response:

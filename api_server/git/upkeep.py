@@ -90,6 +90,7 @@ def _clean_up(repository: Path, mark: Path, now: float) -> bool:
             if moving is not None:
                 remove_locks(repository)
             if transferring is not None:
+                _release_packs(repository)
                 gone = _set_aside(repository)
             is_quiet = None not in (packing, moving, transferring)
             if is_quiet:
@@ -98,6 +99,13 @@ def _clean_up(repository: Path, mark: Path, now: float) -> bool:
         log.warning("removed the objects of a push that was killed", repository=repository.name)
         shutil.rmtree(folder, ignore_errors=True)
     return is_quiet
+
+
+def _release_packs(repository: Path) -> None:
+    """git marks the pack of a push as not to be packed anew until refs lead to it."""
+    for file in (repository / "objects/pack").glob("*.keep"):
+        if file.read_bytes().startswith(b"receive-pack "):
+            file.unlink()
 
 
 def _set_aside(repository: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
 from api_server.mirrors.transport import Outcome, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
 from common.ending import end
@@ -120,6 +121,8 @@ async def _attempt(app: App, mirror: Mirror) -> Attempt:
             time_limit=schedule.time_limit(mirror),
             bring_objects=LfsCourier(app, mirror, schedule.time_limit(mirror) / 2),
         )
+    except Unavailable:  # the queue tries again, and fails in its turn while there is no database
+        raise
     except Exception:
         log.exception("unexpected failure of a mirror", mirror=mirror.id, project=mirror.project_id)
         return Attempt("fail", UNEXPECTED)

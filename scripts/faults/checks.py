@@ -105,7 +105,7 @@ def _held_files(ground: Ground) -> list[str]:
         for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 to = str(entry.readlink())
-                if to.startswith(str(ground.data.path)) and to.endswith(" (deleted)"):
+                if to.startswith(str(ground.data.path)) and not entry.stat().st_nlink:
                     found.append(f"descriptor of {kept.name}: {to}")
     return found
 

@@ -9,7 +9,7 @@ from random import Random
 import attrs
 
 from scripts.faults import checks
-from scripts.faults.faults import FAULTS
+from scripts.faults.faults import inject
 from scripts.faults.ground import Ground
 from scripts.faults.load import Worker
 from scripts.faults.load.api_writes import ApiWrites
@@ -36,9 +36,11 @@ class Made:
 
 
 class Load:
-    """All workers at work, for as long as the block of `working` lasts."""
+    """All workers at work, for as long as the block of `working` lasts. They rest `leisure` times as long as they
+    would; at the end deliveries that a killed server had taken are waited for with this `patience`, in seconds."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, *, leisure: float = 1.0, patience: float = 90.0) -> None:
+        self._leisure = leisure
         scratch = ground.folder / "scratch"
         scratch.mkdir()
         self._ground = ground
@@ -48,7 +50,7 @@ class Load:
             ApiWrites(ground, scratch / "api"),
             Pushes(ground, scratch / "push-1", "push-1"),
             Pushes(ground, scratch / "push-2", "push-2"),
-            MergeRequests(ground, scratch / "merges"),
+            MergeRequests(ground, scratch / "merges", patience),
             Pipelines(self.jobs),
             Versions(ground),
             Veiled(ground),
@@ -70,8 +72,8 @@ class Load:
     async def working(self) -> AsyncIterator[None]:
         """At its end each finishes what it does; the runners when no job is left, or after two minutes."""
         resting, idle = asyncio.Event(), asyncio.Event()
-        makers = [asyncio.create_task(_work(worker, resting)) for worker in self._makers]
-        runners = [asyncio.create_task(_work(worker, idle)) for worker in self._runners]
+        makers = [asyncio.create_task(self._work(worker, resting)) for worker in self._makers]
+        runners = [asyncio.create_task(self._work(worker, idle)) for worker in self._runners]
         try:
             yield
             resting.set()
@@ -80,7 +82,8 @@ class Load:
             while left := self.jobs.unfinished():
                 if time.monotonic() > deadline:
                     break
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(1)
+                await self.jobs.look_for_failures()
             for name in left:
                 self._ground.ledger.find(f"{name} was acknowledged, and its job has not ended")
             idle.set()
@@ -90,13 +93,12 @@ class Load:
                 task.cancel()
             await asyncio.gather(*makers, *runners, return_exceptions=True)
 
-
-async def _work(worker: Worker, ended: asyncio.Event) -> None:
-    while not ended.is_set():
-        await worker.once()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(worker.rest):
-                await ended.wait()
+    async def _work(self, worker: Worker, ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await worker.once()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(worker.rest * self._leisure):
+                    await ended.wait()
 
 
 async def run(
@@ -116,7 +118,7 @@ async def run(
             fault = Made(len(made) + 1, name)
             made.append(fault)
             ground.ledger.fault = fault.number
-            await FAULTS[name].inject(ground, random)
+            await inject(name, ground, random)
             await _recovered(ground, pulse or load.pulse, fault)
             tell(_line(fault))
             await asyncio.sleep(random.uniform(0, 1))

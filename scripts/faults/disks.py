@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 MIB = 2**20
-SIZES: Mapping[str, int] = {"api": 768 * MIB, "edge": 96 * MIB}
+SIZES: Mapping[str, int] = {"api": 1024 * MIB, "edge": 96 * MIB}
 POSTGRES_SIZE = 640 * MIB
 #: What the API server leaves free of its disk, and the edge takes of its own.
 RESERVE = 4 * MIB

@@ -79,10 +79,10 @@ class Cluster:
         self._ensure_database()
         return self._server
 
-    def stop(self, hurried: Callable[[], bool] = lambda: False) -> None:
+    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
         """Ends the server by a fast shutdown, within seconds; at once when `hurried` says so, which loses nothing."""
         if self._server is not None:
-            self._server.stop(hurried=hurried)
+            self._server.stop(patience, hurried)
         if self._sockets not in (None, self._directory):
             shutil.rmtree(self._sockets, ignore_errors=True)
 

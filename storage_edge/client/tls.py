@@ -40,6 +40,6 @@ def certificate(context: ssl.SSLContext, fresh: Settings) -> Change:
     chain = fresh.tls_cert, fresh.tls_key
 
     async def change() -> None:
-        context.load_cert_chain(*chain)
+        context.load_cert_chain(*chain, password="")
 
     return change

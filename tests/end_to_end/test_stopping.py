@@ -57,10 +57,7 @@ async def test_what_is_being_sent_arrives_and_nothing_else_begins(
     async with server_process(new_database(), tmp_path / "data", operations_port=free_port()) as server:
         project = (await server.root.post("/projects", {"name": "stop"})).body
         job = await _running_job(server, project["id"])
-        git = Git(tmp_path / "work")
-        await git.init()
-        sha = await git.commit("New", **{"new.txt": "new"})
-        push = Body(commands((NO_COMMIT, sha, "refs/heads/new")) + await pack_of(git, "main"))
+        sha, push = await _push(tmp_path / "work")
         lfs, artifact = Body(CONTENT), Body(_form(CONTENT))
         basic, url = credentials(ROOT_TOKEN), f"{server.base}/{project['path_with_namespace']}.git"
         sending = [
@@ -92,9 +89,8 @@ async def test_what_is_being_sent_arrives_and_nothing_else_begins(
             assert await answers == [200, 200, 201]
             assert await server.wait() == 0
         await server.start()
-        assert (await server.root.get(f"/projects/{project['id']}/repository/branches/new")).body["commit"][
-            "id"
-        ] == sha
+        branch = await server.root.get(f"/projects/{project['id']}/repository/branches/new")
+        assert branch.body["commit"]["id"] == sha
         kept = {
             f"{url}/info/lfs/objects/{OID}": {"Authorization": basic},
             f"{server.base}/api/v4/jobs/{job.id}/artifacts": {"JOB-TOKEN": job.token},
@@ -119,6 +115,14 @@ async def test_a_client_that_stalls_is_cut_off_in_time(
         server.signal(signal.SIGTERM)
         assert await seconds_of(server.wait) < 2.75 * PATIENCE
         assert isinstance((await asyncio.gather(sending, return_exceptions=True))[0], aiohttp.ClientError)
+
+
+async def _push(folder: Path) -> tuple[str, Body]:
+    """A commit, and the push of it to a branch `new`."""
+    git = Git(folder)
+    await git.init()
+    sha = await git.commit("New", **{"new.txt": "new"})
+    return sha, Body(commands((NO_COMMIT, sha, "refs/heads/new")) + await pack_of(git, "main"))
 
 
 def _form(content: bytes) -> bytes:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import random
-import shutil
 import socket
 import struct
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 
 from scripts.faults import course
 from scripts.faults.course import Load, Made
-from scripts.faults.faults import FAULTS, S3
+from scripts.faults.faults import FAULTS, S3, hindrance, parts
 from scripts.faults.ground import prepared
 from scripts.faults.ledger import Ledger, Outcome
 from scripts.faults.names import NameServer
@@ -148,16 +147,36 @@ def test_the_name_server_answers_as_it_is_told(
     assert answer[12 + len(question) :][12:] == (socket.inet_aton(address) if address else b"")
 
 
-async def test_faults_are_made_and_nothing_is_lost(tmp_path: Path) -> None:
+#: Each fault once, several at the same moment, since the suite has little time.
+TOGETHER = (
+    "kill-tree+kill-edge+bad-receivers+bad-mirror-targets+bad-names",
+    "kill-server+kill-postgresql+full-edge",
+    "full-data+cut-connections+stop-postgresql",
+    "full-postgresql+crash-postgresql",
+    "freeze-postgresql+slow-database+clock-jumps",
+)
+PULSE = ("read", "commit", "push", "job", "edge read")
+
+
+def test_each_fault_is_made() -> None:
+    assert sorted(part for name in TOGETHER for part in parts(name)) == sorted(set(FAULTS) - set(S3))
+
+
+def test_a_fault_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^There is no fault kill-tee; there are kill-server, kill-tree, "):
+        parts("kill-tee+kill-edge")
+
+
+async def test_faults_are_made_and_nothing_is_lost() -> None:
     """Not how fast it comes back: a busy machine would decide that."""
     async with prepared(lambda _: None) as ground:
-        load = Load(ground)
+        load = Load(ground, patience=0)
         await load.prepare()
-        names = [name for name, fault in FAULTS.items() if name not in S3 and fault.hindrance(ground) is None]
-        made = await course.run(ground, load, names, Short(1), lambda _: None)
-        report = Report(ground.ledger, made)
+        possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in TOGETHER)
+        names = ["+".join(together) for together in possible if together]
+        report = Report(
+            ground.ledger, await course.run(ground, load, names, Short(1), lambda _: None, pulse=PULSE)
+        )
         shown = f"{report}\n{report.findings(ground.data.part('logs'))}"
-        if report.failed:
-            shutil.copytree(ground.data.part("logs"), tmp_path / "logs")
-    assert [fault.name for fault in made] == names
+    assert [fault.name for fault in report.made] == names
     assert not report.failed, shown

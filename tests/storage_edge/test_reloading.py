@@ -40,17 +40,17 @@ async def test_certificates_and_tokens_are_those_of_now(origin: Origin, tmp_path
         await begun.wait()
 
         second = _renew(cert, key)
-        (tmp_path / "edge-purge-token").write_text("another token\n")
+        (tmp_path / "edge-purge-token").write_text("another-token\n")
         edge.process.send_signal(signal.SIGHUP)
         said = await _said(edge, READ)
         assert (said["changed"], said["at_next_start"]) == (["purge_token"], [])
-        assert await _purge(edge, second, "another token") == 200
+        assert await _purge(edge, second, "another-token") == 200
         assert await _purge(edge, second, PURGE_TOKEN) == 401
 
         cert.write_bytes(key_and_certificate()[1])  # whose key is another
         edge.process.send_signal(signal.SIGHUP)
         assert "problem" in await _said(edge, REFUSED)
-        assert await _purge(edge, second, "another token") == 200
+        assert await _purge(edge, second, "another-token") == 200
 
         gate.set()
         assert await reading == b"a" * 100_000 + b"b" * 100_000

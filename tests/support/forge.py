@@ -18,6 +18,7 @@ from yarl import URL
 
 from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
+from api_server.state import secret_key
 from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
@@ -218,6 +219,7 @@ async def running_forge(
         "shutdown_timeout": 5,
     }
     chosen = Settings(**defaults | settings)
+    secret_key.ensure(database_url, data_dir)
     app = create_app(chosen)
     if change_app:
         change_app(app)

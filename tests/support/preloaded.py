@@ -5,6 +5,7 @@ As a script: reads one JSON object a line, `{"module", "arguments", "environment
 """
 
 import contextlib
+import encodings.idna  # noqa: F401 - for hosts' names; nobody may not be able to read it
 import importlib
 import json
 import os
@@ -119,7 +120,8 @@ def _become(asked: dict[str, Any], output: int, errors: int) -> None:
 
 
 if __name__ == "__main__":
-    for module in sys.argv[1:]:
+    # The codec is for the names of hosts; the account of some runs cannot read it any more.
+    for module in (*sys.argv[1:], "encodings.idna"):
         importlib.import_module(module)
     for line in sys.stdin:
         sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")

@@ -15,6 +15,7 @@ from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
 from api_server.state.database import Database
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,8 @@ class HandOut:
         try:
             response = await self._gathered(job_id, runner, token)
             told = response.payload()
+        except Unavailable:  # no fault of the job's
+            raise
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
             async with self.database.transaction() as transaction:

@@ -1,8 +1,10 @@
 """The faults: each coroutine in `FAULTS` breaks something, holds it broken for a while, and mends it.
 
-The clock of the recovery begins when it returns.
+The clock of the recovery begins when it returns. Several are made at the same moment by a name such as
+`kill-tree+full-edge`.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -47,3 +49,20 @@ FAULTS: dict[str, Fault] = {
     "clock-jumps": Fault(clock.jump, clock.hindrance),
     **S3,
 }
+
+
+def parts(name: str) -> list[str]:
+    """The faults that a name stands for. Raises ValueError with one sentence where there is none of that name."""
+    found = name.split("+")
+    if unknown := [part for part in found if part not in FAULTS]:
+        raise ValueError(f"There is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}.")
+    return found
+
+
+def hindrance(name: str, ground: Ground) -> str | None:
+    """Why this cannot be made on this ground; None where it can."""
+    return next(filter(None, (FAULTS[part].hindrance(ground) for part in parts(name))), None)
+
+
+async def inject(name: str, ground: Ground, random: Random) -> None:
+    await asyncio.gather(*(FAULTS[part].inject(ground, random) for part in parts(name)))

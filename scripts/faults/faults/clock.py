@@ -7,7 +7,6 @@ from random import Random
 from scripts.faults.ground import Ground
 
 JUMP_SECONDS = 45
-HOLD_SECONDS = 3.0
 
 
 def library() -> Path | None:
@@ -38,7 +37,7 @@ async def jump(ground: Ground, random: Random) -> None:
         await ground.ready()
         for seconds in random.sample((JUMP_SECONDS, -JUMP_SECONDS), 2):
             _set(shift, seconds)
-            await asyncio.sleep(HOLD_SECONDS)
+            await asyncio.sleep(random.uniform(0.5, 4))
         _set(shift, 0)
         await asyncio.sleep(1.0)  # for as long as the old time is remembered
     finally:

@@ -17,17 +17,17 @@ def hindrance(_: Ground) -> str | None:
 
 async def full_postgres(ground: Ground, random: Random) -> None:
     """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
-    await _full((ground.data.path / "postgres").resolve(), random.uniform(2, 6))
+    await _full((ground.data.path / "postgres").resolve(), random.uniform(1, 6))
 
 
 async def full_data(ground: Ground, random: Random) -> None:
     """The disk of repositories and objects."""
-    await _full(ground.data.part("api"), random.uniform(2, 6))
+    await _full(ground.data.part("api"), random.uniform(1, 6))
 
 
 async def full_edge(ground: Ground, random: Random) -> None:
     """The edge's disk: index and bodies. Sometimes it has to start like that."""
-    folder, seconds = ground.data.part("edge"), random.uniform(2, 6)
+    folder, seconds = ground.data.part("edge"), random.uniform(1, 6)
     if random.random() < 0.3:
         ground.edge.kill()
     await _full(folder, seconds)

@@ -29,7 +29,7 @@ async def bad_names(ground: Ground, random: Random) -> None:
     before = {name: getattr(ground.names, name) for name in how}
     for name, value in how.items():
         setattr(ground.names, name, value)
-    await asyncio.sleep(random.uniform(2, 6))
+    await asyncio.sleep(random.uniform(1, 6))
     for name, value in before.items():
         setattr(ground.names, name, value)
 

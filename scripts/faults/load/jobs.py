@@ -53,10 +53,25 @@ class Jobs:
     #: How often each was handed out, those hand-outs left out that came to nothing.
     handed_out: "Counter[str]" = attrs.field(factory=Counter)
 
+    #: Pipelines whose job failed as the service says it does when it was handed out twice to nobody.
+    given_up: set[str] = attrs.field(factory=set)
+
     def unfinished(self) -> list[str]:
         """Pipelines that were acknowledged, and whose job has not ended."""
         done = {job.made_as for job in self.by_id.values() if job.finished}
-        return sorted(self.wanted - done)
+        return sorted(self.wanted - done - self.given_up)
+
+    async def look_for_failures(self) -> None:
+        """Learns of jobs that have failed since no runner was ever heard of."""
+        owner = self.ground.owner
+        failed = await owner.ask("list", "GET", f"{HERE}/jobs?scope[]=failed&per_page=100")
+        for shown in failed.json if failed is not None and failed.ok else ():
+            job = self.by_id.get(shown["id"])
+            if shown["failure_reason"] == "stuck_or_timeout_failure" and (job is None or not job.heard):
+                where = f"{HERE}/pipelines/{shown['pipeline']['id']}/variables"
+                variables = await owner.ask("list", "GET", where)
+                if variables is not None and variables.ok:
+                    self.given_up |= {one["value"] for one in variables.json if one["key"] == MARK}
 
 
 class Pipelines:
@@ -100,7 +115,9 @@ class Pipelines:
                 whole[str(job.id)] += 1
         return {
             "hand-out": self._jobs.handed_out,
-            "pipeline": Counter(job.made_as for job in by_id.values() if whole[str(job.id)]),
+            "pipeline": Counter(
+                [*(job.made_as for job in by_id.values() if whole[str(job.id)]), *self._jobs.given_up]
+            ),
             "job": whole,
         }
 
@@ -157,9 +174,7 @@ class Runner:
             )
             if not await self._append(job, piece):
                 return
-        job.artifact = _archive(
-            f"job {job.id}", self._random.randbytes(self._random.randrange(1000, 200_000))
-        )
+        job.artifact = _archive(f"job {job.id}", self._random.randbytes(self._random.randrange(1000, 60_000)))
         if not await self._until_done("artifact upload", lambda: self._upload(job), done={201}):
             return
         began = time.monotonic()
@@ -177,15 +192,14 @@ class Runner:
                 return False
             if start == len(job.log):
                 return True
-            sent = job.log[start:]
             headers = {"JOB-TOKEN": job.token, "Content-Range": f"{start}-{len(job.log) - 1}"}
             answer = await self._client.ask(
                 "append",
                 "PATCH",
                 f"/jobs/{job.id}/trace",
-                data=sent,
+                data=job.log[start:],
                 headers=headers,
-                expected=self._refusals(job) | {416},
+                expected={416} | self._refusals(job),
             )
             if answer is None:
                 await asyncio.sleep(RETRY_SECONDS)

@@ -13,14 +13,17 @@ from scripts.faults.load.git import mirror_of, subjects
 
 PROJECT = "merged"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
-SETTLE_SECONDS = 90.0
+#: After which what a killed server had taken is due again.
+TAKEN_SECONDS = 60.0
 
 
 class MergeRequests:
     rest = 0.1
     pulse = ("merge request", "response", "merge")
 
-    def __init__(self, ground: Ground, scratch: Path) -> None:
+    def __init__(self, ground: Ground, scratch: Path, patience: float) -> None:
+        """`patience`: seconds to wait at the end for deliveries that a killed server had taken."""
+        self._patience = patience
         self._ground = ground
         self._scratch = scratch
         self._numbers = itertools.count(1)
@@ -88,6 +91,8 @@ class MergeRequests:
         """Each that is said to be delivered has arrived; each other one has its failure on record, and its next try."""
         present: Counter[str] = Counter()
         for one in await self._settled():
+            if _is_untried(one) and self._patience < TAKEN_SECONDS:
+                continue
             self._ground.ledger.record("delivery", one["id"], "acknowledged")
             arrived = one["webhook_id"] in self._ground.outside.delivered
             recorded = one["status"] == "failed" or (one["status"] == "queued" and one["attempts_count"] > 0)
@@ -95,12 +100,15 @@ class MergeRequests:
         return present
 
     async def _settled(self) -> list[dict[str, Any]]:
-        """All deliveries, when each has been tried; what a killed server had taken is due again after a minute."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+        """All deliveries, when each has been tried."""
+        deadline = time.monotonic() + self._patience
         while True:
             path = f"{HERE}/external_status_checks/{self._check}/deliveries"
             found = await self._ground.owner.all(path)
-            untried = [one for one in found if one["status"] == "queued" and not one["attempts_count"]]
-            if not untried or time.monotonic() > deadline:
+            if not any(map(_is_untried, found)) or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(0.5)
+
+
+def _is_untried(delivery: dict[str, Any]) -> bool:
+    return delivery["status"] == "queued" and not delivery["attempts_count"]

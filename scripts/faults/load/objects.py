@@ -45,7 +45,7 @@ class LfsObjects:
 
     async def once(self) -> None:
         owner = self._ground.owner
-        content = self._random.randbytes(self._random.randrange(1000, 300_000))
+        content = self._random.randbytes(self._random.randrange(1000, 60_000))
         oid = hashlib.sha256(content).hexdigest()
         self._contents[oid] = content
         found = await self._batch("upload", oid)

@@ -1,4 +1,4 @@
-"""What git was asked for is on the disk before anybody is told that it is done: by the system calls of a real server."""
+"""What git was asked for is on the disk before anybody hears that it is done: by a real server's system calls."""
 
 import re
 import shutil
@@ -15,7 +15,10 @@ from tests.support.git_client import Git
 from tests.support.server_process import ServerProcess, server_process
 
 STRACE = shutil.which("strace")
-CALLS = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat"
+CALLS = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir"
+WATCHED = re.compile(
+    r"/\d+\.git/(refs/.*(?<!\.lock)|objects/(\w\w|pack)/[^.t].*(?<!\.keep)|HEAD|packed-refs)$"
+)
 _LINE = re.compile(r"^\d+ +(?P<at>\d+\.\d+) (?P<call>\w+)\((?P<arguments>.*)\) += 0$")
 _UNFINISHED = re.compile(r"^(?P<pid>\d+) +\d+\.\d+ (?P<begun>.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"^(?P<pid>\d+) +(?P<at>\d+\.\d+) <\.\.\. \w+ resumed>(?P<rest>.*)$")
@@ -23,8 +26,10 @@ _RESUMED = re.compile(r"^(?P<pid>\d+) +(?P<at>\d+\.\d+) <\.\.\. \w+ resumed>(?P<
 
 @attrs.define
 class Disk:
-    """What a power cut would leave, as far as the traced calls tell: of files in `watched`."""
+    """What a power cut would leave of the files in `watched`, as far as the traced calls tell. Git names them from the
+    repository's `folder`, where it works."""
 
+    folder: Path
     watched: re.Pattern[str]
     synced: set[str] = attrs.field(factory=set)
     #: Names that have got another content, or none, in folders that have not been synced since.
@@ -38,29 +43,28 @@ class Disk:
             self.synced.add(path)
             self.dirty = {name for name in self.dirty if str(Path(name).parent) != path}
             return
-        paths = [_plain(path) for path in re.findall(r'"([^"]*)"', arguments)]
-        if call.startswith("mkdir"):
+        paths = [str(self.folder / path) for path in re.findall(r'"([^"]*)"', arguments)]
+        target = paths[-1]
+        if call == "rmdir":  # what was in it has gone with it
+            gone = {name for name in self.dirty if str(Path(name).parent) == target}
+            self.dirty = self.dirty - gone | ({target} if gone else set())
             return
         if not call.startswith("unlink"):
-            source, target = paths
+            source = paths[0]
             if source in self.synced:
                 self.synced.add(target)
             elif self.watched.search(target):
                 self.unsynced.append(target)
-        target = paths[-1]
         if self.watched.search(target):
             self.dirty.add(target)
             self.seen.add(target)
-
-
-def _plain(path: str) -> str:
-    return path.replace("/./", "/")
 
 
 @attrs.frozen
 class Traced:
     server: ServerProcess
     trace: Path
+    repository: Path
     work: Git
 
     @property
@@ -69,7 +73,7 @@ class Traced:
 
     def disk_at(self, moment: float) -> Disk:
         """As the calls before leave it."""
-        disk = Disk(re.compile(r"repositories/\w\w/\d+\.git/(refs/|objects/(\w\w|pack)/[^.t]|HEAD$|packed-refs$)"))
+        disk = Disk(self.repository, WATCHED)
         begun: dict[str, str] = {}
         for line in self.trace.read_text(errors="replace").splitlines():
             if found := _UNFINISHED.match(line):
@@ -91,7 +95,20 @@ async def traced(
     if STRACE is None:
         pytest.skip("strace is not installed")
     trace = tmp_path / "trace"
-    command = (STRACE, "-f", "-y", "-ttt", "--seccomp-bpf", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(trace))
+    command = (
+        STRACE,
+        "-D",
+        "-f",
+        "-y",
+        "-ttt",
+        "--seccomp-bpf",
+        "-s",
+        "4096",
+        "-e",
+        f"trace={CALLS}",
+        "-o",
+        str(trace),
+    )
     async with server_process(new_database(), tmp_path / "data", under=command, work=False) as server:
         made = await server.root.post("/projects", {"name": "app", "initialize_with_readme": True})
         assert made.status == 201, made
@@ -99,7 +116,7 @@ async def traced(
         work.folder.mkdir()
         url = f"{server.base}/root/app.git".replace("://", f"://root:{server.root.token}@")
         await work("clone", "--quiet", url, ".")
-        yield Traced(server, trace, work)
+        yield Traced(server, trace, tmp_path / "data/repositories/01/1.git", work)
 
 
 async def _push(traced: Traced) -> set[str]:
@@ -178,7 +195,7 @@ async def test_every_git_syncs_what_it_writes(tmp_path: Path) -> None:
 
 def test_a_power_cut_is_told_from_the_calls() -> None:
     """The reader of traces is right: what is not synced is found."""
-    disk = Disk(re.compile("^/r/"))
+    disk = Disk(Path("/r"), re.compile("^/r/"))
     for call, arguments in (
         ("rename", '"/r/a.lock", "/r/a"'),
         ("fsync", "3</r/b.lock>"),
@@ -188,5 +205,3 @@ def test_a_power_cut_is_told_from_the_calls() -> None:
     assert (disk.unsynced, disk.dirty) == (["/r/a"], {"/r/a", "/r/b"})
     disk.happens("fsync", "3</r>")
     assert disk.dirty == set()
-
-

@@ -201,13 +201,18 @@ async def test_what_was_being_received_is_removed_when_nobody_receives(repositor
     arriving = repository / "objects/tmp_objdir-incoming-abc/pack/tmp_pack_1"
     arriving.parent.mkdir(parents=True)
     arriving.write_bytes(b"PACK")
+    ours, theirs = repository / "objects/pack/pack-1.keep", repository / "objects/pack/pack-2.keep"
+    ours.write_text("receive-pack 4711 on a-machine\n")  # as git writes it
+    theirs.write_text("an operator's\n")
     async with at_work(repository, "transferring"):
         found = upkeep.look_after(repository, AT_ONCE, NOW)
         assert (found.is_quiet, found.wants_packing) == (False, True)
         assert arriving.exists()
+        assert ours.exists()
         assert written_mark(repository).exists()
     assert upkeep.look_after(repository, AT_ONCE, NOW).is_quiet
     assert not arriving.parent.parent.exists()
+    assert (ours.exists(), theirs.exists()) == (False, True)
     assert not written_mark(repository).exists()
     assert list((repositories.root / "unfinished").iterdir()) == []
 

@@ -4,10 +4,8 @@ import asyncio
 import io
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn
-from unittest.mock import AsyncMock
+from typing import NoReturn
 
-import psycopg2
 import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
@@ -189,30 +187,6 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
     writer.close()
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
-
-
-async def test_without_a_database_everything_is_503_until_it_is_back(
-    new_forge: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with new_forge() as forge:
-        alice = await forge.user("alice")
-        project = await forge.project(alice, visibility="public")
-        path = project["path_with_namespace"]
-        connections = forge.database._connections
-        with monkeypatch.context() as patched:
-            unreachable = psycopg2.OperationalError("connection refused\nIs the server running?\n")
-            patched.setattr(connections, "acquire", AsyncMock(side_effect=unreachable))
-            answer = await alice.api.get("/groups")
-            assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
-            assert answer.headers["Retry-After"] == "5"
-            for other in (f"/{path}.git/info/refs?service=git-upload-pack", f"/{path}/-/raw/main/x"):
-                answer = await alice.api.get(f"{forge.base}{other}")
-                assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
-        assert (await alice.api.get("/groups")).status == 200
-    logged = capsys.readouterr().out
-    assert "the database is unavailable" in logged
-    assert "connection refused" in logged
-    assert "Traceback" not in logged
 
 
 def _raising(problem: Exception) -> Callable[..., NoReturn]:
