@@ -36,6 +36,7 @@ class Job:
     made_as: str
     log: bytes = b""
     artifact: bytes = b""
+    ending: bool = False
     finished: bool = False
     #: When it was handed out, and whether the service has heard of its runner since.
     taken_at: float = attrs.field(factory=time.monotonic)
@@ -178,7 +179,7 @@ class Runner:
         if not await self._until_done("artifact upload", lambda: self._upload(job), done={201}):
             return
         began = time.monotonic()
-        if await self._until_done("job end", lambda: self._end(job), done={200}):
+        if await self._until_done("job end", lambda: self._end(job), done={200, 403}):
             job.finished = True
             self._jobs.ground.ledger.succeeded("job", began)
             self._jobs.ground.ledger.record("job", job.id, "acknowledged")
@@ -229,8 +230,11 @@ class Runner:
         )
 
     async def _end(self, job: Job) -> Answer | None:
+        """403 to a repetition: the job has ended, and the answer that said so was lost."""
         body = {"token": job.token, "state": "success"}
-        return await self._client.ask("end", "PUT", f"/jobs/{job.id}", json=body, expected={202})
+        expected = {202, 403} if job.ending else {202}
+        job.ending = True
+        return await self._client.ask("end", "PUT", f"/jobs/{job.id}", json=body, expected=expected)
 
     async def _until_done(self, what: str, ask: Any, done: set[int]) -> bool:
         """Asks until the service has done it; whether it has. 202 says that it will."""
