@@ -55,7 +55,8 @@ def _make_ready(chosen: Settings) -> None:
         check_object_store("The object store", chosen.object_store_url)
     check_git()
     migrate(chosen.database_url)
-    secret_key.ensure(chosen.database_url, chosen.data_dir)
+    with writable("The secret key"):
+        secret_key.ensure(chosen.database_url, chosen.data_dir)
 
 
 if __name__ == "__main__":

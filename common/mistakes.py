@@ -56,7 +56,8 @@ def writable(title: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise Mistake(f"{title} cannot be written: {problem.strerror}: {problem.filename}") from None
+        where = f": {problem.filename}" if problem.filename else ""
+        raise Mistake(f"{title} cannot be written: {problem.strerror}{where}") from None
 
 
 @contextlib.contextmanager

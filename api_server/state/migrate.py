@@ -17,6 +17,8 @@ from common.mistakes import Mistake, first_line
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
+#: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
+CONNECT_SECONDS = 10
 
 #: Which migrations a database has, and of which `functions.sql` its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
@@ -49,10 +51,7 @@ def unsuitable_database() -> Iterator[None]:
     except Unavailable as problem:
         raise UnsuitableDatabase(f"PostgreSQL cannot be used: {problem.cause}") from None
     except psycopg2.errors.InsufficientPrivilege as problem:
-        raise UnsuitableDatabase(
-            f"The role of the setting database_url lacks rights ({first_line(problem)}): run"
-            " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables"
-        ) from None
+        raise _lacks_rights(problem) from None
     except (psycopg2.OperationalError, psycopg2.ProgrammingError, UnicodeError) as problem:
         if isinstance(problem, psycopg2.ProgrammingError) and problem.pgcode is not None:
             raise  # not the URL is wrong, but a statement of ours
@@ -66,7 +65,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
     Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
     """
-    with closing(psycopg2.connect(url)) as connection:
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
         if connection.server_version < OLDEST_POSTGRESQL:
             version = connection.server_version // 10000
@@ -76,8 +75,8 @@ def migrate(url: str, serving_role: str | None = None) -> None:
             try:
                 if not _is_up_to_date(cursor):
                     _bring_up_to_date(url, cursor)
-            except psycopg2.errors.InsufficientPrivilege:
-                raise _not_the_owner() from None
+            except psycopg2.errors.InsufficientPrivilege as problem:
+                raise _lacks_rights(problem) from None
             if serving_role is not None:
                 cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
                 cursor.execute(_file("grants.sql").read_text())
@@ -98,10 +97,10 @@ def _is_up_to_date(cursor: Any) -> bool:
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
-    if _value(cursor, _IS_OWNER) is False:
-        raise _not_the_owner()
     if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
         raise _of_another_application(table)
+    if _value(cursor, _IS_OWNER) is False:
+        raise _not_the_owner()
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
     _apply_migrations(url)
@@ -128,6 +127,13 @@ def _has_migrations(cursor: Any) -> bool:
 def _of_another_application(table: str) -> UnsuitableDatabase:
     return UnsuitableDatabase(
         f"The database has tables of another application ({table}): give this service a database of its own"
+    )
+
+
+def _lacks_rights(problem: psycopg2.Error) -> UnsuitableDatabase:
+    return UnsuitableDatabase(
+        f"The role of the setting database_url lacks rights ({first_line(problem)}): run"
+        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables"
     )
 
 

@@ -75,7 +75,7 @@ class Fetcher:
         """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
         if self.shared is None or request.directives.no_store:
             return False
-        copy = await self.shared.find(request, functools.partial(self.store.spool, request.target))
+        copy = await self.shared.find(request, functools.partial(self.store.spool, request.uri))
         if copy is None:
             return False
         requested = self.clock()
@@ -133,7 +133,7 @@ class Fetcher:
         where = storing.decide(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
-        spool = self.store.spool(request.target, response.length)
+        spool = self.store.spool(request.uri, response.length)
         stored = StoredResponse(
             target=request.uri,
             status=response.status,

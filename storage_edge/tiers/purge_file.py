@@ -19,8 +19,8 @@ from storage_edge.tiers.purges import EVERYTHING, Purge
 #: Purges that are kept, for processes that look but now and then and for the index; and bytes of each.
 SLOTS: Final = 1024
 SLOT_BYTES: Final = 1024
-#: Bytes of one name; of longer paths the beginning is purged.
-LONGEST_NAME: Final = 480
+#: Bytes of one name, of which each may need two in JSON; of longer paths the beginning is purged.
+LONGEST_NAME: Final = 400
 
 #: Seconds for which a file is waited for that another process writes when it is opened.
 PATIENCE: Final = 0.01

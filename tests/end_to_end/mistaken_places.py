@@ -35,27 +35,29 @@ _SECRETS = [
 
 _PLACES = [
     Mistaken(
-        "edge api", "--data-dir file", "The data directory cannot be written: File exists: {place}/file"
+        "edge api",
+        "--port {free} --data-dir file",
+        "The data directory cannot be written: File exists: {place}/file",
     ),
     Mistaken(
         "edge api",
-        "--data-dir file/data",
+        "--port {free} --data-dir file/data",
         "The data directory cannot be written: Not a directory: {place}/file/data",
     ),
     Mistaken(
         "edge api",
-        "--data-dir empty",
+        "--port {free} --data-dir empty",
         "The data directory cannot be written: Permission denied: {place}/empty",
         unprivileged=True,
     ),
     Mistaken(
         "api",
-        "--object-store-url file://{place}/file",
+        "--port {free} --object-store-url file://{place}/file",
         "The object store cannot be written: File exists: {place}/file",
     ),
     Mistaken(
         "edge",
-        "--shared-store-url file://{place}/file",
+        "--port {free} --shared-store-url file://{place}/file",
         "The shared store cannot be written: File exists: {place}/file",
     ),
     Mistaken(
@@ -73,21 +75,21 @@ _PLACES = [
         "AWS_ACCESS_KEY_ID",
         "only-this",
         f"The object store {_S3}",
-        flags="--object-store-url s3://bucket",
+        flags="--port {free} --object-store-url s3://bucket",
     ),
     variable(
         "edge",
         "AWS_ACCESS_KEY_ID",
         "only-this",
         f"The shared store {_S3}",
-        flags="--shared-store-url s3://bucket",
+        flags="--port {free} --shared-store-url s3://bucket",
     ),
     variable(
         "api",
         "AWS_ENDPOINT_URL",
         "http://127.0.0.1:1",
         f"The object store {_S3}",
-        flags="--object-store-url s3://bucket",
+        flags="--port {free} --object-store-url s3://bucket",
     ),
     variable(
         "api",
@@ -130,6 +132,14 @@ _PLACES = [
 _POSTGRESQL = "PostgreSQL cannot be used, check the setting database_url"
 _FOREIGN = "The database has tables of another application ({}): give this service a database of its own"
 _DATABASES = [
+    Mistaken("api", "--port {port}", "Cannot listen on 127.0.0.1:{port}: Address already in use"),
+    Mistaken("api", "--operations-port {port}", "Cannot listen on 127.0.0.1:{port}: Address already in use"),
+    Mistaken(
+        "api", "--host nowhere.invalid", "Cannot listen on nowhere.invalid:{free}: Name or service not known"
+    ),
+    Mistaken(
+        "edge api", "--log-file file/log", "The log cannot be written: Not a directory: {place}/file/log"
+    ),
     variable(
         "api commands",
         _URL,
@@ -144,6 +154,24 @@ _DATABASES = [
     ),
     variable("api commands", _URL, "{foreign}", _FOREIGN.format("users")),
     variable("api commands", _URL, "{yoyo}", _FOREIGN.format("_yoyo_migration")),
+    variable(
+        "api commands",
+        _URL,
+        "{powerless}",
+        "The role of the setting database_url lacks rights (permission denied for table _yoyo_migration): run"
+        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables",
+    ),
+    Mistaken(
+        "api",
+        "--data-dir corrupt --database-url {database}",
+        "{place}/corrupt/secret_key is not a secret key, which is 64 hexadecimal digits:"
+        " restore it from a backup",
+    ),
+    Mistaken(
+        "api",
+        "--data-dir odd-key --database-url {database}",
+        "The secret key {place}/odd-key/secret_key cannot be read: Is a directory",
+    ),
 ]
 
 PLACES = [*_SECRETS, *_PLACES, *_DATABASES]

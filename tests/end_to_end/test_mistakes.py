@@ -2,14 +2,16 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.support.database_roles import as_role
+from scripts.local.embedded_postgres import Cluster
+from tests.support.database_roles import as_role, with_another_role
 from tests.support.mistakes import Mistaken, furnish
+from tests.support.ports import free_port
 from tests.support.preloaded import Programs, preloaded
 
 from .mistaken_places import PLACES
@@ -32,9 +34,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def databases(postgres_url: str) -> dict[str, str]:
-    """URLs of two that belong to somebody else."""
-    urls = {}
+def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], str]) -> dict[str, str]:
+    """URLs of one that works, the same for a role without rights, and two of somebody else."""
+    urls = {"database": new_database()}
+    urls["powerless"] = with_another_role(postgres, urls["database"]).serving
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
         with as_role(postgres_url) as owner:
             owner.execute(f"CREATE DATABASE mistaken_{name}")
@@ -57,6 +60,7 @@ def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, st
         given |= {
             "FORGELET_API_DATABASE_URL": "postgresql://forgelet:hunter2@127.0.0.1:1/none",
             "FORGELET_API_DATA_DIR": "{place}/data",
+            "FORGELET_API_PORT": "{free}",
         }
     return {**given, **changed}
 
@@ -65,7 +69,7 @@ def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, st
 def test_a_mistake_is_one_sentence(
     mistaken: Mistaken, programs: Programs, place: Path, busy_port: int, databases: dict[str, str]
 ) -> None:
-    filling = {"place": str(place), "port": str(busy_port), **databases}
+    filling = {"place": str(place), "port": str(busy_port), "free": str(free_port()), **databases}
 
     def filled(text: str) -> str:
         for name, value in filling.items():

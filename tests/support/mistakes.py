@@ -56,3 +56,6 @@ def furnish(place: Path) -> None:
         git.write_text(f"#!/bin/sh\necho {said}\n")
         git.chmod(0o755)
     (place / "empty").mkdir()
+    (place / "odd-key/secret_key").mkdir(parents=True)
+    (place / "corrupt").mkdir()
+    (place / "corrupt/secret_key").write_text("00\n")

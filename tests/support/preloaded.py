@@ -5,6 +5,7 @@ As a script: reads one JSON object a line, `{"module", "arguments", "environment
 """
 
 import contextlib
+import encodings.idna  # noqa: F401 - for hosts' names; nobody may not be able to read it
 import importlib
 import json
 import os

@@ -1,4 +1,4 @@
-"""What git was asked for is on the disk before anybody is told that it is done: a real server's system calls."""
+"""What git was asked for is on the disk before anybody hears that it is done: by a real server's system calls."""
 
 import re
 import shutil

@@ -53,7 +53,7 @@ def test_it_is_on_disk_before_it_is_there(url: str, data_dir: Path, monkeypatch:
     fsync, link = os.fsync, os.link
 
     def synced(descriptor: int) -> None:
-        done.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        done.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
         fsync(descriptor)
 
     def linked(source: str, target: Path) -> None:
