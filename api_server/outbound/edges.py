@@ -79,6 +79,7 @@ class Edges:
         self._session = session
         self._database = database
         self._edges: list[Edge] = []
+        self._catching_up = asyncio.Lock()
 
     async def configure(self) -> None:
         """Writes down which edges there are; changes before that owe them nothing."""
@@ -97,7 +98,9 @@ class Edges:
 
     async def catch_up(self, age: datetime.timedelta = datetime.timedelta()) -> None:
         """Tells each edge what it has missed, but for the last `age`."""
-        await asyncio.gather(*(self._catch_up(edge, self._database.now - age) for edge in self._edges))
+        async with self._catching_up:
+            until = self._database.now - age
+            await asyncio.gather(*(self._catch_up(edge, until) for edge in self._edges))
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""

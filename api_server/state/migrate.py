@@ -17,6 +17,8 @@ from common.mistakes import Mistake, first_line
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
+#: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
+CONNECT_SECONDS = 10
 
 #: Which migrations a database has, and of which `functions.sql` its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
@@ -63,7 +65,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
     Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
     """
-    with closing(psycopg2.connect(url)) as connection:
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
         if connection.server_version < OLDEST_POSTGRESQL:
             version = connection.server_version // 10000

@@ -163,7 +163,7 @@ class Objects:
         try:
             await self.delete(keys)
         except Unavailable as problem:
-            log.warning("an object that nothing needs stays for the sweep", cause=reason_of(problem))
+            log.warning("an object that nothing needs stays for the sweep", cause=problem.cause)
 
     async def delete_below(self, prefix: str) -> None:
         """Removes everything whose key begins with `prefix` and a slash. Raises `Unavailable`."""
@@ -194,7 +194,7 @@ class Objects:
         try:
             look.result()
         except Unavailable as problem:
-            raise Degraded(f"{problem}: {reason_of(problem)}") from None
+            raise Degraded(f"{problem}: {problem.cause}") from None
 
     async def _look(self) -> None:
         if self.folder is not None:
@@ -220,11 +220,6 @@ class Objects:
 
 
 OBJECTS = web.AppKey("objects", Objects)
-
-
-def reason_of(problem: Unavailable) -> str:
-    """Why, in one line."""
-    return str(problem.__cause__).strip().partition("\n")[0]
 
 
 @contextmanager

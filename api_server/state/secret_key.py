@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg2
 
-from api_server.state.migrate import UnsuitableDatabase
+from api_server.state.migrate import CONNECT_SECONDS, UnsuitableDatabase
 from api_server.state.secrets import STATIC_OBJECT_TOKEN, Vault, digest
 
 #: In the data directory.
@@ -54,7 +54,7 @@ def ensure(database_url: str, data_dir: Path) -> None:
 
     A database without secrets gets a key where there is none. Raises `UnusableKey`, OSError and psycopg2's errors.
     """
-    with closing(psycopg2.connect(database_url)) as connection:
+    with closing(psycopg2.connect(database_url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             if not (data_dir / NAME).exists() and not _has_secrets(cursor):

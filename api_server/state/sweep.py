@@ -18,7 +18,7 @@ import structlog
 from api_server.state import sweep_queries as queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from api_server.state.objects import INDEX, Listed, Objects, reason_of
+from api_server.state.objects import INDEX, Listed, Objects
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ async def sweep_daily(database: Database, objects: Objects, age: int) -> None:
             size += sum(one.size for one in swept.objects)
             unfinished += len(swept.unfinished)
     except Unavailable as problem:
-        log.warning("the sweep of stored objects was not finished", cause=reason_of(problem))
+        log.warning("the sweep of stored objects was not finished", cause=problem.cause)
     log.info("stored objects swept", without_row=count, bytes=size, unfinished=unfinished)
 
 

@@ -8,7 +8,7 @@ import click
 from api_server.settings import Settings
 from api_server.state import database
 from api_server.state.errors import Unavailable
-from api_server.state.objects import open_objects, reason_of
+from api_server.state.objects import open_objects
 from api_server.state.sweep import at_least, missing, sweep
 
 #: Seconds.
@@ -30,7 +30,7 @@ def sweep_command(load: Callable[[], Settings], *, dry_run: bool, check: bool) -
     try:
         lost = asyncio.run(_run(load(), dry_run=dry_run, check=check))
     except Unavailable as problem:
-        raise click.ClickException(f"{problem}: {reason_of(problem)}") from None
+        raise click.ClickException(f"{problem}: {problem.cause}") from None
     if lost:
         raise click.ClickException(f"{lost:,} objects are missing")
 

@@ -62,7 +62,7 @@ class ArchiveStore:
     ) -> AsyncIterator[BinaryIO]:
         """The archive, which is to be at `file`, for the length of the block.
 
-        Raises `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` for whatever fails of the disk, and
+        Raises `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` where the disk fails, and
         ConnectionResetError once the asker has left.
         """
         opened = await self._open(file)

@@ -97,17 +97,10 @@ async def test_every_request_is_503_until_it_is_back(scene: Scene) -> None:
     assert {name: (a.status, a.headers.get("Retry-After"), a.body) for name, a in refused.items()} == {
         name: (503, "5", plain if name.startswith("lfs") else api) for name in refused
     }
-    assert (ready.status, ready.body) == (
+    assert (ready.status, ready.body["status"], ready.body["object_store"]) == (
         200,
-        {
-            "status": "degraded",
-            "database": {"status": "ok"},
-            "edges": {"status": "ok"},
-            "object_store": {
-                "status": "degraded",
-                "message": "the object store is unavailable: [Errno 2] its folder is gone",
-            },
-        },
+        "degraded",
+        {"status": "degraded", "message": "the object store is unavailable: [Errno 2] its folder is gone"},
     )
     answered = await scene.each()
     assert {name: answer.status for name, answer in answered.items()} == {

@@ -4,6 +4,7 @@ Tests share one server and one database, and stay out of each other's way by mak
 their own: every name here is new each time.
 """
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -219,7 +220,7 @@ async def running_forge(
         "shutdown_timeout": 5,
     }
     chosen = Settings(**defaults | settings)
-    secret_key.ensure(database_url, data_dir)
+    await asyncio.to_thread(secret_key.ensure, database_url, data_dir)
     app = create_app(chosen)
     if change_app:
         change_app(app)

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+from scripts.faults.ledger import Ledger
 from tests.support.git_client import Git, Ran
 
 
@@ -22,6 +23,15 @@ async def mirror_of(folder: Path, url: str) -> Git:
 #: then the answer's status has been sent.
 _NO = ("rejected", "error: 500", "error: 4", "denied")
 _FOR_NOW = ("try again", "No space left on device", "couldn't write")
+
+
+async def attempt(ledger: Ledger, git: Git, *arguments: str) -> Ran:
+    """Runs git; that it has not ended after a minute is a finding, and a failure like others."""
+    try:
+        return await git.run(*arguments)
+    except TimeoutError:
+        ledger.find(f"git {arguments[0]} was not over after a minute")
+        return Ran(-1, "")
 
 
 def was_refused(ran: Ran) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.faults.ground import Ground
 from scripts.faults.load import Present
 from scripts.faults.load.api_writes import PROJECT
-from scripts.faults.load.git import mirror_of, subjects, was_refused
+from scripts.faults.load.git import attempt, mirror_of, subjects, was_refused
 from tests.support.git_client import Git
 
 CLONE_EVERY = 4
@@ -37,10 +37,8 @@ class Pushes:
         identity = f"{self._branch} {number}"
         await git.commit_files({f"{number}.txt": f"{identity}\n" * 50}, identity)
         began, fault = time.monotonic(), self._ground.ledger.fault
-        ran = await git.run(
-            "push", "--quiet", self._ground.git_url(PROJECT), f"HEAD:refs/heads/{self._branch}"
-        )
-        ledger = self._ground.ledger
+        ledger, url = self._ground.ledger, self._ground.git_url(PROJECT)
+        ran = await attempt(ledger, git, "push", "--quiet", url, f"HEAD:refs/heads/{self._branch}")
         ledger.answers[fault, "pushed" if ran.code == 0 else "push failed"] += 1
         if ran.code == 0:
             ledger.succeeded("push", began)
@@ -58,7 +56,8 @@ class Pushes:
         folder.mkdir()
         began = time.monotonic()
         url = self._ground.git_url(PROJECT)
-        ran = await Git(folder).run("clone", "--quiet", "--bare", "--single-branch", url, ".")
+        words = ("clone", "--quiet", "--bare", "--single-branch", url, ".")
+        ran = await attempt(self._ground.ledger, Git(folder), *words)
         if ran.code == 0:
             self._ground.ledger.succeeded("clone", began)
 

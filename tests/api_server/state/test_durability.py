@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import io
-import re
+import resource
 import shutil
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -49,6 +49,15 @@ async def test_an_object_and_all_folders_above_it_are_synced_before_it_is_acknow
         assert synced == chain(tmp_path / "new/store" / key, tmp_path / "new/store")
 
 
+@pytest.fixture(scope="module")
+async def running(new_database: Any, tmp_path_factory: Any) -> AsyncIterator[tuple[ServerProcess, Path]]:
+    """A server in a process of its own, and its data directory."""
+    data_dir = tmp_path_factory.mktemp("durability") / "data"
+    data_dir.mkdir()
+    async with server_process(new_database(), data_dir, disk_reserve=0) as server:
+        yield server, data_dir
+
+
 @contextlib.asynccontextmanager
 async def traced(server: ServerProcess, output: Path) -> AsyncIterator[None]:
     """Writes down the system calls that put things on the disk, and those that answer."""
@@ -69,32 +78,30 @@ async def traced(server: ServerProcess, output: Path) -> AsyncIterator[None]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace")
-async def test_system_calls_of_acknowledged_uploads(new_database: Any, tmp_path: Path) -> None:
+async def test_system_calls_of_acknowledged_uploads(
+    running: tuple[ServerProcess, Path], tmp_path: Path
+) -> None:
     """Artifacts, LFS objects and logs: all of them is on the disk before the answer goes out."""
-    data_dir, trace = tmp_path / "data", tmp_path / "trace"
-    data_dir.mkdir()
-    async with server_process(new_database(), data_dir) as server:
-        path, job = await _running_job(server)
-        async with traced(server, trace):
-            content = b"content of an object"
-            oid = hashlib.sha256(content).hexdigest()
-            credentials = b64encode(f"any:{ROOT_TOKEN}".encode()).decode()
-            stored = await server.root.request(
-                "PUT", f"{server.base}/{path}.git/info/lfs/objects/{oid}/{len(content)}", data=io.BytesIO(content),
-                headers={"Authorization": f"Basic {credentials}"},
-            )  # fmt: skip
-            assert stored.status == 200
-            assert (await job.upload(b"content")).status == 201
-            await job.log(b"a line\n")
-            await job.finish()
-            objects = data_dir / "objects"
-            async with asyncio.timeout(20):
-                while not (logs := list(objects.glob("projects/*/jobs/*/log-*"))):
-                    await asyncio.sleep(0.02)
-                while f"fsync({objects}" not in re.sub(
-                    r"fsync\(\d+<([^>]*)>", r"fsync(\1", _after(trace, logs[0])
-                ):
-                    await asyncio.sleep(0.02)
+    (server, data_dir), trace = running, tmp_path / "trace"
+    path, job = await _running_job(server, "traced")
+    async with traced(server, trace):
+        content = b"content of an object"
+        oid = hashlib.sha256(content).hexdigest()
+        credentials = b64encode(f"any:{ROOT_TOKEN}".encode()).decode()
+        stored = await server.root.request(
+            "PUT", f"{server.base}/{path}.git/info/lfs/objects/{oid}/{len(content)}", data=io.BytesIO(content),
+            headers={"Authorization": f"Basic {credentials}"},
+        )  # fmt: skip
+        assert stored.status == 200
+        assert (await job.upload(b"content")).status == 201
+        await job.log(b"a line\n")
+        await job.finish()
+        objects = data_dir / "objects"
+        async with asyncio.timeout(20):
+            while not (logs := list(objects.glob("projects/*/jobs/*/log-*"))):
+                await asyncio.sleep(0.02)
+            while f"<{objects}>)" not in _after(trace, logs[0]):
+                await asyncio.sleep(0.02)
     lines = trace.read_text(errors="replace").splitlines()
     (lfs,) = objects.glob("projects/*/lfs/*")
     artifacts = [file for file in objects.glob("projects/*/jobs/*/*") if not file.name.startswith("log-")]
@@ -104,6 +111,27 @@ async def test_system_calls_of_acknowledged_uploads(new_database: Any, tmp_path:
         answered = _line(lines, f'"{answer}', "", renamed)
         for part in chain(file, objects):
             assert _line(lines, "fsync(", f"<{part}>", renamed) < answered, part
+
+
+async def test_a_disk_that_is_full_is_503_until_there_is_room(running: tuple[ServerProcess, Path]) -> None:
+    """Files may not grow beyond a megabyte, which the process meets as it meets a full disk."""
+    server, data_dir = running
+    large = bytes(3 * 2**20)
+    _, job = await _running_job(server, "full")
+    limit = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (2**20, limit[1]))
+    refused = await job.upload(large)
+    assert (refused.status, refused.headers["Retry-After"], refused.body) == (
+        503,
+        "5",
+        {"message": "503 Service Unavailable"},
+    )
+    assert [
+        file for file in (data_dir / "objects/projects").rglob(f"jobs/{job.id}/*") if file.is_file()
+    ] == []
+    assert (await job.upload(b"small", artifact_type="junit", artifact_format="raw")).status == 201
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limit)
+    assert (await job.upload(large)).status == 201
 
 
 def _after(trace: Path, file: Path) -> str:
@@ -118,8 +146,8 @@ def _line(lines: list[str], call: str, about: str, after: int) -> int:
     return number
 
 
-async def _running_job(server: ServerProcess) -> tuple[str, RunningJob]:
-    project = (await server.root.post("/projects", {"name": "durable"})).body
+async def _running_job(server: ServerProcess, name: str) -> tuple[str, RunningJob]:
+    project = (await server.root.post("/projects", {"name": name})).body
     files = f"/projects/{project['id']}/repository/files/%2Egitlab-ci%2Eyml"
     body = {"branch": "main", "content": "one: {script: 'true'}", "commit_message": "Begin [ci skip]"}
     assert (await server.root.post(files, body)).status == 201

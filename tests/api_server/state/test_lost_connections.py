@@ -35,6 +35,14 @@ async def works(database: Database) -> bool:
     return await asyncio.gather(*(database.value("SELECT 1") for _ in range(2 * SIZE))) == [1] * 2 * SIZE
 
 
+async def _write(database: Database, word: str, fault: Callable[[], None], *then: str) -> None:
+    async with database.transaction() as transaction:
+        await transaction.run("INSERT INTO kept VALUES (%(word)s)", word=word)
+        fault()
+        for statement in then:
+            await transaction.run(statement)
+
+
 @pytest.mark.parametrize(
     "sqlstate",
     [
@@ -47,9 +55,7 @@ async def test_a_database_that_cannot_is_unavailable(database: Database, sqlstat
         await database.value(RAISE.format(sqlstate))
     assert read.value.cause == "of the test"
     with pytest.raises(Unavailable):
-        async with database.transaction() as transaction:
-            await transaction.run("INSERT INTO kept VALUES ('lost')")
-            await transaction.run(RAISE.format(sqlstate))
+        await _write(database, "lost", lambda: None, RAISE.format(sqlstate))
     assert await works(database)
     assert await database.value("SELECT count(*) FROM kept") == 0
 
@@ -83,17 +89,13 @@ async def test_what_the_event_loop_raises_is_the_databases(
 
 
 async def test_of_a_commit_without_an_answer_nobody_knows(database: Database, way: Way) -> None:
-    """Refused by the next request, not told as a failure that has changed nothing."""
+    """A failure before it has changed nothing."""
     with pytest.raises(OutcomeUnknown, match="of which it is not known whether it happened"):
-        async with database.transaction() as transaction:
-            await transaction.run("INSERT INTO kept VALUES ('perhaps')")
-            way.take("cut")
-    with pytest.raises(Unavailable) as read_only:
-        way.give_back()
-        async with database.transaction() as transaction:
-            await transaction.value("SELECT 1")
-            way.take("cut")
-    assert not isinstance(read_only.value, OutcomeUnknown)
+        await _write(database, "perhaps", lambda: way.take("cut"))
+    way.give_back()
+    with pytest.raises(Unavailable) as before:
+        await _write(database, "lost", lambda: way.take("cut"), "SELECT 1")
+    assert not isinstance(before.value, OutcomeUnknown)
     way.give_back()
     assert await works(database)
 
@@ -115,6 +117,7 @@ async def test_connections_that_die_while_nobody_uses_them_are_not_handed_out(
 
 async def test_a_dead_connection_leaves_the_descriptors_of_others_alone(database: Database, way: Way) -> None:
     """libpq closes its socket by itself; its number is then another's, which goes on being watched."""
+    ours, theirs = socket.socketpair()
     async with database._connection() as connection:
         number = psycopg2.extensions.connection.fileno(connection._driver.raw)  # libpq's own
         way.proxy.drop()
@@ -123,7 +126,6 @@ async def test_a_dead_connection_leaves_the_descriptors_of_others_alone(database
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
-    ours, theirs = socket.socketpair()
     os.dup2(ours.fileno(), number)
     loop.add_reader(number, heard.set)
     try:

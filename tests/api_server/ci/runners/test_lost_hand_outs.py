@@ -1,5 +1,6 @@
 """Jobs whose runner never heard of them: the answer that handed them out was lost on its way."""
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -9,11 +10,14 @@ import orjson
 import pytest
 
 from api_server.ci.jobs import lost, lost_queries
+from api_server.state.secrets import digest
 from api_server.state.statements import Statement
+from api_server.web.auth_queries import acknowledge_job
 from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Answer, Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until_somebody_waits
 
 #: Seconds, as the settings' defaults have them.
 RUNNER_TIMEOUT, HAND_OUT_TIMEOUT = 3600, 60
@@ -126,6 +130,22 @@ async def test_after_a_word_of_its_runner_it_stays_where_it_is(scene: Scene, wor
     await scene.pass_time(59)
     assert (await WORDS[word](scene, job)).status < 300
     await scene.pass_time(120)
+    assert (await scene.shown(job))["status"] == "running"
+    await job.finish()
+
+
+async def test_a_word_that_comes_while_it_is_taken_back_counts(scene: Scene) -> None:
+    """Whoever has the job's row first."""
+    await scene.project.pipeline()
+    job = await scene.runner.job()
+    scene.clock.move(seconds=45)
+    await scene.look()
+    scene.clock.move(seconds=30)
+    async with scene.forge.database.transaction() as transaction:
+        assert await acknowledge_job(transaction, digest(job.token))
+        look = asyncio.create_task(scene.look())
+        await until_somebody_waits(scene.forge.database)
+    await look
     assert (await scene.shown(job))["status"] == "running"
     await job.finish()
 
