@@ -90,13 +90,8 @@ async def prepared(tell: Callable[[str], None], *, with_s3: bool = False) -> Asy
         around = await stack.enter_async_context(outside(NAME if names else "127.0.0.1"))
         store = await stack.enter_async_context(object_store(data.part("logs"))) if with_s3 else None
         ports = {name: free_port() for name in ("api", "edge", "database")}
-        postgres, proxy = _database(stack, data, ports["database"])
-        await stack.enter_async_context(proxy)
-        await stack.enter_async_context(postgres)
         tell("Starting PostgreSQL, the API server and the storage edge ...")
-        if not await until(lambda: postgres.pid, READY_SECONDS):
-            raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
-        _bounded(postgres.cluster)
+        postgres, proxy = await _database(stack, data, ports["database"])
         api, edge = _programs(data, ports, postgres.cluster)
         if names is not None:
             api.command = names.command(data.path.parent, api.command)
@@ -147,7 +142,10 @@ def _folders() -> Iterator[DataDirectory]:
         yield data
 
 
-def _database(stack: contextlib.AsyncExitStack, data: DataDirectory, port: int) -> tuple[KeptPostgres, Proxy]:
+async def _database(
+    stack: contextlib.AsyncExitStack, data: DataDirectory, port: int
+) -> tuple[KeptPostgres, Proxy]:
+    """PostgreSQL, which runs, and the proxy at that port through which the API server reaches it."""
     directory = cluster_directory(data.path / "postgres")
     stack.enter_context(disks.mounted(directory, disks.POSTGRES_SIZE, like=directory))
     cluster = Cluster(directory, data.secret("postgres-password"), durable=True)
@@ -157,7 +155,13 @@ def _database(stack: contextlib.AsyncExitStack, data: DataDirectory, port: int) 
         (folder,) = parse_qs(urlsplit(cluster.url()).query)["host"]
         return f"{folder}/.s.PGSQL.5432"
 
-    return KeptPostgres(data.part("logs"), cluster, thread), Proxy(port, socket)
+    proxy = await stack.enter_async_context(Proxy(port, socket))
+    postgres = KeptPostgres(data.part("logs"), cluster, thread)
+    await stack.enter_async_context(postgres)
+    if not await until(lambda: postgres.pid, READY_SECONDS):
+        raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
+    _bounded(cluster)
+    return postgres, proxy
 
 
 def _bounded(cluster: Cluster) -> None:
