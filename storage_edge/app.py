@@ -123,6 +123,7 @@ def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
 
 def _options(settings: Settings) -> CacheOptions:
     return CacheOptions(
+        origin_patience=settings.origin_patience,
         private_grace=settings.private_grace,
         negative_seconds=settings.negative_seconds,
         stale_when_unreachable=settings.stale_when_unreachable,

@@ -66,7 +66,7 @@ class Settings(ClientSettings):
     )
     origin_timeout: float = typed_settings.option(
         default=60.0,
-        help="Seconds that the origin may take to connect, to answer, and between two pieces of a body.",
+        help="Seconds that the origin may take to connect and answer, and between two pieces of a body.",
     )
     storage_token_file: Path | None = typed_settings.option(
         default=None,

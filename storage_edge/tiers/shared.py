@@ -20,7 +20,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from common.ending import end
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import selection, storing
+from storage_edge.rules import selection, validation
 from storage_edge.tiers.bodies import BLOCK, Spool
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
@@ -105,7 +105,7 @@ class SharedTier:
 
     def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """Writes a public response whose body is in `file`, in the background."""
-        if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
+        if stored.private or stored.status != 200 or not validation.has_strong_tag(stored.headers):
             return
         if len(self._tasks) >= MAX_PENDING or asyncio.get_running_loop().time() < self._avoided_until:
             return
@@ -203,6 +203,6 @@ def _from_record(
     stored = StoredResponse.from_json(
         record["response"], target=request.uri, selected=selected, epoch=0, body=spool, stale=True
     )
-    if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
+    if stored.private or stored.status != 200 or not validation.has_strong_tag(stored.headers):
         return None
     return SharedCopy(stored, spool, record["digest"], record["size"])

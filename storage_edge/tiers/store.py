@@ -137,10 +137,15 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        kept = self._memory.get(old.target, ())
-        if any(s.times == old.times and s.selected == old.selected for s in kept):
-            self._replace(new)
-            await self._in_worker(self._disk.update, new)
+        for kept in self._memory.get(old.target, ()):
+            if kept.times == old.times and kept.selected == old.selected:
+                break
+        else:
+            return
+        # The body that `old` arrived in may be closed by now.
+        new = attrs.evolve(new, body=kept.body)
+        self._replace(new)
+        await self._in_worker(self._disk.update, new)
 
     async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""
