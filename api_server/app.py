@@ -61,9 +61,12 @@ from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import request_log
 from common import operations
+from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
+from common.listening import Endpoint
 from common.serving import Serving
+from common.shutdown import SHUTDOWN, Shutdown
 
 #: Bytes that are read of a body before somebody wants it; twice as many for a moment.
 READ_BUFFER = 64 * 1024
@@ -82,6 +85,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ],
         client_max_size=settings.body_limit,
     )
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(registry)
     _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
@@ -94,7 +99,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    operations.setup(app, settings, registry, {"database": lambda: _ping(app)})
+    operations.setup(
+        app, settings, registry, {"database": lambda: _ping(app), "background": background.check}
+    )
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -124,21 +131,21 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(settings.jobs_rate_limit)
+    app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
 
 
-def served(app: web.Application, settings: Settings) -> Serving:
-    """The application as `settings` say; requests are logged by the application itself."""
-    return Serving(
-        app=app,
-        settings=settings,
-        host=settings.host,
-        port=settings.port,
-        connections=Connections(settings),
-        options={"access_log": None, "read_bufsize": READ_BUFFER},
+def endpoint(settings: Settings) -> Endpoint:
+    """Where the application listens."""
+    return Endpoint(
+        settings=settings, host=settings.host, port=settings.port, connections=Connections(settings)
     )
+
+
+def served(app: web.Application, where: Endpoint) -> Serving:
+    """The application at its endpoint; requests are logged by the application itself."""
+    return Serving(app=app, endpoint=where, options={"access_log": None, "read_bufsize": READ_BUFFER})
 
 
 def _api() -> web.Application:
@@ -224,7 +231,7 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
     if not app[SETTINGS].work:
         yield
         return
-    async with app[QUEUE].working():
+    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
 
 

@@ -1,13 +1,13 @@
 """What an operator sets for the API server process (flags, environment, TOML file)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import typed_settings
 from typed_settings import option, secret
 
 from common.client_settings import ClientSettings
-from common.logs import LogFormat
+from common.logs import LogFormat, LogLevel
 from common.settings import file_of, url
 
 Tier = Literal["free", "premium", "ultimate"]
@@ -17,6 +17,47 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 @typed_settings.settings(frozen=True, kw_only=True)
 class Settings(ClientSettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
+
+    reloaded: ClassVar[frozenset[str]] = ClientSettings.reloaded | {
+        "root_token_file",
+        "root_token",
+        "edge_purge_token_file",
+        "edge_purge_token",
+        "log_level",
+        "letters_per_user",
+        "letters_per_address",
+        "archive_builds_older_than",
+        "runner_timeout",
+        "runner_poll_timeout",
+        "artifacts_expire_in",
+        "pipeline_rate_limit",
+        "pipeline_hierarchy_size",
+        "child_pipeline_depth",
+        "variables_limit",
+        "agents_limit",
+        "status_checks_limit",
+        "active_jobs_limit",
+        "job_token_allowlist_limit",
+        "jobs_rate_limit",
+        "raw_rate_limit",
+        "archive_rate_limit",
+        "anonymous_archive_rate_limit",
+        "git_time_limit",
+        "push_limit",
+        "push_refs_limit",
+        "repository_read_timeout",
+        "file_json_limit",
+        "commit_max_files",
+        "diff_max_files",
+        "diff_max_lines",
+        "diff_max_patch_bytes",
+        "early_body_limit",
+        "runner_body_limit",
+        "artifact_limit",
+        "project_artifacts_limit",
+        "lfs_limit",
+        "log_limit",
+    }
 
     database_url: str = secret(
         kw_only=True,
@@ -216,6 +257,10 @@ class Settings(ClientSettings):
     prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
     work: bool = option(default=True, help="run background work in this process too")
     log_format: LogFormat = option(default="console", help="how log lines look")
+    log_level: LogLevel = option(default="INFO", help="least level that is logged")
+    log_file: Path | None = option(
+        default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"
+    )
 
     @property
     def base_url(self) -> str:

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from common.ending import end
+from common.operations import Degraded
 
 log = structlog.get_logger(__name__)
 
@@ -18,7 +20,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 
 
-class TaskDown(Exception):
+class TaskDown(Degraded):
     """Work that should go on does not, just now."""
 
 
@@ -34,11 +36,26 @@ class BackgroundTasks:
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._down: set[str] = set()
+        self._finishing: set[str] = set()
 
-    def start(self, name: str, work: Work) -> None:
-        """Runs `work()`, which never returns; `name` is for logs and metrics."""
+    def start(self, name: str, work: Work, *, longest_pause: float = LONGEST_PAUSE) -> None:
+        """Runs `work()`, which never returns; `name` is for logs and metrics. What depends on a server that comes back
+        by itself wants to be there soon afterwards: `longest_pause` is in seconds."""
         self._restarts.labels(name)  # shown as 0 until then
-        self._tasks[name] = asyncio.create_task(self._keep_up(name, work), name=name)
+        self._tasks[name] = asyncio.create_task(self._keep_up(name, work, longest_pause), name=name)
+
+    def let_end(self, name: str) -> None:
+        """Work that has been told to end may do so; it is not started again."""
+        self._finishing.add(name)
+
+    async def finish(self, name: str, seconds: float) -> None:
+        """Waits for the end of work that has been told to end; where that takes longer than `seconds`, it is
+        cancelled."""
+        self.let_end(name)
+        task = self._tasks.pop(name)
+        if name not in self._down:
+            await asyncio.wait({task}, timeout=seconds)
+        await end(task)
 
     async def close(self) -> None:
         """Ends all of it."""
@@ -48,9 +65,9 @@ class BackgroundTasks:
     async def check(self) -> None:
         """Readiness; raises `TaskDown` with the names of what waits to be started again."""
         if self._down:
-            raise TaskDown(", ".join(sorted(self._down)))
+            raise TaskDown(f"Waits to be started again: {', '.join(sorted(self._down))}")
 
-    async def _keep_up(self, name: str, work: Work) -> None:
+    async def _keep_up(self, name: str, work: Work, longest_pause: float) -> None:
         """What goes wrong on the way out can hide the cancellation; the task remembers that it was asked to end."""
         this, loop, pause = asyncio.current_task(), asyncio.get_running_loop(), FIRST_PAUSE
         while this is not None and not this.cancelling():
@@ -59,16 +76,29 @@ class BackgroundTasks:
                 await work()
             except (Exception, asyncio.CancelledError) as error:  # cancelled by whom it waited for, not by us
                 problem = error
-            if this.cancelling():
+            if this.cancelling() or name in self._finishing:
                 return
-            if loop.time() - begun > LONGEST_PAUSE:
+            if loop.time() - begun > longest_pause:
                 pause = FIRST_PAUSE
             self._restarts.labels(name).inc()
-            log.error("background work ended and is started again", task=name, exc_info=problem)
+            _tell(name, problem, is_first=pause == FIRST_PAUSE)
             problem = None
             self._down.add(name)
             try:
                 await asyncio.sleep(pause)
             finally:
                 self._down.discard(name)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, longest_pause)
+
+
+def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
+    """With the traceback once: what keeps ending does so for the same reason."""
+    log.error(
+        "background work ended and is started again",
+        task=name,
+        problem=None if problem is None else f"{type(problem).__name__}: {problem}".strip(": \n"),
+        exc_info=problem if is_first else None,
+    )
+
+
+BACKGROUND = web.AppKey("background", BackgroundTasks)

@@ -1,5 +1,7 @@
 """Settings of both processes about those who connect to them: how long, how many, and who may watch."""
 
+from typing import ClassVar
+
 import typed_settings
 from typed_settings import option
 
@@ -9,6 +11,20 @@ from common.settings import network
 @typed_settings.settings(frozen=True, kw_only=True)
 class ClientSettings:
     """What a process puts up with from its clients; `header_timeout` and so on are called the same in both."""
+
+    #: What SIGHUP changes in a running process: fields that are read where they are used. The others wait for a start.
+    reloaded: ClassVar[frozenset[str]] = frozenset(
+        {
+            "header_timeout",
+            "body_timeout",
+            "send_timeout",
+            "keepalive_timeout",
+            "shutdown_timeout",
+            "max_connections",
+            "max_connections_per_address",
+            "operations_networks",
+        }
+    )
 
     header_timeout: float = option(
         default=20.0, help="seconds that a client may take to send the head of a request"
@@ -21,7 +37,8 @@ class ClientSettings:
     )
     keepalive_timeout: float = option(default=75.0, help="seconds that an idle client connection stays open")
     shutdown_timeout: float = option(
-        default=20.0, help="seconds that answers in flight may take after SIGTERM"
+        default=30.0,
+        help="seconds that requests and background work in flight may take after SIGTERM, all together",
     )
     max_header_bytes: int = option(default=8190, help="longest request line and header line")
     max_headers: int = option(default=100, help="most header lines of a request")

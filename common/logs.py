@@ -1,9 +1,12 @@
 """Structured logs on standard error, one event a line, with everything secret taken out."""
 
 import logging
+import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -11,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 REDACTED = "[REDACTED]"
 #: Names of fields, parameters and headers whose values never reach a log.
@@ -54,11 +58,16 @@ class OwnFaults(logging.Filter):
         return not isinstance(error, ConnectionError | HttpProcessingError)
 
 
-def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Sends structlog's and the standard library's records through the same steps to standard error (or `stream`).
+def configure(
+    format_: LogFormat, level: LogLevel = "INFO", stream: TextIO | None = None, file: Path | None = None
+) -> None:
+    """Sends structlog's and the standard library's records through the same steps to standard error (or `stream`, or
+    to the end of `file`; raises OSError where that cannot be written).
 
     structlog's do not become records of the standard library on their way, which doubled the cost of a line.
     """
+    if file is not None:
+        stream = _opened[file] = os.fdopen(_open(file), "a", encoding="utf-8", errors="replace")
     stream = stream or sys.stderr
     steps: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -70,9 +79,10 @@ def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = N
     ]
     renderer = _renderer(format_, colors=stream.isatty())
     structlog.configure(
-        processors=[*steps, renderer, _encode],
+        processors=[_drop_below_level, *steps, renderer, _encode],
         logger_factory=structlog.BytesLoggerFactory(stream.buffer),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        # What is bound once remains: the level, which may change, is looked at by each event.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)
@@ -82,8 +92,45 @@ def configure(format_: LogFormat, level: str = "INFO", stream: TextIO | None = N
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    set_level(level)
     logging.getLogger("aiohttp.server").addFilter(OwnFaults())
+
+
+def set_level(level: LogLevel) -> None:
+    """From now on nothing less than `level` is logged."""
+    logging.getLogger().setLevel(level)
+
+
+def reopening() -> Callable[[], None]:
+    """What makes the log go on in a new file where its file has been moved away; to be called once. Raises OSError
+    where there cannot be one: then the old one stays."""
+    new = {stream: _open(file) for file, stream in _opened.items()}
+
+    def reopen() -> None:
+        for stream, descriptor in new.items():
+            stream.flush()
+            os.dup2(descriptor, stream.fileno(), inheritable=False)
+            os.close(descriptor)
+
+    return reopen
+
+
+#: The log's file, whose descriptor remains the same whatever it stands for.
+_opened: dict[Path, TextIO] = {}
+
+
+def _open(file: Path) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+
+_LEVELS = logging.getLevelNamesMapping() | {"EXCEPTION": logging.ERROR, "WARN": logging.WARNING}
+
+
+def _drop_below_level(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    if _LEVELS[method.upper()] < logging.root.level:
+        raise structlog.DropEvent
+    return event
 
 
 def _renderer(format_: LogFormat, *, colors: bool) -> Processor:

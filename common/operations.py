@@ -13,10 +13,20 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
+from common.shutdown import SHUTDOWN
 
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
 
+
+class Degraded(Exception):
+    """Raised by a check whose part works worse than it should, so that the process still serves: one sentence that
+    operators read in `/-/readiness`. Nothing secret belongs into it."""
+
+
+LIVENESS = "/-/liveness"
+#: Statuses of a check, the worst last.
+_WORSE = ("ok", "degraded", "failed")
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
 #: Fields that proxies add; whoever sends one and is no trusted proxy speaks for nobody knows whom.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
@@ -25,15 +35,16 @@ _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 def setup(
     app: web.Application, settings: ClientSettings, registry: CollectorRegistry, checks: Mapping[str, Check]
 ) -> None:
-    """Adds the routes to the application. Liveness says that the process answers, readiness that each of `checks`
-    passes (503 otherwise)."""
+    """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
+    out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
+    "stopping" once the application is being shut down."""
 
     async def readiness(_request: web.Request) -> web.Response:
+        if app[SHUTDOWN].has_begun:
+            return web.json_response({"status": "stopping"}, status=503)
         results = {name: await _outcome(check) for name, check in checks.items()}
-        failed = any(result["status"] == "failed" for result in results.values())
-        return web.json_response(
-            {"status": "failed" if failed else "ok", **results}, status=503 if failed else 200
-        )
+        status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
+        return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -43,7 +54,7 @@ def setup(
         web.get("/-/metrics", _for_operators(settings, metrics)),
     )
     app[_ROUTES] = routes
-    app.add_routes([web.get("/-/liveness", _liveness)])
+    app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
         app.add_routes(routes)
 
@@ -51,20 +62,30 @@ def setup(
 def application(app: web.Application) -> web.Application:
     """What `operations_port` serves: the routes of `app`."""
     own = web.Application()
-    own.add_routes([web.get("/-/liveness", _liveness), *app[_ROUTES]])
+    own.add_routes([web.get(LIVENESS, _liveness), *app[_ROUTES]])
     return own
 
 
-async def _liveness(_request: web.Request) -> web.Response:
+async def starting(request: web.BaseRequest) -> web.Response:
+    """The answer to everything while the process makes ready to serve."""
+    if request.path == LIVENESS:
+        answer = await _liveness(request)
+    else:
+        answer = web.json_response({"status": "starting"}, status=503, headers={"Retry-After": "5"})
+    answer.force_close()  # the next request is read by somebody else
+    return answer
+
+
+async def _liveness(_request: web.BaseRequest) -> web.Response:
     return web.json_response({"status": "ok"})
 
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
     """404 for everybody else, as where there is nothing."""
-    allowed = networks(settings.operations_networks or NEAR)
     proxies = networks(settings.trusted_proxies)
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        allowed = networks(settings.operations_networks or NEAR)
         speaks_for_others = any(name in request.headers for name in _FORWARDED)
         if speaks_for_others and not is_in(proxies, _peer(request)):
             raise web.HTTPNotFound
@@ -83,6 +104,8 @@ def _peer(request: web.Request) -> str:
 async def _outcome(check: Check) -> dict[str, str]:
     try:
         await check()
+    except Degraded as problem:
+        return {"status": "degraded", "message": str(problem)}
     except Exception as problem:
         return {"status": "failed", "message": type(problem).__name__}
     return {"status": "ok"}

@@ -1,5 +1,6 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
+import functools
 import ssl
 import sys
 
@@ -8,45 +9,62 @@ import uvloop
 from aiohttp import web
 
 from common import logs
-from common.serving import allow_files, serving, stopping
+from common.background import BACKGROUND
+from common.listening import CannotStart
+from common.reloading import Change, Part, Reload, ignore_hangups, reader, reloading
+from common.serving import allow_files, bound, stopping
 from common.settings import command
-from storage_edge.app import create_app
+from common.shutdown import LAST_SECONDS, end_for_certain
+from storage_edge.app import ORIGIN, create_app
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.server import served
+from storage_edge.client.tls import certificate, tls_context
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+SECTION, PREFIX = "edge", "FORGELET_EDGE_"
+
 
 def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
-    logs.configure(settings.log_format, settings.log_level)
     try:
-        context = _tls(settings)
+        logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
+        ignore_hangups()
+        context = tls_context(settings)
         app = create_app(settings)
         allow_files(app[CONNECTIONS])
         uvloop.run(_serve(app, settings, context))
-    except (ValueError, OSError) as error:
+    except (CannotStart, ValueError, OSError) as error:
         sys.exit(f"The storage edge cannot start: {error}")
 
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
-    async with stopping() as stop, serving(served(app, settings, context)) as (host, port):
+    serve = served(app, settings, context)
+    parts: list[Part[Settings]] = [functools.partial(_storage_token, app)]
+    if context is not None:
+        parts.append(functools.partial(certificate, context))
+    reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
+    async with (
+        bound(serve.endpoint) as ports,  # a second process on the port touches nothing
+        stopping() as stop,
+        ports.serving(serve) as (host, port),
+        reloading(app[BACKGROUND], reload),
+    ):
         log.info("ready", host=host, port=port, origin=str(settings.origin_url))
         await stop.wait()
+        end_for_certain(settings.shutdown_timeout + LAST_SECONDS)
         log.info("stopping")
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    return context
+def _storage_token(app: web.Application, fresh: Settings) -> Change:
+    async def change() -> None:
+        app[ORIGIN].use_token(str(fresh.storage_token))
+
+    return change
 
 
-main = command(Settings, section="edge", env_prefix="FORGELET_EDGE_", run=run)
+main = command(Settings, section=SECTION, env_prefix=PREFIX, run=run)
 
 if __name__ == "__main__":
     main()

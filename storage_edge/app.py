@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,7 +14,8 @@ import structlog
 from aiohttp import web
 
 from common import operations
-from common.ending import end
+from common.background import BACKGROUND, BackgroundTasks
+from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 ORIGIN = web.AppKey("origin", Origin)
-#: Seconds between two reports of used responses to the disk tier.
-USE_INTERVAL = 10.0
+#: Seconds between two reports of used responses to the disk tier, which is tried then.
+TEND_INTERVAL = 10.0
+#: How often one looks meanwhile whether it can be used; if not, it is tried at once.
+LOOKS = 10
 #: The rest of a path; file names may hold line breaks.
 ANY_PATH = r"{path:[\s\S]*}"
 #: Largest body of a purge.
@@ -54,10 +56,13 @@ def create_app(
         forward_all=settings.forward_all_headers,
         client_directives=settings.client_directives,
     )
+    app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
     repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
     app[handlers.CONNECTIONS] = Connections(repeated, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
+    app[SHUTDOWN] = Shutdown()
+    background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
@@ -70,16 +75,27 @@ def create_app(
             app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
             _watch(metrics, store)
-            opened.push_async_callback(end, asyncio.create_task(_report_uses(store)))
+            background.start("disk tier", lambda: _tend(store))
+            opened.push_async_callback(background.finish, "disk tier", 0)
+            if settings.disk_check_rate:
+                background.start("check of stored bodies", lambda: _check(store, settings.disk_check_rate))
+                opened.push_async_callback(background.finish, "check of stored bodies", 0)
             yield
 
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
+    async def disk_is_usable() -> None:
+        await app[handlers.STORE].check()
+
     app.cleanup_ctx.append(parts)
-    operations.setup(app, settings, metrics.registry, {"origin": origin_answers})
+    operations.setup(
+        app,
+        settings,
+        metrics.registry,
+        {"origin": origin_answers, "disk": disk_is_usable, "background": background.check},
+    )
     if settings.purge_token:
-        app[handlers.PURGE_TOKEN] = str(settings.purge_token)
         app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
@@ -145,13 +161,22 @@ def _directory(settings: Settings) -> Iterator[Path]:
 def _watch(metrics: Metrics, store: Store) -> None:
     metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
     metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
-    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: store.evicted)
+    disk = store.disk
+    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: disk.evicted)
+    metrics.watch("disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
+    metrics.watch("disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
+    metrics.watch("disk_damaged", "Files of the disk tier found damaged.", lambda: disk.files.damaged)
 
 
-async def _report_uses(store: Store) -> None:
+async def _tend(store: Store) -> None:
     while True:
-        await asyncio.sleep(USE_INTERVAL)
-        try:
-            await store.flush_uses()
-        except sqlite3.Error as error:
-            log.warning("the index could not note uses", reason=type(error).__name__)
+        for _ in range(LOOKS):
+            await asyncio.sleep(TEND_INTERVAL / LOOKS)
+            if store.disk.problem:
+                break
+        await store.tend()
+
+
+async def _check(store: Store, bytes_per_second: int) -> None:
+    while True:
+        await store.check_bodies(bytes_per_second)

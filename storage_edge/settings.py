@@ -1,14 +1,14 @@
 """Settings of the storage edge."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import attrs
 import typed_settings
 from yarl import URL
 
 from common.client_settings import ClientSettings
-from common.logs import LogFormat
+from common.logs import LogFormat, LogLevel
 from common.settings import file_of
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
 
@@ -40,6 +40,16 @@ class Settings(ClientSettings):
 
     The service's administrator sets this edge's URL and the storage token as external storage for static objects.
     """
+
+    reloaded: ClassVar[frozenset[str]] = ClientSettings.reloaded | {
+        "tls_cert",
+        "tls_key",
+        "storage_token_file",
+        "storage_token",
+        "purge_token_file",
+        "purge_token",
+        "log_level",
+    }
 
     host: str = typed_settings.option(default="127.0.0.1", help="Address to listen on.")
     port: int = typed_settings.option(default=8081, help="Port to listen on; 0 takes a free one.")
@@ -95,7 +105,13 @@ class Settings(ClientSettings):
     memory_object_bytes: int = typed_settings.option(
         default=4 * _MIB, help="Largest body that the memory tier takes; larger ones are read from disk."
     )
-    disk_bytes: int = typed_settings.option(default=10 * _GIB, help="Budget of the disk tier.")
+    disk_bytes: int = typed_settings.option(
+        default=10 * _GIB, help="Budget of the disk tier, bodies that arrive included."
+    )
+    disk_check_rate: int = typed_settings.option(
+        default=_MIB,
+        help="Bytes of the disk tier that are read in a second to find damaged ones; 0 turns that off.",
+    )
 
     shared_store_url: str = typed_settings.option(
         default="",
@@ -127,7 +143,11 @@ class Settings(ClientSettings):
 
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")
     log_format: LogFormat = typed_settings.option(default="console", help="How log lines are written.")
-    log_level: str = typed_settings.option(default="INFO", help="Least level that is logged.")
+    log_level: LogLevel = typed_settings.option(default="INFO", help="Least level that is logged.")
+    log_file: Path | None = typed_settings.option(
+        default=None,
+        help="File to which the log is appended instead of standard error; SIGHUP opens it anew.",
+    )
 
     @property
     def origin_url(self) -> URL:

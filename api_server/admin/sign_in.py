@@ -29,9 +29,9 @@ _RETURN_TO = re.compile(r"/(?:-|admin)/[\w/-]*", re.ASCII)
 
 
 def setup(app: web.Application) -> None:
-    app[BY_ADDRESS] = RateLimiter(ATTEMPTS_BY_ADDRESS)
-    app[BY_LOGIN] = RateLimiter(ATTEMPTS_BY_LOGIN)
-    app[UNKNOWN] = RateLimiter(RECORDED_UNKNOWN)
+    app[BY_ADDRESS] = RateLimiter(lambda: ATTEMPTS_BY_ADDRESS)
+    app[BY_LOGIN] = RateLimiter(lambda: ATTEMPTS_BY_LOGIN)
+    app[UNKNOWN] = RateLimiter(lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", show_form)
     app.router.add_post("/-/sign_in", pages.form(sign_in))
     app.router.add_post("/-/sign_out", pages.form(sign_out))

@@ -43,7 +43,7 @@ class Edges:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._urls = [f"{url.rstrip('/')}/-/purge" for url in settings.edge_urls]
-        self._token = settings.edge_purge_token
+        self._settings = settings
         self._session = session
 
     async def purge(self, keys: list[str]) -> None:
@@ -51,7 +51,7 @@ class Edges:
         await asyncio.gather(*(self._purge(url, keys) for url in self._urls))
 
     async def _purge(self, url: str, keys: list[str]) -> None:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._settings.edge_purge_token}"}
         async with self._session.post(url, json={"keys": keys}, headers=headers, timeout=_TIMEOUT) as answer:
             answer.raise_for_status()
 

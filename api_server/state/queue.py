@@ -19,7 +19,8 @@ from procrastinate.jobs import Status
 from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
-from common.ending import end
+from common.background import BackgroundTasks
+from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
 
@@ -27,14 +28,16 @@ Task = Callable[..., Awaitable[None]]
 
 #: Tasks at a time in one worker.
 CONCURRENCY = 10
-#: A worker gets this long to finish what it has begun when it is told to stop.
+#: A worker that begins again, since it has lost the database, leaves what it has begun this long.
 GRACE_SECONDS = 20
-#: A worker tells so often that it is alive.
-HEARTBEAT_SECONDS = 10
-#: A worker that has not been heard of for this long is dead, and its work is given to others.
-STALLED_SECONDS = 30
-#: A worker that has lost its connection to the database begins again after this long.
-RESTART_SECONDS = 1
+#: How long it may take to write down what is given up.
+GIVING_BACK_SECONDS = 1.0
+#: Signs of life in the time after which a worker is taken for dead without one.
+HEARTBEATS = 3
+#: A worker that has lost its connection to the database begins again after this long, at most.
+RESTART_SECONDS = 1.0
+#: What runs in the background.
+WORKER, WATCH = "queue worker", "queue watch"
 
 HOLD_QUEUEING_LOCK = """
     SELECT pg_advisory_xact_lock(hashtextextended(%(queueing_lock)s, 0))
@@ -104,9 +107,12 @@ class _Connector(AiopgConnector):
 class Queue:
     """The tasks of this application, and the worker that runs them."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, dead_after: float = 30.0) -> None:
+        """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others."""
         self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
+        self._dead_after = dead_after
         self._worker: Worker | None = None
+        self._is_stopping = False
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
@@ -125,27 +131,33 @@ class Queue:
         self._app.periodic(cron=cron)(registered)
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """A worker runs for the length of the block; at its end it finishes what it has begun."""
+    async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
+        """A worker runs for the length of the block. It takes nothing new from the beginning of the shutdown on, and
+        what it has begun may take as long as everything else; what it gives up then, another worker does again."""
+
+        def stop() -> None:
+            self._is_stopping = True
+            background.let_end(WORKER)
+            if self._worker is not None:
+                self._worker.shutdown_graceful_timeout = shutdown.left
+                self._worker.stop()  # type: ignore[no-untyped-call]
+
+        self._is_stopping = False
+        shutdown.at_begin(stop)
         async with self._app.open_async():
-            worker = asyncio.create_task(_keep_up("worker", self._run_worker), name="queue worker")
-            watch = asyncio.create_task(_keep_up("watch", self._free_stalled), name="queue watch")
+            background.start(WORKER, self._run_worker, longest_pause=RESTART_SECONDS)
+            background.start(WATCH, self._free_stalled, longest_pause=RESTART_SECONDS)
             try:
                 yield
             finally:
-                await self._end_worker(worker)
-                await end(watch)
-
-    async def _end_worker(self, task: asyncio.Task[None]) -> None:
-        """Cancels it once, since a second time would cut off what it has begun; should that be lost (`ending.end` says
-        how), stopping it is as good."""
-        task.cancel()
-        while not task.done():
-            if self._worker is not None:
-                self._worker.stop()  # type: ignore[no-untyped-call]
-            await asyncio.wait({task}, timeout=1)
+                stop()
+                await background.finish(WORKER, shutdown.left + GIVING_BACK_SECONDS)
+                await background.finish(WATCH, 0)
 
     async def _run_worker(self) -> None:
+        """Until it is stopped, or loses its connection to the database."""
+        if self._is_stopping:
+            return
         self._worker = Worker(
             self._app,
             concurrency=CONCURRENCY,
@@ -154,41 +166,21 @@ class Queue:
             shutdown_graceful_timeout=GRACE_SECONDS,
             delete_jobs="successful",
             fetch_job_polling_interval=5.0,
-            update_heartbeat_interval=HEARTBEAT_SECONDS,
-            stalled_worker_timeout=STALLED_SECONDS,
+            update_heartbeat_interval=self._dead_after / HEARTBEATS,
+            stalled_worker_timeout=self._dead_after,
         )
         await self._worker.run()  # type: ignore[no-untyped-call]
 
     async def _free_stalled(self) -> None:
         manager = self._app.job_manager
         while True:
-            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_SECONDS):
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after):
                 log.warning("work of a dead worker is done again", task=job.task_name)
                 try:
                     await manager.retry_job(job)
                 except UniqueViolation:  # the same work waits already, under the same queueing lock
                     await manager.finish_job(job, status=Status.FAILED, delete_job=True)
-            await asyncio.sleep(STALLED_SECONDS)
+            await asyncio.sleep(self._dead_after)
 
 
 QUEUE = web.AppKey("queue", Queue)
-
-
-async def _keep_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Runs a part of the queue until this task is cancelled: it ends when its connection to the database is lost.
-
-    What goes wrong on the way out can hide the cancellation; the task remembers that it was asked.
-    """
-    this = asyncio.current_task()
-    while this is not None and not this.cancelling():
-        try:
-            await run()
-        except Exception as problem:
-            if not this.cancelling():
-                log.warning(
-                    "the queue has lost its database and begins again",
-                    part=part,
-                    problem=str(problem).strip(),
-                )
-        if not this.cancelling():
-            await asyncio.sleep(RESTART_SECONDS)

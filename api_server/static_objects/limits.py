@@ -13,9 +13,9 @@ class Limits:
     """Raw files per project and path (whatever the ref), archives per project and user, or for all strangers."""
 
     def __init__(self, settings: Settings) -> None:
-        self._raw = RateLimiter(settings.raw_rate_limit)
-        self._archives = RateLimiter(settings.archive_rate_limit)
-        self._anonymous_archives = RateLimiter(settings.anonymous_archive_rate_limit)
+        self._raw = RateLimiter(lambda: settings.raw_rate_limit)
+        self._archives = RateLimiter(lambda: settings.archive_rate_limit)
+        self._anonymous_archives = RateLimiter(lambda: settings.anonymous_archive_rate_limit)
 
     def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
         """Counts the request; raises 429 beyond the limit."""

@@ -22,7 +22,9 @@ from api_server.status_checks import dispatch_queries, service_queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
 from api_server.status_checks.dispatch_queries import Due, Landed
 from api_server.status_checks.retry_schedule import retry_after, wait_after
+from common.background import BackgroundTasks
 from common.ending import end
+from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +34,13 @@ CONNECTIONS = 256
 CONNECTIONS_OF_ONE = 16
 #: Seconds between two looks at the queue when nothing else gives a reason to look.
 PAUSE = 0.5
-#: Seconds that attempts under way get to finish when the process ends.
+#: Seconds between two tries to read and write the queue while the database is away, at most.
+LONGEST_PAUSE = 2.0
+#: Seconds that attempts under way get to finish when the process ends, at most.
 GRACE = 10.0
+#: How long it may take to write down what has begun.
+GIVING_BACK_SECONDS = 1.0
+DELIVERIES = "status check deliveries"
 #: How long a taken delivery stays away from other workers.
 TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
 #: A check whose receiver has failed for this long is paused.
@@ -54,17 +61,24 @@ class Dispatcher:
     _stopping: bool = attrs.field(init=False, default=False)
 
     @contextlib.asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """Deliveries are sent for the length of the block; at its end those under way are finished or given back."""
+    async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
+        """Deliveries are sent for the length of the block. From the beginning of the shutdown on no more are begun;
+        those under way are finished in what is left of it, or given back."""
+
+        def stop() -> None:
+            self._stopping = True
+            background.let_end(DELIVERIES)
+            self._wake.set()
+
         self._stopping = False
-        task = asyncio.create_task(self._run(), name="status check deliveries")
+        shutdown.at_begin(stop)
+        background.start(DELIVERIES, self._run, longest_pause=LONGEST_PAUSE)
         try:
             yield
         finally:
-            self._stopping = True
-            self._wake.set()
-            await task
-            await self._finish()
+            stop()
+            await background.finish(DELIVERIES, GIVING_BACK_SECONDS)
+            await self._finish(shutdown.left)
 
     async def deliver_due(self) -> None:
         """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
@@ -77,23 +91,19 @@ class Dispatcher:
     async def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            try:
-                await self._turn()
-            except Exception:
-                log.exception("the queue of deliveries cannot be read or written, trying again")
+            await self._turn()
             if not self._stopping:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
     async def _turn(self) -> bool:
-        """Starts what is due, and while that is under way records what has come back; whether there was any of it.
+        """Records what has come back, then starts what is due; whether there was or is any of it.
 
-        What came back while the queue was read has made room that the next turn can use.
+        In this order: what could not be recorded before must not be due again by now and be sent twice.
         """
+        recorded = await self._record_landed()
         started = await self._start_due()
-        landed, self._landed = self._landed, []
-        await self._record_landed(landed)
-        return bool(started or landed)
+        return bool(started or recorded or self._landed)
 
     async def _start_due(self) -> int:
         room = CONNECTIONS - len(self._flying)
@@ -139,14 +149,21 @@ class Dispatcher:
             secret=None if row.shared_secret is None else self._vault.decrypt(row.shared_secret),
         )
 
-    async def _record_landed(self, landed: list[tuple[Due, Outcome]]) -> None:
-        """What cannot be recorded is attempted again, when it is due again."""
-        while landed:
-            # A delivery can have landed twice, when somebody redelivered it while it was under way.
-            first = {pair[0].id: pair for pair in reversed(landed)}
-            landed = [pair for pair in landed if pair is not first[pair[0].id]]
-            async with self._database.transaction() as transaction:
-                await self._record(transaction, [self._landing(*pair) for pair in first.values()])
+    async def _record_landed(self) -> int:
+        """How many were recorded. What cannot be stays, for the next turn."""
+        recorded = 0
+        landed, self._landed = self._landed, []
+        try:
+            while landed:
+                # A delivery can have landed twice, when somebody redelivered it while it was under way.
+                first = {pair[0].id: pair for pair in reversed(landed)}
+                async with self._database.transaction() as transaction:
+                    await self._record(transaction, [self._landing(*pair) for pair in first.values()])
+                landed = [pair for pair in landed if pair is not first[pair[0].id]]
+                recorded += len(first)
+        finally:
+            self._landed = landed + self._landed
+        return recorded
 
     def _landing(self, row: Due, outcome: Outcome) -> Landed:
         wait = None
@@ -185,14 +202,13 @@ class Dispatcher:
                 message=f"Paused {paused.name} status check: {reason}",
             )
 
-    async def _finish(self) -> None:
+    async def _finish(self, seconds: float) -> None:
         flying = dict(self._flying)
         if flying:
-            await asyncio.wait(flying, timeout=GRACE)
+            await asyncio.wait(flying, timeout=min(GRACE, seconds))
         unfinished = {task: row for task, row in flying.items() if not task.done()}
         await end(*unfinished)
-        await self._record_landed(self._landed)
-        self._landed = []
+        await self._record_landed()
         if unfinished:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]

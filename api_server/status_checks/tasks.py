@@ -12,6 +12,8 @@ from api_server.state.queue import QUEUE
 from api_server.status_checks import delivery_queries, results
 from api_server.status_checks.dispatcher import Dispatcher
 from api_server.web.context import DATABASE, SETTINGS, VAULT
+from common.background import BACKGROUND
+from common.shutdown import SHUTDOWN
 
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 #: Numbers from [0, 1) for the jitter of retries; tests choose them.
@@ -45,5 +47,5 @@ async def deliveries(app: web.Application) -> AsyncIterator[None]:
     if not app[SETTINGS].work:
         yield
         return
-    async with dispatcher.working():
+    async with dispatcher.working(app[BACKGROUND], app[SHUTDOWN]):
         yield

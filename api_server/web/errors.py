@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
 from common.concurrency import ShareTaken, TooBusy
-from common.connections import BodyTooSlow
+from common.connection import BodyTooSlow
 
 log = structlog.get_logger(__name__)
 

@@ -18,6 +18,8 @@ import structlog
 from api_server.state.migrate import migrate
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
+from common.background import BACKGROUND
+from common.shutdown import SHUTDOWN
 from scripts.bench.rows import Row
 from scripts.local.embedded_postgres import temporary
 from tests.support.forge import Forge, Person, running_forge
@@ -77,8 +79,8 @@ async def _delivered(forge: Forge, check_id: int, hanging: int | None) -> float:
         for queued in filter(None, (hanging, check_id)):
             await transaction.run(QUEUE, check_id=queued, count=DELIVERIES)
     wanted = await forge.database.value(DELIVERED, check_id=check_id) + DELIVERIES
-    started = time.perf_counter()
-    async with forge.server.app[DISPATCHER].working():
+    started, app = time.perf_counter(), forge.server.app
+    async with app[DISPATCHER].working(app[BACKGROUND], app[SHUTDOWN]):
         while await forge.database.value(DELIVERED, check_id=check_id) < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         return DELIVERIES / (time.perf_counter() - started)

@@ -5,7 +5,8 @@ import attrs
 from storage_edge.cache.origin import OriginResponse
 from storage_edge.rules import cache_status
 from storage_edge.rules.cache_status import Outcome
-from storage_edge.tiers.bodies import Reader, Spool
+from storage_edge.tiers.bodies import Reader
+from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse
 
 

@@ -1,5 +1,6 @@
 """Asking the origin: its responses become stored ones while they arrive, or concern one request alone."""
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import freshness, selection, storing, validation
 from storage_edge.rules.storing import Storage
-from storage_edge.tiers.bodies import Spool
+from storage_edge.tiers.spool import Spool, UnwantedError
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
 
@@ -88,7 +89,7 @@ class Fetcher:
         """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
         if self.shared is None or request.directives.no_store:
             return False
-        copy = await self.shared.find(request, self.store.spool)
+        copy = await self.shared.find(request, functools.partial(self.store.spool, request.uri))
         if copy is None:
             return False
         requested = self.clock()
@@ -132,6 +133,8 @@ class Fetcher:
                 self.shared.offer(stored, spool.digest, file.path)
         except OriginError:
             pass  # whoever reads the body learns of it
+        except UnwantedError:
+            pass  # the clients have gone
         finally:
             response.close()
             self.flights.close_to_joiners(flight)
@@ -145,7 +148,7 @@ class Fetcher:
         where = storing.decide(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
-        spool = self.store.spool(response.length)
+        spool = self.store.spool(request.uri, response.length)
         stored = StoredResponse(
             target=request.uri,
             status=response.status,

@@ -122,6 +122,8 @@ class Flights:
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
             log.error("a flight failed", target=flight.uri, exc_info=problem)
+            # Its frames hold the body, and the loop's frame that called them holds the task, which holds the error.
+            problem.__traceback__ = None
         if not flight.landing.done():
             status = 503 if task.cancelled() else 500
             flight.land(Failed(OriginError(status, "The edge could not finish the request.")))

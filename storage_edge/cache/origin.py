@@ -133,7 +133,7 @@ class Origin:
             ),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
-            headers={token_headers.storage: storage_token, "Via": VIA} if storage_token else {"Via": VIA},
+            headers={"Via": VIA},
             read_bufsize=2**18,
             max_line_size=32_768,
             max_field_size=32_768,
@@ -142,6 +142,13 @@ class Origin:
         # aiohttp repeats whatever request dies before its answer, on new connections too, and there is no public
         # switch. `_sent` knows better which ones the origin cannot have seen.
         self._session._retry_connection = False
+        self.use_token(storage_token)
+
+    def use_token(self, storage_token: str) -> None:
+        """From now on requests carry this token of the storage; none where it is empty."""
+        self._session.headers.popall(self._token_headers.storage, None)
+        if storage_token:
+            self._session.headers[self._token_headers.storage] = storage_token
 
     async def aclose(self) -> None:
         """Ends its connections."""

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from common import connections
+from common import connection, connections
 from common.client_settings import ClientSettings
 from storage_edge.client.memory_hits import MemoryHit, RepeatedHits
 from storage_edge.client.sendfile import OpenFiles, Wire
@@ -37,7 +37,7 @@ class Connections(connections.Connections):
         cast("Connection", self.of(http)).answered(http, response)
 
 
-class Connection(connections.Connection):
+class Connection(connection.Connection):
     """One connection. All that it receives goes to aiohttp's reader, but for requests that are known.
 
     Known are whole reads that were one request head each, byte for byte the same as now (see `RepeatedHits`). They are

@@ -7,15 +7,16 @@ import orjson
 import structlog
 from aiohttp import web
 
-from common.connections import BodyTooSlow, ask_for_body
+from common.connection import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin import OriginError
+from storage_edge.cache.origin import RETRY_AFTER, OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest, Refusal, Rules
+from storage_edge.settings import Settings
 from storage_edge.tiers import purges
 from storage_edge.tiers.bodies import TruncatedBodyError
 from storage_edge.tiers.store import Store
@@ -28,7 +29,7 @@ STORE = web.AppKey("store", Store)
 SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
-PURGE_TOKEN = web.AppKey("purge_token", str)
+SETTINGS = web.AppKey("settings", Settings)
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
@@ -88,11 +89,15 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
 async def purge(http: web.Request) -> web.Response:
     """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged": n}`.
 
-    401 without the purge token, 400 for a body that is not such a document. When it has answered, nothing
-    that was stored before is served any more.
+    401 without the purge token, 400 for a body that is not such a document. When it has answered 200, nothing that
+    was stored before is served any more, nor after a crash, whatever state the disk is in: a full one takes purges as
+    well, and what it cannot take becomes a purge of everything. 503 when it holds but may not outlive a crash of the
+    machine; whoever asked should ask again.
     """
     scheme, _, given = http.headers.get("Authorization", "").partition(" ")
-    right = hmac.compare_digest(given.strip().encode(errors="replace"), http.app[PURGE_TOKEN].encode())
+    right = hmac.compare_digest(
+        given.strip().encode(errors="replace"), str(http.app[SETTINGS].purge_token).encode()
+    )
     if scheme.lower() != "bearer" or not right:
         return web.json_response({"message": "401 Unauthorized"}, status=401)
     try:
@@ -104,7 +109,12 @@ async def purge(http: web.Request) -> web.Response:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    count = await http.app[STORE].purge(wanted)
+    try:
+        count = await http.app[STORE].purge(wanted)
+    except OSError as error:
+        log.warning("a purge may not outlive a crash", reason=error.strerror)
+        message = {"message": "The purge may not outlive a crash of the machine."}
+        return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})

@@ -8,7 +8,7 @@ from typing import Final
 
 import cachetools
 
-from storage_edge.tiers.bodies import MemoryBody
+from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, identity
 
 #: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, not two.
 LEAST: Final = 32 * 1024
@@ -17,16 +17,21 @@ MAX_OPEN: Final = 128
 
 
 class OpenFile:
-    """A file's descriptor, closed when nobody holds this any more."""
+    """A body's file, opened; closed when nobody holds this any more. Raises `BodyGoneError`."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("descriptor", "identity")
 
-    def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, body: FileBody) -> None:
+        self.descriptor = body.descriptor()
+        self.identity = body.identity
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
             os.close(self.descriptor)
+
+    def is_as_it_was(self) -> bool:
+        """Whether it has neither been changed nor deleted."""
+        return identity(os.fstat(self.descriptor)) == self.identity
 
 
 class OpenFiles:
@@ -35,17 +40,20 @@ class OpenFiles:
     def __init__(self) -> None:
         self._files: cachetools.LRUCache[Path, OpenFile] = cachetools.LRUCache(MAX_OPEN)
 
-    def get(self, path: Path) -> OpenFile:
-        """A file, opened if it is not; raises OSError."""
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = OpenFile(path)
+    def get(self, body: FileBody) -> OpenFile:
+        """A body's file, opened if it is not; raises `BodyGoneError` when it has changed or gone."""
+        file = self._files.get(body.path)
+        if file is None or file.identity != body.identity:
+            file = self._files[body.path] = OpenFile(body)
+        elif not file.is_as_it_was():
+            del self._files[body.path]
+            raise BodyGoneError
         return file
 
     def let_deleted_go(self) -> None:
         """Closes files that have been evicted, so that their space becomes free."""
         for path, file in list(self._files.items()):
-            if os.fstat(file.descriptor).st_nlink == 0:
+            if not file.is_as_it_was():
                 self._files.pop(path, None)
 
 
@@ -75,23 +83,23 @@ class Wire:
         if body.file is None or body.length < LEAST or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
             return
-        sent = self._sent(head, body.file, body.length)
+        sent = self._sent(head, body.file)
         if sent < len(head):
             self._transport.writelines((head[sent:], body.data))
         elif sent < len(head) + body.length:
             self._transport.write(memoryview(body.data)[sent - len(head) :])
 
-    def _sent(self, head: bytes, path: Path, length: int) -> int:
+    def _sent(self, head: bytes, body: FileBody) -> int:
         """How many bytes of both the kernel took; a client that has gone is the transport's to find out."""
         if self._borrowed is None:
             given = self._socket
             self._borrowed = BorrowedSocket(given.family, given.type, given.proto, fileno=given.fileno())
         sent = 0
         try:
-            file = self._files.get(path)
+            file = self._files.get(body)
             sent = self._borrowed.send(head, socket.MSG_MORE)
             if sent == len(head):
-                sent += os.sendfile(self._borrowed.fileno(), file.descriptor, 0, length)
-        except OSError:
+                sent += os.sendfile(self._borrowed.fileno(), file.descriptor, 0, body.length)
+        except (OSError, BodyGoneError):
             pass
         return sent

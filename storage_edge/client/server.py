@@ -5,6 +5,7 @@ import ssl
 
 from aiohttp import web
 
+from common.listening import Endpoint
 from common.serving import Serving
 from storage_edge.client.access_log import AccessLog
 from storage_edge.client.handlers import CONNECTIONS
@@ -15,12 +16,14 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
     """The application as `settings` say, with TLS where there is a `context`."""
     return Serving(
         app=app,
-        settings=settings,
-        host=settings.host,
-        port=settings.port,
-        connections=app[CONNECTIONS],
-        context=context,
-        reuse_port=settings.reuse_port,
+        endpoint=Endpoint(
+            settings=settings,
+            host=settings.host,
+            port=settings.port,
+            connections=app[CONNECTIONS],
+            context=context,
+            reuse_port=settings.reuse_port,
+        ),
         options={
             "access_log_class": AccessLog,
             "access_log": logging.getLogger("storage_edge.access") if settings.access_log else None,

@@ -1,22 +1,15 @@
-"""The bytes of responses: in memory, in a file, or still arriving; all are read by offset."""
+"""The bytes of responses, in memory or in a file (see `spool.py` for those that arrive); all are read by offset."""
 
-import asyncio
-import hashlib
 import mmap
 import os
-import tempfile
-import weakref
 from pathlib import Path
 from typing import Final, Protocol
 
-from common.ending import ended
-
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
-#: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
-COPIED: Final = 16 * 1024
-#: A file of unknown length is mapped anew when it has grown by so many bytes.
-MAPPING_STEP: Final = 4 * 1024 * 1024
+
+#: What changes with a file, also when its length stays: inode, length, and times of its last changes (ns).
+Identity = tuple[int, int, int, int]
 
 
 class TruncatedBodyError(Exception):
@@ -24,7 +17,7 @@ class TruncatedBodyError(Exception):
 
 
 class BodyGoneError(Exception):
-    """The file of a stored body is not there any more; the response counts as not stored."""
+    """The file of a stored body is not there any more, or has changed; the response counts as not stored."""
 
 
 class Reader(Protocol):
@@ -52,11 +45,11 @@ class Body(Protocol):
 
 
 class MemoryBody:
-    """A complete body in memory; its own reader. `file` holds the same bytes, if it is still there."""
+    """A complete body in memory; its own reader. `file` held the same bytes when it was made."""
 
     __slots__ = ("data", "file", "length")
 
-    def __init__(self, data: bytes, file: Path | None = None) -> None:
+    def __init__(self, data: bytes, file: "FileBody | None" = None) -> None:
         self.data = data
         self.length = len(data)
         self.file = file
@@ -74,42 +67,82 @@ class MemoryBody:
 
 
 class FileBody:
-    """A complete body in a file of the disk tier."""
+    """A complete body in a file of the disk tier, which has `identity` as long as it holds these bytes."""
 
-    __slots__ = ("_mapped", "length", "path")
+    __slots__ = ("_mapped", "identity", "length", "path")
 
-    def __init__(self, path: Path, length: int) -> None:
+    def __init__(self, path: Path, identity: Identity) -> None:
         self.path = path
-        self.length = length
-        self._mapped: weakref.ref[MappedFile] | None = None
+        self.identity = identity
+        self.length = identity[1]
+        self._mapped: MappedFile | None = None
 
     def open(self) -> "FileReader":
         """Maps the file, once for all who read it at a time; raises `BodyGoneError` when it was evicted or is not
-        as long as it was.
+        what it was.
         """
-        mapped = self._mapped() if self._mapped is not None else None
-        if mapped is None:
-            mapped = MappedFile(self.path, self.length)
-            self._mapped = weakref.ref(mapped)
-        return FileReader(mapped)
+        self._check()
+        if self._mapped is None or not self._mapped.is_open:
+            self._mapped = MappedFile(self)
+        return FileReader(self._mapped)
+
+    def descriptor(self) -> int:
+        """The file, opened for reading, for the caller to close; raises `BodyGoneError`."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BodyGoneError from error
+        if identity(os.fstat(descriptor)) != self.identity:
+            os.close(descriptor)
+            raise BodyGoneError
+        return descriptor
+
+    def read_all(self) -> bytes:
+        """All bytes; raises `BodyGoneError`."""
+        descriptor = self.descriptor()
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(self.length + 1)
+            if identity(os.fstat(descriptor)) != self.identity:
+                raise BodyGoneError
+        return data
+
+    def _check(self) -> None:
+        try:
+            if identity(self.path.stat()) == self.identity:
+                return
+        except OSError:
+            pass
+        raise BodyGoneError
 
 
 class MappedFile:
-    """A file's bytes in the page cache: readers share them without copies, and keep them when it is evicted."""
+    """A file's bytes in the page cache: readers share them without copies, and keep them when it is evicted.
 
-    __slots__ = ("__weakref__", "view")
+    It is let go of with its last reader, whoever else still holds this object.
+    """
 
-    def __init__(self, path: Path, length: int) -> None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise BodyGoneError from error
-        try:
-            if os.fstat(descriptor).st_size != length:
-                raise BodyGoneError
-            self.view = _mapped(descriptor, length)
-        finally:
-            os.close(descriptor)
+    def __init__(self, body: FileBody) -> None:
+        self.readers = 0
+        self._descriptor = body.descriptor()
+        self._bytes = body.identity[1:3]
+        self._view = mapped(self._descriptor, body.length)
+        self.is_open = True
+
+    def piece(self, offset: int, size: int) -> memoryview:
+        """A view; raises `TruncatedBodyError` when the file is being changed. What is not there any more must not be
+        looked at: the kernel kills whoever does.
+        """
+        stat = os.fstat(self._descriptor)
+        if (stat.st_size, stat.st_mtime_ns) != self._bytes:
+            raise TruncatedBodyError
+        return self._view[offset : offset + size]
+
+    def close(self) -> None:
+        """Lets the file go, as soon as what was given away of it is gone too."""
+        if self.is_open:
+            self.is_open = False
+            self._view = memoryview(b"")
+            os.close(self._descriptor)
 
 
 class FileReader:
@@ -119,182 +152,29 @@ class FileReader:
 
     def __init__(self, file: MappedFile) -> None:
         self._file: MappedFile | None = file
+        file.readers += 1
 
     async def read(self, offset: int, size: int) -> memoryview:
         """A view, no copy."""
         assert self._file is not None  # noqa: S101 - nobody reads after closing
-        return self._file.view[offset : offset + min(size, BLOCK)]
+        return self._file.piece(offset, min(size, BLOCK))
 
     def close(self) -> None:
-        """Lets the file go."""
-        self._file = None
+        """Lets the file go, if nobody else reads it."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.readers -= 1
+            if not file.readers:
+                file.close()
 
 
-class Spool:
-    """A body that arrives: one writer, any number of readers that follow it.
-
-    It starts in memory and moves to a file in `directory` when it outgrows `memory_limit` bytes.
-    """
-
-    def __init__(self, directory: Path, memory_limit: int, length: int | None) -> None:
-        self._directory = directory
-        self._memory_limit = memory_limit
-        self._memory: bytearray | None = bytearray()
-        self._file: int | None = None
-        self._path: Path | None = None
-        self._readers = 0
-        self._closed = False
-        self._digest = hashlib.sha256()
-        self._progress = asyncio.get_running_loop().create_future()
-        self._view = memoryview(b"")
-        self.size = 0
-        self.finished = False
-        self.truncated = False
-        self.length = length
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the body has not outgrown memory so far."""
-        return self._memory is not None
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what has arrived, in hexadecimal."""
-        return self._digest.hexdigest()
-
-    async def write(self, chunk: bytes) -> None:
-        """Appends and wakes the readers."""
-        if self._memory is not None and self.size + len(chunk) <= self._memory_limit:
-            self._memory += chunk
-            self._digest.update(chunk)
-        else:
-            await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
-        self.size += len(chunk)
-        self._wake()
-
-    def _write_file(self, chunk: bytes) -> None:
-        if self._file is None:
-            self._file, name = tempfile.mkstemp(dir=self._directory)
-            self._path = Path(name)
-            if self.length is not None:
-                os.ftruncate(self._file, self.length)
-                self._view = _mapped(self._file, self.length)
-            _write_all(self._file, bytes(self._memory or b""), 0)
-            self._memory = None
-        _write_all(self._file, chunk, self.size)
-        self._digest.update(chunk)
-
-    def finish(self) -> None:
-        """The origin has sent all of it."""
-        self.length = self.size
-        self.finished = True
-        self._wake()
-
-    def data(self) -> bytes:
-        """All bytes of a finished spool that stayed in memory."""
-        assert self._memory is not None  # noqa: S101 - callers ask in_memory first
-        return bytes(self._memory)
-
-    def move_to(self, path: Path) -> None:
-        """Gives a finished body its place in one step: whoever sees `path` sees all of it."""
-        if self._path is None:
-            descriptor, name = tempfile.mkstemp(dir=self._directory)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self.data())
-            Path(name).replace(path)
-        else:
-            self._path.replace(path)
-            self._path = None
-
-    def open(self) -> "SpoolReader":
-        """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off."""
-        if self.truncated or (self._memory is None and self._file is None):
-            raise BodyGoneError
-        self._readers += 1
-        return SpoolReader(self)
-
-    async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """See `Reader.read`."""
-        while offset >= self.size:
-            if self.finished:
-                return b""
-            if self.truncated:
-                raise TruncatedBodyError
-            await asyncio.shield(self._progress)
-        end = min(offset + min(size, BLOCK), self.size)
-        memory = self._memory  # the thread that moves it to a file may do so meanwhile
-        if memory is not None:
-            return bytes(memory[offset:end])
-        return self._from_file(offset, end)
-
-    def _from_file(self, offset: int, end: int) -> bytes | memoryview:
-        """Readers share the page cache's bytes; a small piece is copied, which is cheaper than mapping its pages."""
-        assert self._file is not None  # noqa: S101 - not in memory, so in the file
-        if end - offset <= COPIED:
-            return os.pread(self._file, end - offset, offset)
-        if end > len(self._view):
-            if not self.finished and self.size - len(self._view) < MAPPING_STEP:
-                return os.pread(self._file, end - offset, offset)
-            self._view = _mapped(self._file, self.size)
-        return self._view[offset:end]
-
-    def release(self) -> None:
-        """The cache needs it no more; it is closed with its last reader.
-
-        One that is not finished will never be: every reader fails when it comes to the end of what there is.
-        """
-        self._closed = True
-        if not self.finished:
-            self.truncated = True
-            self._wake()
-        self._close_when_unused()
-
-    def reader_closed(self) -> None:
-        """One reading less."""
-        self._readers -= 1
-        self._close_when_unused()
-
-    def _close_when_unused(self) -> None:
-        if self._closed and not self._readers and self._file is not None:
-            os.close(self._file)
-            self._file = None
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
-
-    def _wake(self) -> None:
-        progress, self._progress = self._progress, asyncio.get_running_loop().create_future()
-        progress.set_result(None)
+def identity(stat: os.stat_result) -> Identity:
+    """What a change of a file would change."""
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-class SpoolReader:
-    """One reading of a spool."""
-
-    __slots__ = ("_open", "_spool")
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-        self._open = True
-
-    async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """Waits for bytes that have not arrived yet."""
-        return await self._spool.read(offset, size)
-
-    def close(self) -> None:
-        """Lets the spool go when nobody else reads it."""
-        if self._open:
-            self._open = False
-            self._spool.reader_closed()
-
-
-def _mapped(descriptor: int, length: int) -> memoryview:
+def mapped(descriptor: int, length: int) -> memoryview:
+    """The first `length` bytes of a file, as a view of the page cache."""
     if length == 0:
         return memoryview(b"")
     return memoryview(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ))
-
-
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view = view[written:]
-        offset += written

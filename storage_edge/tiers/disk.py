@@ -1,261 +1,309 @@
 """The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine share.
 
-All methods block; `Store` calls them from one worker thread.
+All methods block; `Store` calls them from one worker thread. What fails raises sqlite3.Error or OSError, which `failed`
+is to be told of; nothing of it concerns a client.
 """
 
 import contextlib
-import fcntl
-import hashlib
-import mmap
+import errno
 import os
 import shutil
 import sqlite3
-import struct
-import tempfile
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+import attrs
 import structlog
 
-from storage_edge.tiers import index_file
-from storage_edge.tiers.bodies import FileBody, Spool
-from storage_edge.tiers.purges import Purge
+from common.throttled_log import ThrottledLog
+from storage_edge.tiers import arrivals, index_file
+from storage_edge.tiers.arrivals import Arrivals, ArrivingFile, DirectoryLock
+from storage_edge.tiers.bodies import FileBody
+from storage_edge.tiers.body_files import BodyFiles
+from storage_edge.tiers.index_connection import IndexConnection, is_damage, reason
+from storage_edge.tiers.index_file import Row
+from storage_edge.tiers.purge_log import PurgeLog
+from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
 #: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
 LARGE_PART: Final = 1 / 16
-_SCHEMA_VERSION: Final = "1"
-_EPOCH = struct.Struct("=Q")
+#: Seconds for which nothing is written after a failure, so that a disk or lock that hangs does not slow every miss.
+AVOIDED_SECONDS: Final = 1.0
+#: Bytes that have to find room for the disk to count as usable again.
+PROBE: Final = b"\0" * 65536
+_VERSION: Final = "v2"
+#: What may pass by itself; at the start anything else is the operator's mistake.
+_PASSING: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT}
+)
 
 
 class DiskTier:
     """Files below `directory`, at most `budget` bytes of them. `clock` gives seconds since 1970."""
 
     def __init__(self, directory: Path, budget: int, clock: Callable[[], float]) -> None:
-        self._root = directory / f"v{_SCHEMA_VERSION}"
+        self._root = directory / _VERSION
         self._budget = budget
         self._clock = clock
-        self._verified: set[str] = set()
-        #: Bodies that this process has evicted, and bytes of all bodies when it last looked.
-        self.evicted = self.size = 0
+        self.files = BodyFiles(self._root / "objects")
+        #: Bodies that this process has evicted, its failures, and bytes of all bodies when it last looked.
+        self.evicted = self.failures = self.size = 0
+        #: Why the tier cannot be used, as far as it is known; empty when it can.
+        self.problem = ""
+        self._avoided_until = 0.0
+        self._said = ThrottledLog(log)
+        self._placed: list[str] = []
+        self._hit: deque[tuple[int, int]] = deque(maxlen=64)
+        self._lock = DirectoryLock(self._root)
+        self._arrivals = Arrivals(self._root / "incoming")
+        self.purges = PurgeLog(self._root / "purges", clock)
+        self._index = IndexConnection(self._root / "index.sqlite3", self.purges, self._lock)
         try:
-            for part in ("objects", "incoming"):
-                (self._root / part).mkdir(parents=True, exist_ok=True)
+            self._make_directories()
         except OSError as error:
-            raise SystemExit(f"The data directory {directory} cannot be written: {error.strerror}.") from None
-        self._index = index_file.open_or_start_anew(self._root / "index.sqlite3")
-        self._reader = index_file.connect(self._root / "index.sqlite3")
-        self._lock, self.incoming = _own_incoming(self._root / "incoming")
-        self._epoch_file = _open_epoch(self._root / "epoch")
-        with self._transaction() as index:
-            _EPOCH.pack_into(self._epoch_file, 0, index_file.last_epoch(index))
-        self._sweep()
+            if error.errno not in _PASSING:
+                raise SystemExit(
+                    f"The data directory {directory} cannot be written: {error.strerror}."
+                ) from None
+            self.failed(error)
+        self.purges.epoch(0)
+        try:
+            self.tend()
+            for part in self.files.parts():
+                self.sweep(part)
+        except (sqlite3.Error, OSError) as error:
+            self.failed(error)
 
     def close(self) -> None:
         """Closes the index; what arrives still is lost."""
-        self._reader.close()
         self._index.close()
-        self._epoch_file.close()
-        shutil.rmtree(self.incoming, ignore_errors=True)
-        os.close(self._lock)
-
-    @property
-    def epoch(self) -> int:
-        """Purges that the processes of this directory have seen; cheap enough to ask at every request."""
-        return int(_EPOCH.unpack_from(self._epoch_file, 0)[0])
+        self.purges.close()
+        with contextlib.suppress(OSError), self._lock.held():
+            self._arrivals.close()
 
     def has(self, target: str) -> bool:
-        """Whether anything is stored under a target; quick, for the event loop, and without any lock."""
-        row = self._reader.execute("SELECT 1 FROM responses WHERE target = ? LIMIT 1", (target,)).fetchone()
-        return row is not None
+        """Whether anything is stored under a target, or may be; quick, for the event loop."""
+        return self._index.has(target)
 
     def find(self, target: str) -> list[StoredResponse]:
-        """All responses stored under a target, their files there, complete and checked once per process."""
-        rows = self._index.execute(
-            "SELECT selected, digest, size, epoch, stale, response FROM responses JOIN bodies USING (digest)"
-            " WHERE target = ?",
-            (target,),
-        ).fetchall()
+        """All responses stored under a target that no purge has concerned, their files there, complete and checked
+        since they changed last.
+        """
         found = []
-        for selected, digest, size, epoch, stale, response in rows:
-            if not self._is_intact(digest, size):
-                self._forget_body(digest)
+        for row in index_file.find(self._index.writer(), target):
+            body = self.files.find(row.digest, row.size) if row.is_intact else None
+            if body is None:
+                self.forget(row.digest)
                 continue
-            try:
-                stored = StoredResponse.from_json(
-                    response,
-                    target=target,
-                    selected=selection_from_key(selected),
-                    epoch=epoch,
-                    body=FileBody(self._path(digest), size),
-                    stale=bool(stale),
-                )
-            except (KeyError, TypeError, ValueError):  # another version of the edge has written it
-                continue
-            found.append(stored)
+            stored = self._stored(row, target, body)
+            if stored is not None:
+                found.append(stored)
         return found
+
+    def _stored(self, row: Row, target: str, body: FileBody) -> StoredResponse | None:
+        try:
+            stored = StoredResponse.from_json(
+                row.response,
+                target=target,
+                selected=selection_from_key(row.selected),
+                epoch=row.epoch,
+                body=body,
+                stale=row.stale,
+            )
+        except (KeyError, TypeError, ValueError):  # another version of the edge has written it
+            return None
+        purges = self.purges.since(max(row.epoch, row.purged))
+        concerned = [purge for _, purge in purges if purge.concerns(stored)]
+        if not concerned:
+            return stored
+        return attrs.evolve(stored, stale=True) if all(purge.soft for purge in concerned) else None
+
+    def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
+        """Makes the file of a body that arrives as long as is wanted, or as is needed at least; False when the budget
+        has no room for it.
+        """
+        if least > self._budget or self._is_avoided:
+            return False
+        displace = displace or least <= self._budget * LARGE_PART
+        with self._lock.held():
+            for size in (wanted, least):
+                if self._make_room(size - file.size, displace=displace):
+                    self._arrivals.set_aside(file, size)
+                    return True
+        return False
 
     def save(self, stored: StoredResponse, spool: Spool, *, wanted_again: bool) -> FileBody | None:
         """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
 
         `wanted_again` says that the object has been asked for before, which lets a large one displace others.
         """
-        size, digest = spool.size, spool.digest
-        if size > self._budget:
+        if self._is_avoided:
             return None
-        with self._transaction() as index:
-            if index_file.is_purged(index, stored):
+        size, digest = spool.size, spool.digest
+        displace = wanted_again or size <= self._budget * LARGE_PART
+        with self._lock.held():
+            if spool.in_memory and not self._make_room(size, displace=displace):
                 return None
-            if not index_file.has_body(index, digest):
-                if not self._make_room(
-                    index, size, displace=wanted_again or size <= self._budget * LARGE_PART
-                ):
+            with self._transaction() as index:
+                if any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch)):
                     return None
-                self._path(digest).parent.mkdir(exist_ok=True)
-                spool.move_to(self._path(digest))
-                index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, self._clock()))
-            self._verified.add(digest)
-            index_file.put(index, stored, digest)
-        return FileBody(self._path(digest), size)
+                is_there = index_file.has_body(index, digest)
+                body = self.files.find(digest, size) if is_there else None
+                if body is None:
+                    self._placed.append(digest)
+                    self._place(spool)
+                    body = self.files.placed(digest)
+                if not is_there:
+                    index_file.add_body(index, digest, size, self._clock())
+                index_file.put(index, stored, digest)
+        return body
 
-    def update(self, stored: StoredResponse) -> None:
-        """Replaces the fields of a response whose bytes stay the same (304, HEAD)."""
+    def _place(self, spool: Spool) -> None:
+        path = self.files.path(spool.digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spool.move_to(path, self._arrivals.prepare())
+
+    def update(self, stored: StoredResponse) -> bool:
+        """Replaces the fields of a response whose bytes stay the same (304, HEAD); True when that is done."""
+        if self._is_avoided:
+            return False
         with self._transaction() as index:
-            row = index.execute(
-                "SELECT digest FROM responses WHERE target = ? AND selected = ?",
-                (stored.target, selection_key(stored.selected)),
-            ).fetchone()
-            if row is not None and not index_file.is_purged(index, stored):
-                index_file.put(index, stored, row[0])
+            digest = index_file.digest_of(index, stored)
+            is_purged = any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch))
+            if digest is not None and not is_purged:
+                index_file.put(index, stored, digest)
+        return True
 
     def remove(self, stored: StoredResponse) -> None:
         """Drops one response."""
         with self._transaction() as index:
-            index.execute(
-                "DELETE FROM responses WHERE target = ? AND selected = ?",
-                (stored.target, selection_key(stored.selected)),
-            )
+            index_file.remove(index, stored.target, selection_key(stored.selected))
 
     def touch(self, targets: Iterable[str]) -> None:
         """Notes the use of responses, for eviction."""
-        now = self._clock()
+        if self._is_avoided:
+            return
         with self._transaction() as index:
-            index.executemany(
-                "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
-                [(now, target) for target in targets],
-            )
+            index_file.touch(index, targets, self._clock())
 
-    def purge(self, purge: Purge) -> int:
-        """Carries out a purge for all processes of this directory; the number of responses hit.
-
-        When it returns, the purge survives a crash of the machine.
+    def carry_out_purges(self, after: int) -> int:
+        """Carries out on the index the purges that it has not been told of yet; how many responses those after the
+        epoch `after` have hit.
         """
-        self._index.execute("PRAGMA synchronous = FULL")
-        try:
+        with self._transaction():
+            pass
+        return sum(hit for number, hit in self._hit if number > after)
+
+    def sweep(self, part: str) -> None:
+        """Deletes files that a killed process left without a row."""
+        files = self.files.of_part(part)
+        if files:
             with self._transaction() as index:
-                epoch = index_file.record(index, purge)
-                ids = index_file.concerned(index, purge)
-                statement = (
-                    "UPDATE responses SET stale = 1 WHERE id = ?"
-                    if purge.soft
-                    else "DELETE FROM responses WHERE id = ?"
-                )
-                index.executemany(statement, [(id_,) for id_ in ids])
-            _EPOCH.pack_into(self._epoch_file, 0, epoch)
-        finally:
-            self._index.execute("PRAGMA synchronous = NORMAL")
-        return len(ids)
+                for digest in files:
+                    if not index_file.has_body(index, digest):
+                        self.files.remove(digest)
 
-    def purges_since(self, epoch: int) -> list[tuple[int, Purge]]:
-        """Purges of any process after `epoch`."""
-        return index_file.purges_since(self._reader, epoch)
+    def bodies(self, part: str) -> list[str]:
+        """Digests of the bodies that are kept, by their first letters."""
+        return index_file.bodies(self._index.writer(), part)
 
-    def _path(self, digest: str) -> Path:
-        return self._root / "objects" / digest[:2] / digest[2:]
-
-    def _is_intact(self, digest: str, size: int) -> bool:
-        path = self._path(digest)
-        try:
-            if path.stat().st_size != size:
-                return False
-            if digest not in self._verified:
-                with path.open("rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                        return False
-                self._verified.add(digest)
-        except OSError:
-            return False
-        return True
-
-    def _forget_body(self, digest: str) -> None:
-        self._verified.discard(digest)
+    def forget(self, digest: str) -> None:
+        """Drops a body, its file and all responses that have it."""
         with self._transaction() as index:
-            index.execute("DELETE FROM bodies WHERE digest = ?", (digest,))
+            index_file.remove_body(index, digest)
 
-    def _make_room(self, index: sqlite3.Connection, size: int, *, displace: bool) -> bool:
-        used = int(index.execute("SELECT bytes FROM totals").fetchone()[0])
-        if used + size > self._budget and not displace:
-            return False
-        while used + size > self._budget:
-            oldest = index.execute("SELECT digest, size FROM bodies ORDER BY used LIMIT 1").fetchone()
-            if oldest is None:
-                return False
-            index.execute("DELETE FROM bodies WHERE digest = ?", (oldest[0],))
-            used -= oldest[1]
-            self.evicted += 1
+    def check(self, digest: str) -> None:
+        """Drops a body whose file was read and had other bytes, or was not there, unless it has gone meanwhile."""
+        with self._transaction() as index:
+            if index_file.remove_body(index, digest):
+                self.files.found_damaged(digest)
+
+    def tend(self) -> None:
+        """Makes again what has gone, removes what dead processes have left, carries out the purges that could not be,
+        and finds out whether the disk can be written.
+        """
+        self._make_directories()
+        with self._lock.held():
+            self._arrivals.clear()
+            probe = ArrivingFile()
+            try:
+                self._arrivals.set_aside(probe, len(PROBE))
+                os.pwrite(probe.descriptor or 0, PROBE, 0)
+            finally:
+                probe.close()
+        with self._transaction():
+            pass
+        if self.problem:
+            log.info("the disk tier can be used again", problem=self.problem)
+            self.problem = ""
+        self._avoided_until = 0.0
+
+    def failed(self, error: Exception) -> None:
+        """Something of the above has failed: what the tier holds counts as not stored for a while."""
+        self.failures += 1
+        self.problem = reason(error)
+        self._avoided_until = time.monotonic() + AVOIDED_SECONDS
+        self._said.warning("the disk tier cannot be used", about=self.problem, reason=self.problem)
+        if is_damage(error):
+            with contextlib.suppress(OSError):
+                self._index.start_anew()
+                self._avoided_until = 0.0
+
+    @property
+    def _is_avoided(self) -> bool:
+        return time.monotonic() < self._avoided_until
+
+    def _make_directories(self) -> None:
+        self.files.directory.mkdir(parents=True, exist_ok=True)
+        with self._lock.held():
+            self._arrivals.prepare()
+            for other in self._root.parent.glob("v[0-9]*"):
+                if other != self._root and not any(map(arrivals.is_in_use, other.glob("incoming/*"))):
+                    shutil.rmtree(other, ignore_errors=True)  # what it holds has missed purges
+
+    def _make_room(self, size: int, *, displace: bool) -> bool:
+        """Whether `size` more bytes fit into the budget, with what arrives; others go for them, if they may be
+        displaced.
+        """
+        room = self._budget - self._arrivals.bytes_of_all() - size
+        self.size = index_file.total(self._index.writer())
+        if self.size <= room or not displace:
+            return self.size <= room
+        with self._transaction() as index:
+            while index_file.total(index) > room:
+                if not index_file.evict(index):
+                    return False
+                self.evicted += 1
         return True
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction; files of bodies that it drops are deleted before it ends, so that no process can
-        bring such a body back in between.
+        """One write transaction, before which the purges that are missing are carried out. Files of bodies that it
+        drops are deleted before it ends, so that no process can bring such a body back in between; those of bodies
+        that it was to add, when it fails.
         """
-        self._index.execute("BEGIN IMMEDIATE")
+        index = self._index.writer()
+        index.execute("BEGIN IMMEDIATE")
         try:
-            yield self._index
-            for (digest,) in self._index.execute("DELETE FROM garbage RETURNING digest").fetchall():
-                if not index_file.has_body(self._index, digest):
-                    self._path(digest).unlink(missing_ok=True)
-            self.size = int(self._index.execute("SELECT bytes FROM totals").fetchone()[0])
+            for number, purge in self.purges.since(index_file.purged(index)):
+                self._hit.append((number, index_file.carry_out(index, number, purge)))
+            yield index
+            for digest in index_file.take_garbage(index):
+                if not index_file.has_body(index, digest):
+                    self.files.remove(digest)
+            self.size = index_file.total(index)
+            index.execute("COMMIT")
         except BaseException:
-            self._index.execute("ROLLBACK")
+            for digest in self._placed:
+                self.files.remove(digest)
+            if index.in_transaction:
+                index.execute("ROLLBACK")
             raise
-        self._index.execute("COMMIT")
-
-    def _sweep(self) -> None:
-        """Deletes files that a killed process left without a row."""
-        for directory in (self._root / "objects").iterdir():
-            with self._transaction() as index:
-                for path in directory.iterdir():
-                    if not index_file.has_body(index, directory.name + path.name):
-                        path.unlink(missing_ok=True)
-
-
-def _own_incoming(directory: Path) -> tuple[int, Path]:
-    """A directory for bodies that arrive at this process, and the lock that says that it lives.
-
-    Directories of processes that live no more are removed.
-    """
-    for other in directory.iterdir():
-        descriptor = os.open(other, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(other, ignore_errors=True)
-        except OSError:
-            pass
         finally:
-            os.close(descriptor)
-    own = Path(tempfile.mkdtemp(dir=directory))
-    lock = os.open(own, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock, own
-
-
-def _open_epoch(path: Path) -> mmap.mmap:
-    with path.open("a+b") as file:
-        if file.tell() < _EPOCH.size:
-            file.truncate(_EPOCH.size)
-        return mmap.mmap(file.fileno(), _EPOCH.size)
+            self._placed.clear()

@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS responses (
     epoch     INTEGER NOT NULL,           -- purges that had happened when its origin request began
     stale     INTEGER NOT NULL DEFAULT 0, -- set by a soft purge
     response  TEXT NOT NULL,              -- JSON: status, fields, times, policy
+    checksum  INTEGER NOT NULL,           -- CRC-32 of what else is in the row, but stale
     UNIQUE (target, selected)
 );
 CREATE INDEX IF NOT EXISTS responses_by_digest ON responses (digest);
@@ -25,10 +26,9 @@ CREATE TABLE IF NOT EXISTS response_keys (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS response_keys_by_response ON response_keys (response);
 
-CREATE TABLE IF NOT EXISTS purges (
-    epoch     INTEGER PRIMARY KEY AUTOINCREMENT,
-    purge     TEXT NOT NULL               -- JSON, as it came in
-);
+-- The newest purge that has been carried out on these rows; what came since is looked up in the purge log.
+CREATE TABLE IF NOT EXISTS purged (epoch INTEGER NOT NULL);
+INSERT INTO purged SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM purged);
 
 -- Bodies whose files are to be deleted before the transaction ends.
 CREATE TABLE IF NOT EXISTS garbage (digest TEXT PRIMARY KEY) WITHOUT ROWID;

@@ -1,53 +1,28 @@
 """The statements of the disk tier's index (see `index.sql`)."""
 
-import contextlib
-import json
 import sqlite3
-from importlib import resources
-from pathlib import Path
-from typing import Final
+import zlib
+from collections.abc import Iterable
 
 import attrs
-import structlog
 
-from storage_edge.tiers.purges import EVERYTHING, REMEMBERED, Purge
+from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
-log = structlog.get_logger(__name__)
 
-#: Purges that are kept for processes that look at the index but now and then.
-KEPT_PURGES: Final = 4 * REMEMBERED
+@attrs.frozen
+class Row:
+    """A response of the index; purges up to `purged` have been carried out on it."""
 
-
-def connect(path: Path, script: str = "") -> sqlite3.Connection:
-    """A connection in autocommit mode, usable from any thread, that has run `script`."""
-    with contextlib.ExitStack() as opened:
-        index = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        opened.callback(index.close)
-        index.executescript(f"PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL; {script}")
-        opened.pop_all()
-    return index
-
-
-def open_or_start_anew(path: Path) -> sqlite3.Connection:
-    """A connection to the index; one that cannot be read is thrown away, for it is only a cache's."""
-    schema = resources.files("storage_edge.tiers").joinpath("index.sql").read_text(encoding="utf-8")
-    try:
-        return connect(path, f"PRAGMA journal_mode = WAL; {schema}")
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
-        pass
-    log.warning("The cache index cannot be read; starting with an empty cache.")
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return open_or_start_anew(path)
-
-
-def last_epoch(index: sqlite3.Connection) -> int:
-    """How many purges there have been."""
-    row = index.execute("SELECT seq FROM sqlite_sequence WHERE name = 'purges'").fetchone()
-    return int(row[0]) if row else 0
+    id: int
+    selected: str
+    digest: str
+    size: int
+    epoch: int
+    stale: bool
+    response: str
+    is_intact: bool
+    purged: int
 
 
 def has_body(index: sqlite3.Connection, digest: str) -> bool:
@@ -55,20 +30,94 @@ def has_body(index: sqlite3.Connection, digest: str) -> bool:
     return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
 
 
+def add_body(index: sqlite3.Connection, digest: str, size: int, now: float) -> None:
+    """Adds a body, used now."""
+    index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, now))
+
+
+def remove_body(index: sqlite3.Connection, digest: str) -> bool:
+    """Drops a body and the responses that have it; whether it was there."""
+    return index.execute("DELETE FROM bodies WHERE digest = ?", (digest,)).rowcount > 0
+
+
+def bodies(index: sqlite3.Connection, beginning: str) -> list[str]:
+    """The digests that begin so."""
+    rows = index.execute(
+        "SELECT digest FROM bodies WHERE digest >= ? AND digest < ?", (beginning, f"{beginning}g")
+    )
+    return [digest for (digest,) in rows.fetchall()]
+
+
+def total(index: sqlite3.Connection) -> int:
+    """Bytes of all bodies."""
+    return int(index.execute("SELECT coalesce(sum(bytes), 0) FROM totals").fetchone()[0])
+
+
+def evict(index: sqlite3.Connection) -> bool:
+    """Drops the body that has not been used for the longest time; False when there is none."""
+    statement = "DELETE FROM bodies WHERE digest = (SELECT digest FROM bodies ORDER BY used LIMIT 1)"
+    return index.execute(statement).rowcount > 0
+
+
+def take_garbage(index: sqlite3.Connection) -> list[str]:
+    """The digests of bodies that have been dropped and whose files are still there."""
+    return [digest for (digest,) in index.execute("DELETE FROM garbage RETURNING digest").fetchall()]
+
+
+def touch(index: sqlite3.Connection, targets: Iterable[str], now: float) -> None:
+    """Notes the use of responses."""
+    index.executemany(
+        "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
+        [(now, target) for target in targets],
+    )
+
+
+def digest_of(index: sqlite3.Connection, stored: StoredResponse) -> str | None:
+    """The digest of the response with the same target and selection."""
+    row = index.execute(
+        "SELECT digest FROM responses WHERE target = ? AND selected = ?",
+        (stored.target, selection_key(stored.selected)),
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def remove(index: sqlite3.Connection, target: str, selected: str) -> None:
+    """Drops a response."""
+    index.execute("DELETE FROM responses WHERE target = ? AND selected = ?", (target, selected))
+
+
+def find(index: sqlite3.Connection, target: str) -> list[Row]:
+    """The responses under a target."""
+    rows = index.execute(
+        "SELECT id, selected, digest, size, responses.epoch, stale, response, checksum, purged.epoch"
+        " FROM responses JOIN bodies USING (digest), purged WHERE target = ?",
+        (target,),
+    ).fetchall()
+    return [
+        Row(
+            id=id_,
+            selected=selected,
+            digest=digest,
+            size=size,
+            epoch=epoch,
+            stale=bool(stale),
+            response=response,
+            is_intact=checksum == _checksum(target, selected, digest, epoch, response),
+            purged=purged,
+        )
+        for id_, selected, digest, size, epoch, stale, response, checksum, purged in rows
+    ]
+
+
 def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
     """Adds a response, or replaces the one with the same target and selection."""
+    row = (stored.target, selection_key(stored.selected), digest, stored.epoch, stored.to_json())
     ((id_,),) = index.execute(
-        "INSERT INTO responses (target, selected, digest, epoch, stale, response) VALUES (?, ?, ?, ?, ?, ?)"
+        "INSERT INTO responses (target, selected, digest, epoch, response, stale, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (target, selected) DO UPDATE SET digest = excluded.digest, epoch = excluded.epoch,"
-        " stale = excluded.stale, response = excluded.response RETURNING id",
-        (
-            stored.target,
-            selection_key(stored.selected),
-            digest,
-            stored.epoch,
-            stored.stale,
-            stored.to_json(),
-        ),
+        " stale = excluded.stale, response = excluded.response, checksum = excluded.checksum RETURNING id",
+        (*row, stored.stale, _checksum(*row)),
     ).fetchall()
     index.execute("DELETE FROM response_keys WHERE response = ?", (id_,))
     index.executemany(
@@ -76,28 +125,23 @@ def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
     )
 
 
-def record(index: sqlite3.Connection, purge: Purge) -> int:
-    """Adds a purge and forgets the oldest; its epoch."""
-    cursor = index.execute("INSERT INTO purges (purge) VALUES (?)", (purge_to_json(purge),))
-    epoch = int(cursor.lastrowid or 0)
-    index.execute("DELETE FROM purges WHERE epoch <= ?", (epoch - KEPT_PURGES,))
-    return epoch
+def purged(index: sqlite3.Connection) -> int:
+    """The newest purge that has been carried out."""
+    return int(index.execute("SELECT coalesce(max(epoch), 0) FROM purged").fetchone()[0])
 
 
-def purges_since(index: sqlite3.Connection, epoch: int) -> list[tuple[int, Purge]]:
-    """Purges of any process after `epoch`, in their order. Those that are forgotten may have named anything."""
-    rows = index.execute(
-        "SELECT epoch, purge FROM purges WHERE epoch > ? ORDER BY epoch", (epoch,)
-    ).fetchall()
-    purges = [(number, purge_from_json(text)) for number, text in rows]
-    if purges and purges[0][0] > epoch + 1:
-        purges.insert(0, (purges[0][0] - 1, EVERYTHING))
-    return purges
-
-
-def is_purged(index: sqlite3.Connection, stored: StoredResponse) -> bool:
-    """Whether any purge, of any process, since the response's origin request concerns it."""
-    return any(purge.concerns(stored) for _, purge in purges_since(index, stored.epoch))
+def carry_out(index: sqlite3.Connection, number: int, purge: Purge) -> int:
+    """Drops the responses that a purge concerns, or makes them stale, but for those whose requests began after it; how
+    many there were.
+    """
+    statement = (
+        "UPDATE responses SET stale = 1 WHERE id = ? AND epoch < ?"
+        if purge.soft
+        else "DELETE FROM responses WHERE id = ? AND epoch < ?"
+    )
+    hit = index.executemany(statement, [(id_, number) for id_ in concerned(index, purge)]).rowcount
+    index.execute("UPDATE purged SET epoch = ?", (number,))
+    return max(hit, 0)
 
 
 def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
@@ -121,17 +165,5 @@ def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
     return ids
 
 
-def purge_to_json(purge: Purge) -> str:
-    """A purge as the index keeps it."""
-    return json.dumps({**attrs.asdict(purge), "keys": sorted(purge.keys), "urls": sorted(purge.urls)})
-
-
-def purge_from_json(text: str) -> Purge:
-    """The opposite of `purge_to_json`."""
-    kept = json.loads(text)
-    return Purge(
-        keys=frozenset(kept["keys"]),
-        urls=frozenset(kept["urls"]),
-        prefixes=tuple(kept["prefixes"]),
-        soft=kept["soft"],
-    )
+def _checksum(target: str, selected: str, digest: str, epoch: int, response: str) -> int:
+    return zlib.crc32("\0".join((target, selected, digest, str(epoch), response)).encode())

@@ -21,7 +21,8 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from common.ending import end
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, validation
-from storage_edge.tiers.bodies import BLOCK, Spool
+from storage_edge.tiers.bodies import BLOCK
+from storage_edge.tiers.spool import Spool, UnwantedError
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
@@ -85,6 +86,8 @@ class SharedTier:
         except (*_UNREACHABLE, ValueError) as error:
             self._failed("read", error)
             return False
+        except UnwantedError:
+            return False  # the disk has no room for it
         finally:
             if not copy.spool.finished:
                 copy.spool.release()

@@ -1,6 +1,8 @@
 """Where responses are kept: small bodies in memory, all bodies on disk."""
 
 import asyncio
+import functools
+import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,14 +12,19 @@ import attrs
 import cachetools
 
 from common.ending import ended
+from common.operations import Degraded
 from storage_edge.rules import selection
-from storage_edge.tiers.bodies import Body, FileBody, MemoryBody, Spool
+from storage_edge.tiers import checking
+from storage_edge.tiers.arrivals import PATIENCE, ArrivingFile
+from storage_edge.tiers.bodies import Body, BodyGoneError, FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
 from storage_edge.tiers.purges import Ledger, Purge
+from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
 
 #: What an entry costs in memory beside its body, about.
 ENTRY_OVERHEAD: Final = 4096
@@ -39,21 +46,24 @@ class Store:
         memory_object_bytes: int,
         disk_bytes: int,
     ) -> None:
-        self._disk = DiskTier(directory, disk_bytes, clock)
+        self.disk = DiskTier(directory, disk_bytes, clock)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
+        #: Nobody waits here for what the other thread does.
+        self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="purges")
         self._memory: cachetools.LRUCache[str, tuple[StoredResponse, ...]] = cachetools.LRUCache(
             memory_bytes, getsizeof=_weight
         )
         self._memory_object_bytes = memory_object_bytes
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
         self._used: set[str] = set()
-        self.ledger = Ledger(self._disk.epoch)
+        self.ledger = Ledger(self.disk.purges.epoch(0))
         self._on_purge: list[Callable[[Purge], None]] = []
 
     async def aclose(self) -> None:
         """Ends the worker thread after what it has to do."""
-        await self._in_worker(self._disk.close)
+        await self._in_worker(self.disk.close)
         self._worker.shutdown()
+        self._syncer.shutdown()
 
     def on_purge(self, callback: Callable[[Purge], None]) -> None:
         """`callback` learns of every purge, those of other processes included."""
@@ -67,22 +77,37 @@ class Store:
     @property
     def disk_used(self) -> int:
         """Bytes of the disk tier."""
-        return self._disk.size
+        return self.disk.size
 
-    @property
-    def evicted(self) -> int:
-        """Bodies that this process has evicted from the disk tier."""
-        return self._disk.evicted
+    async def check(self) -> None:
+        """Readiness; raises `Degraded` while the disk tier cannot be used."""
+        if self.disk.problem:
+            raise Degraded(
+                f"The disk tier cannot be used ({self.disk.problem}); objects are passed on, or kept in memory."
+            )
 
-    def spool(self, length: int | None) -> Spool:
+    def spool(self, target: str, length: int | None) -> Spool:
         """A place for a body that arrives."""
-        return Spool(self._disk.incoming, self._memory_object_bytes, length)
+        wanted_again = target in self._seen
+        self._seen[target] = True
+        return Spool(_Room(self, displace=wanted_again), self._memory_object_bytes, length)
 
-    def catch_up(self) -> None:
-        """Obeys the purges that other processes have carried out; to be called before every lookup."""
-        if self._disk.epoch != self.ledger.epoch:
-            for epoch, purge in self._disk.purges_since(self.ledger.epoch):
-                self._obey(epoch, purge)
+    async def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
+        """Room on disk for a body that arrives; see `DiskTier.set_aside`."""
+        return await self._on_disk(False, self.disk.set_aside, file, least, wanted, displace=displace)
+
+    def disk_failed(self, error: OSError) -> None:
+        """A body that arrives could not be written."""
+        self.disk.failed(error)
+
+    def catch_up(self) -> int:
+        """Obeys the purges that other processes have carried out; to be called before every lookup. How many responses
+        they have hit in memory.
+        """
+        known = self.ledger.epoch
+        if self.disk.purges.epoch(known) == known:
+            return 0
+        return sum(self._obey(number, purge) for number, purge in self.disk.purges.since(known))
 
     def find_in_memory(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """The response in memory that this request selects."""
@@ -99,13 +124,13 @@ class Store:
             stored = self.find_in_memory(target, request)
             if stored is not None:
                 return stored
-            if not self._disk.has(target):
+            if not self.disk.has(target):
                 return None
             epoch = self.ledger.epoch
-            variants = await self._in_worker(self._disk.find, target)
+            variants: list[StoredResponse] = await self._on_disk([], self.disk.find, target)
             variants = [await self._warmed(stored) for stored in variants]
             self.catch_up()
-            if epoch == self.ledger.epoch:
+            if epoch == self.ledger.epoch or not variants:
                 break
         if target not in self._memory:
             self._remember(target, tuple(variants))
@@ -115,19 +140,16 @@ class Store:
         """Keeps a response whose body has arrived, unless a purge concerned it meanwhile; its body on disk, if it
         is there.
         """
-        wanted_again = stored.target in self._seen
-        self._seen[stored.target] = True
         data = spool.data() if spool.in_memory else None
         on_disk: FileBody | None = None
-        keep_on_disk = data is None or stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
-        if keep_on_disk:
-            on_disk = await self._in_worker(self._disk.save, stored, spool, wanted_again=wanted_again)
+        if spool.is_kept and (data is None or _may_be_on_disk(stored)):
+            on_disk = await self._on_disk(
+                None, self.disk.save, stored, spool, wanted_again=spool.room.displace
+            )
         self.catch_up()
-        if (keep_on_disk and on_disk is None) or self.ledger.is_concerned(stored.epoch, stored):
+        if self.ledger.is_concerned(stored.epoch, stored):
             return None
-        body: Body | None = on_disk
-        if data is not None:
-            body = MemoryBody(data, None if on_disk is None else on_disk.path)
+        body: Body | None = on_disk if data is None else MemoryBody(data, on_disk)
         if body is not None:
             self._replace(attrs.evolve(stored, body=body))
         return on_disk
@@ -145,40 +167,78 @@ class Store:
         # The body that `old` arrived in may be closed by now.
         new = attrs.evolve(new, body=kept.body)
         self._replace(new)
-        await self._in_worker(self._disk.update, new)
+        is_written = await self._on_disk(False, self.disk.update, new)
+        if new.private and not old.private and not is_written:
+            await self._announce(Purge(urls=frozenset({new.target})))  # what is on disk says it were public
 
     async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""
         kept = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
         self._remember(stored.target, kept)
-        await self._in_worker(self._disk.remove, stored)
+        await self._on_disk(None, self.disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:
-        """Carries out a purge here and for all processes that share the disk tier; the number of responses hit.
+        """Carries out a purge here and for all processes that share the disk tier; how many responses it hit on disk,
+        or in memory where those are more.
 
-        When it returns, nothing that was stored, or began to be stored, before it is served any more.
+        When it returns, nothing that was stored, or began to be stored, before it is served any more, nor after a
+        crash. That takes no room on the disk: the index may be told later, and is not believed until then. What cannot
+        be written down even so becomes a purge of everything. Raises OSError when it may not outlive a crash: it then
+        holds until one.
         """
-        hit = await self._in_worker(self._disk.purge, purge)
-        self.catch_up()
-        return hit
+        before = self.ledger.epoch
+        in_memory = await self._announce(purge)
+        await self._in(self._syncer, self.disk.purges.sync)
+        return max(in_memory, await self._on_disk(0, self.disk.carry_out_purges, before))
 
-    async def flush_uses(self) -> None:
-        """Tells the disk tier which responses were used, in one go."""
+    async def _announce(self, purge: Purge) -> int:
+        """Makes a purge known to all processes and obeys it; how many responses it hit in memory. Raises OSError."""
+        purges, loop = self.disk.purges, asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        try:
+            while not purges.add(purge, self.ledger.epoch):
+                if loop.time() > deadline:
+                    raise TimeoutError("another process keeps the purge log locked")
+                await asyncio.sleep(0.001)
+        except OSError as error:
+            self.disk.failed(error)
+            purges.discard()
+        return self.catch_up()
+
+    async def tend(self) -> None:
+        """Heals what can be healed of the disk tier, and tells it which responses were used."""
+        self.catch_up()
+        await self._on_disk(None, self.disk.tend)
         used, self._used = self._used, set()
         if used:
-            await self._in_worker(self._disk.touch, used)
+            await self._on_disk(None, self.disk.touch, used)
 
-    def _obey(self, epoch: int, purge: Purge) -> None:
+    async def check_bodies(self, bytes_per_second: int, pause: float = 1.0) -> None:
+        """Looks once at all files of the disk tier, for those whose bytes are not what they were, and for those that
+        nobody knows. `pause` is in seconds and made 256 times.
+        """
+        files = self.disk.files
+        for part in files.parts():
+            await self._on_disk(None, self.disk.sweep, part)
+            for digest in await self._on_disk([], self.disk.bodies, part):
+                if await checking.digest(files.path(digest), bytes_per_second) != digest:
+                    await self._on_disk(None, self.disk.check, digest)
+            await asyncio.sleep(pause)
+
+    def _obey(self, epoch: int, purge: Purge) -> int:
         self.ledger.record(epoch, purge)
+        hit = 0
         for target, variants in list(self._memory.items()):
             concerned = [s for s in variants if purge.concerns(s)]
             if concerned:
+                hit += len(concerned)
                 kept = [s for s in variants if s not in concerned]
                 if purge.soft:
                     kept += [attrs.evolve(s, stale=True) for s in concerned]
                 self._remember(target, tuple(kept))
         for callback in self._on_purge:
             callback(purge)
+        return hit
 
     def _replace(self, stored: StoredResponse) -> None:
         others = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
@@ -195,14 +255,51 @@ class Store:
         if not isinstance(body, FileBody) or body.length > self._memory_object_bytes:
             return stored
         try:
-            data = await self._in_worker(body.path.read_bytes)
-        except OSError:
+            return attrs.evolve(stored, body=MemoryBody(await self._in_worker(body.read_all), body))
+        except (OSError, BodyGoneError):
             return stored
-        return attrs.evolve(stored, body=MemoryBody(data, body.path)) if len(data) == body.length else stored
+
+    async def _on_disk(
+        self, otherwise: D, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | D:
+        """What a method of the disk tier returns; `otherwise` when it fails, which is no client's concern."""
+        try:
+            return await self._in_worker(function, *args, **kwargs)
+        except (sqlite3.Error, OSError) as error:
+            failure = error.with_traceback(None)
+        await self._in_worker(self.disk.failed, failure)
+        return otherwise
 
     async def _in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await ended(loop.run_in_executor(self._worker, lambda: function(*args, **kwargs)))
+        return await self._in(self._worker, function, *args, **kwargs)
+
+    async def _in(
+        self, threads: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        work = functools.partial(function, *args, **kwargs)
+        return await ended(asyncio.get_running_loop().run_in_executor(threads, work))
+
+
+@attrs.frozen
+class _Room:
+    """Where a body finds room when it outgrows memory."""
+
+    store: Store
+    displace: bool
+
+    async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
+        return await self.store.set_aside(file, least, wanted, displace=self.displace)
+
+    def failed(self, error: OSError) -> None:
+        self.store.disk_failed(error)
+
+
+def _may_be_on_disk(stored: StoredResponse) -> bool:
+    """What can be used for long, or validated; but every purge concerns a refusal without keys (`Purge.concerns`), for
+    which the index has no place.
+    """
+    is_useful = stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
+    return is_useful and (stored.status == 200 or bool(stored.surrogate_keys))
 
 
 def _weight(variants: tuple[StoredResponse, ...]) -> int:

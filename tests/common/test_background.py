@@ -52,7 +52,7 @@ async def test_readiness_names_what_is_down(monkeypatch: pytest.MonkeyPatch) -> 
         while len(lines) < 2:
             await asyncio.sleep(0)
     await asyncio.sleep(0)
-    with pytest.raises(TaskDown, match=r"^a, b$"):
+    with pytest.raises(TaskDown, match=r": a, b$"):
         await tasks.check()
     async with asyncio.timeout(10):
         await tasks.close()

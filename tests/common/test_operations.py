@@ -6,7 +6,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
 
+from common import operations
+from common.client_settings import ClientSettings
+from common.shutdown import SHUTDOWN, Shutdown
 from tests.support.ports import free_port
 from tests.support.wire import running
 
@@ -78,3 +84,46 @@ async def test_with_a_port_of_their_own_the_public_one_has_liveness_only(
 async def test_the_networks_count_on_that_port_too(statuses: Callable[..., Any]) -> None:
     _, own = (await statuses({"operations_port": free_port()} | NOWHERE)).values()
     assert own == [200, 404, 404]
+
+
+class _Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("problems", "code", "status"),
+    [
+        ({}, 200, "ok"),
+        ({"a": None}, 200, "ok"),
+        ({"a": operations.Degraded("The shelf is full."), "b": None}, 200, "degraded"),
+        (
+            {"a": operations.Degraded("The shelf is full."), "b": _Broken("postgresql://me:secret@db")},
+            503,
+            "failed",
+        ),
+    ],
+)
+async def test_readiness_is_the_worst_of_its_checks(
+    problems: dict[str, Exception | None], code: int, status: str
+) -> None:
+    def check(problem: Exception | None) -> operations.Check:
+        async def run() -> None:
+            if problem is not None:
+                raise problem
+
+        return run
+
+    shown = {
+        "a": {"status": "degraded", "message": "The shelf is full."},
+        "b": {"status": "failed", "message": "_Broken"},
+    }
+    app = web.Application()
+    app[SHUTDOWN] = Shutdown()
+    checks = {name: check(problem) for name, problem in problems.items()}
+    operations.setup(app, ClientSettings(), CollectorRegistry(), checks)
+    async with TestClient(TestServer(app)) as client, client.get("/-/readiness") as answer:
+        assert answer.status == code
+        assert await answer.json() == {
+            "status": status,
+            **{name: shown[name] if problem else {"status": "ok"} for name, problem in problems.items()},
+        }

@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
+import gc
 import os
+import random
 import shutil
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from storage_edge import app
-from storage_edge.client.handlers import CACHE
+from storage_edge.client.handlers import CACHE, STORE
 from storage_edge.tiers.store import Store
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.storage_edge.talk import head, talk
 from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -40,8 +44,8 @@ async def test_an_edge_that_cannot_start_leaves_nothing_open(start_edge: StartEd
 
 
 def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_path: Path) -> None:
-    (tmp_path / "v1").mkdir()
-    (tmp_path / "v1" / "index.sqlite3").write_bytes(b"no database" * 1000)
+    (tmp_path / "v2").mkdir()
+    (tmp_path / "v2" / "index.sqlite3").write_bytes(b"no database" * 1000)
     store = Store(tmp_path, Clock(), memory_bytes=0, memory_object_bytes=0, disk_bytes=1000)
     try:
         assert _deleted_and_open(tmp_path) == []
@@ -50,9 +54,19 @@ def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_pat
         asyncio.run(store.aclose())
 
 
-@pytest.mark.parametrize("size", [1000, 700_000])
+@pytest.fixture
+def no_garbage_is_collected() -> Iterator[None]:
+    """What is let go of is let go of by those who held it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+@pytest.mark.parametrize(("size", "again"), [(1000, "; hit"), (700_000, "fwd=uri-miss")])
 async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
-    edge: Edge, origin: Origin, tmp_path: Path, size: int
+    edge: Edge, origin: Origin, tmp_path: Path, size: int, again: str
 ) -> None:
     origin.answers(b"x" * size)
     (objects,) = tmp_path.glob("edge/*/objects")
@@ -62,26 +76,65 @@ async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
         answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * size}
+    assert [(line["event"], "exc_info" in line) for line in logs] == [("the disk tier cannot be used", False)]
+    await until(lambda: not _deleted_and_open(tmp_path))
+    assert list(tmp_path.glob("edge/*/incoming/*/*")) == []
+    answer = await edge.get(RAW)
+    assert (answer.body, again in answer.cache_status) == (b"x" * size, True)
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+async def test_a_body_whose_storing_fails_for_an_unknown_reason_is_let_go_of(
+    edge: Edge, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(*_: object, **__: object) -> None:
+        raise AssertionError("a mistake")
+
+    origin.answers(b"x" * 700_000)
+    monkeypatch.setattr(edge.app[STORE].disk, "save", save)
+    with capture_logs() as logs:
+        answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
+        await edge.settled()
+    assert {answer.body for answer in answers} == {b"x" * 700_000}
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["a flight failed"]
-    logs.clear()  # the traceback holds the body
-    # What was sent from a file is let go of with the next look at the connections.
     await until(lambda: not _deleted_and_open(tmp_path))
     assert list(tmp_path.glob("edge/*/incoming/*/*")) == []
 
 
-async def test_a_body_that_cannot_be_written_ends_no_answer_cleanly(
+async def test_a_body_that_cannot_be_written_is_passed_on_at_the_pace_of_its_readers(
     edge: Edge, origin: Origin, tmp_path: Path
 ) -> None:
-    origin.answers(b"x" * 700_000)
-    (incoming,) = tmp_path.glob("edge/*/incoming/*")
-    incoming.rmdir()
-    with capture_logs() as logs:
-        for outcome in await asyncio.gather(*(edge.get(RAW) for _ in range(5)), return_exceptions=True):
-            assert isinstance(outcome, Exception) or outcome.status == 502
+    body = random.Random(1).randbytes(8_000_000)
+    origin.answers(body)
+    (incoming,) = tmp_path.glob("edge/*/incoming")
+    shutil.rmtree(incoming)
+    incoming.write_text("not a folder")
+    async with talk(edge.port, takes_little=True) as slow:
+        slow.writer.write(head())
+        await slow.reader.readuntil(b"\r\n\r\n")
+        quick = asyncio.create_task(edge.get(RAW))  # it comes too late for what is passed on already
+        assert await slow.reader.readexactly(len(body)) == body
+    assert (await quick).body == body
+    incoming.unlink()
+    await edge.app[STORE].tend()
+    for expected in ("fwd=uri-miss", "; hit"):
+        answer = await edge.get(RAW)
+        assert (answer.body, expected in answer.cache_status) == (body, True)
         await edge.settled()
-    assert "a flight failed" in {line["event"] for line in logs if line["log_level"] == "error"}
-    incoming.mkdir()
-    assert (await edge.get(RAW)).body == b"x" * 700_000
+
+
+async def test_a_body_that_can_neither_be_kept_nor_is_read_is_given_up(
+    edge: Edge, origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"x" * 20_000_000)
+    (incoming,) = tmp_path.glob("edge/*/incoming")
+    shutil.rmtree(incoming)
+    incoming.write_text("not a folder")
+    async with talk(edge.port, takes_little=True) as client:
+        client.writer.write(head())
+        await client.reader.readuntil(b"\r\n\r\n")
+        client.writer.transport.abort()
+    await asyncio.wait_for(edge.settled(), 20)
 
 
 async def test_a_response_that_another_version_has_written_counts_as_not_stored(
@@ -117,18 +170,18 @@ async def test_what_is_being_kept_when_the_edge_ends_is_kept(
     assert file.stat().st_size == size
 
 
-async def test_uses_are_reported_again_after_a_failure(
+async def test_the_disk_tier_is_tended_again_after_a_failure(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = asyncio.Event()
-    calls = iter([sqlite3.OperationalError("database is locked")])
+    calls = iter([RuntimeError("a mistake")])
 
-    async def flush_uses(_store: Store) -> None:
+    async def tend(_store: Store) -> None:
         if error := next(calls, None):
             raise error
         again.set()
 
-    monkeypatch.setattr(app, "USE_INTERVAL", 0.01)
-    monkeypatch.setattr(Store, "flush_uses", flush_uses)
+    monkeypatch.setattr(app, "TEND_INTERVAL", 0.01)
+    monkeypatch.setattr(Store, "tend", tend)
     await start_edge()
     await asyncio.wait_for(again.wait(), 5)

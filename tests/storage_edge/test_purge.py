@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from storage_edge.client.handlers import STORE
-from storage_edge.tiers import index_file
+from storage_edge.tiers import purge_file
 from storage_edge.tiers.purges import REMEMBERED, Ledger, Purge
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
@@ -82,7 +82,7 @@ async def test_a_purge_reaches_all_processes_of_a_data_directory(
 async def test_a_process_that_was_idle_for_more_purges_than_are_kept_forgets_everything(
     start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_file, "KEPT_PURGES", 2)
+    monkeypatch.setattr(purge_file, "SLOTS", 2)
     busy, idle = await start_edge(), await start_edge()
     await _fill(busy, origin)
     assert (await idle.get(RAW)).body == b"old"
@@ -192,3 +192,15 @@ async def test_every_purge_ends_what_was_not_found(edge: Edge, origin: Origin) -
     await edge.purge(keys=["project-1"])
     origin.answers(b"pushed")
     assert (await edge.get(RAW)).body == b"pushed"
+
+
+async def test_what_was_not_found_does_not_come_back_with_a_restart(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    edge = await start_edge()
+    origin.answers(b"none", status=404, cache_control="public, max-age=600")
+    assert (await edge.get(RAW)).status == 404
+    await edge.settled()
+    await edge.purge(keys=["project-1"])
+    origin.answers(b"pushed", etag='"v2"')
+    assert (await (await start_edge()).get(RAW)).body == b"pushed"

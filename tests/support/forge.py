@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
-from api_server.app import create_app, served
+from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.web.access import Role
@@ -182,7 +182,7 @@ class ForgeServer(TestServer):
 
     def __init__(self, app: web.Application, settings: Settings) -> None:
         super().__init__(app)
-        self.served = served(app, settings)
+        self.served = served(app, endpoint(settings))
         self._serving = contextlib.AsyncExitStack()
 
     async def start_server(self, *_: object, **__: object) -> None:

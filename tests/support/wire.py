@@ -97,7 +97,7 @@ async def running(
         async with running_forge(new_database(), folder, work=False, **settings) as forge:
             served = forge.server.served  # type: ignore[attr-defined]
             posts = ("/api/v4/groups", f"PRIVATE-TOKEN: {ROOT_TOKEN}")
-            yield Server(forge.settings.port, served.connections, posts, forge)
+            yield Server(forge.settings.port, served.endpoint.connections, posts, forge)
         return
     chosen = EdgeSettings(
         port=0,
@@ -111,4 +111,4 @@ async def running(
     served = edge_served(edge_app.create_app(chosen), chosen)
     async with serving(served) as (_, port):
         posts = ("/-/purge", f"Authorization: Bearer {PURGE_TOKEN}")
-        yield Server(port, served.connections, posts)
+        yield Server(port, served.endpoint.connections, posts)

@@ -1,9 +1,13 @@
 """The first account: the administrator `root`, and the token that the operator has preset for it."""
 
+from aiohttp import web
+
 from api_server.accounts.users import accounts, queries, root_queries
+from api_server.settings import Settings
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.web.context import DATABASE, App
+from common.reloading import Change
 
 #: The preset token may do whatever there is, also with another user's rights (`Sudo`).
 PRESET_SCOPES = ["api", "sudo"]
@@ -34,3 +38,12 @@ async def ensure_administrator(app: App, token: str) -> None:
                 entity=Entity(type="User", id=user_id, path="root"),
                 message=f"Created personal access token with id {changed}",
             )
+
+
+def preset_token(app: web.Application, fresh: Settings) -> Change:
+    """The token that `fresh` presets takes the place of the one before, in a running server."""
+
+    async def change() -> None:
+        await ensure_administrator(app, fresh.root_token)
+
+    return change

@@ -18,6 +18,8 @@ from api_server.web.access import ANYONE
 from api_server.web.answers import has_left, json_value
 from api_server.web.context import SETTINGS
 from api_server.web.routes import Routes
+from common.background import BACKGROUND
+from common.shutdown import SHUTDOWN
 
 routes = Routes()
 
@@ -32,16 +34,12 @@ def setup(app: web.Application) -> None:
     app[PENDING_JOBS] = PendingJobs()
     app[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
     app.cleanup_ctx.append(_listening)
-    app.on_shutdown.append(_send_home)
+    app[SHUTDOWN].at_begin(app[PENDING_JOBS].close)
 
 
 async def _listening(app: web.Application) -> AsyncIterator[None]:
-    async with app[PENDING_JOBS].listening(app[SETTINGS].database_url):
+    async with app[PENDING_JOBS].listening(app[SETTINGS].database_url, app[BACKGROUND]):
         yield
-
-
-async def _send_home(app: web.Application) -> None:
-    app[PENDING_JOBS].close()
 
 
 @attrs.frozen(kw_only=True)

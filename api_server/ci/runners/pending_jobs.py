@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiopg
-import psycopg2
-import structlog
 
-from common.ending import end
-
-log = structlog.get_logger(__name__)
+from common.background import BackgroundTasks
 
 CHANNEL = "jobs_pending"
-_RECONNECT_AFTER = 1.0
+LISTENER = "listening for jobs"
+#: Seconds until a lost connection is made again, at most.
+RECONNECT_AFTER = 1.0
+#: Seconds of silence after which the connection is tried, and in which the database has to answer.
+PROBE_AFTER = 30.0
+PATIENCE = 10.0
 
 
 class PendingJobs:
@@ -52,24 +53,28 @@ class PendingJobs:
         self.announce()
 
     @asynccontextmanager
-    async def listening(self, database_url: str) -> AsyncIterator[None]:
+    async def listening(self, database_url: str, background: BackgroundTasks) -> AsyncIterator[None]:
         """Hears the notices of all processes for the length of the block."""
-        task = asyncio.create_task(self._listen(database_url), name="listen for jobs")
+        background.start(LISTENER, lambda: self._listen(database_url), longest_pause=RECONNECT_AFTER)
         try:
             yield
         finally:
-            await end(task)
+            await background.finish(LISTENER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        while True:
-            try:
-                async with aiopg.connect(database_url, enable_hstore=False) as connection:
-                    async with connection.cursor() as cursor:
-                        await cursor.execute(f"LISTEN {CHANNEL}")
-                    self.announce()  # whatever happened while nobody listened
-                    while True:
-                        await connection.notifies.get()
-                        self.announce()
-            except (psycopg2.Error, OSError) as problem:
-                log.warning("listening for jobs was interrupted", problem=type(problem).__name__)
-                await asyncio.sleep(_RECONNECT_AFTER)
+        """Raises whatever a connection that has been lost makes the driver or the event loop raise."""
+        async with aiopg.connect(database_url, timeout=PATIENCE, enable_hstore=False) as connection:
+            await _listen_on(connection)
+            self.announce()  # whatever happened while nobody listened
+            while True:
+                try:
+                    await asyncio.wait_for(connection.notifies.get(), PROBE_AFTER)
+                except TimeoutError:  # a connection whose other side has vanished says nothing either
+                    await _listen_on(connection)
+                else:
+                    self.announce()
+
+
+async def _listen_on(connection: aiopg.Connection) -> None:
+    async with connection.cursor() as cursor:
+        await cursor.execute(f"LISTEN {CHANNEL}")

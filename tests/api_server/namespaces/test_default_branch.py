@@ -12,6 +12,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.projects import default_branch
 from api_server.state.queue import QUEUE
 from api_server.web.access import Role
+from tests.support.background import watched
 from tests.support.ci import ci_project, eventually, run
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
@@ -156,7 +157,7 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
             assert answer.status == 500
         repositories = forge.server.app[REPOSITORIES]
         assert references.default_branch(repositories.open(project["id"])) == "main"
-        async with forge.server.app[QUEUE].working():
+        async with watched() as life, forge.server.app[QUEUE].working(*life):
 
             async def is_so() -> bool:
                 return references.default_branch(repositories.open(project["id"])) == "next"

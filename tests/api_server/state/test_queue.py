@@ -11,6 +11,7 @@ from procrastinate.manager import JobManager
 
 from api_server.state import queue
 from api_server.state.queue import Queue
+from tests.support.background import watched
 
 DEAD_WORKERS_JOB = """
     WITH dead AS (
@@ -38,7 +39,7 @@ async def _done(url: str, *statements: str) -> list[str]:
         connection.autocommit = True
         for statement in statements:
             cursor.execute(statement)
-        async with tasks.working(), asyncio.timeout(20):
+        async with watched() as life, tasks.working(*life), asyncio.timeout(20):
             cursor.execute("SELECT count(*) FROM procrastinate_jobs")
             while cursor.fetchone() != (0,):
                 await asyncio.sleep(0.05)
@@ -67,8 +68,6 @@ async def test_work_goes_on_after_the_database_has_cut_all_connections(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart of PostgreSQL: work of before and work of afterwards is done, and the queue can still be ended."""
-    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
-    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(queue, "RESTART_SECONDS", 0.1)
     url, words, begun = new_database(), [], asyncio.Event()
 
@@ -81,7 +80,7 @@ async def test_work_goes_on_after_the_database_has_cut_all_connections(
     tasks.add("note", note)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
-        async with tasks.working(), asyncio.timeout(20):
+        async with watched() as life, tasks.working(*life), asyncio.timeout(20):
             cursor.execute(WAITING_JOB.replace("second", "before"))
             await begun.wait()
             for word in ("meanwhile", "afterwards"):
@@ -132,5 +131,5 @@ async def test_it_ends_when_the_driver_loses_the_cancellation(
 
     monkeypatch.setattr(JobManager, question, answered_at_the_same_time)
     async with asyncio.timeout(10):
-        async with Queue(new_database()).working():
+        async with watched() as life, Queue(new_database(), dead_after=1).working(*life):
             await asked.wait()

@@ -10,6 +10,7 @@ from api_server.status_checks import dispatcher as module
 from api_server.status_checks.dispatch_queries import TAKE_DUE
 from tests.api_server.status_checks.conftest import Lab
 from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
+from tests.support.background import watched
 from tests.support.merge_requests import new_project, open_merge_request
 
 
@@ -100,7 +101,7 @@ async def test_a_server_that_is_told_to_stop_gives_back_what_it_cannot_finish(
     await lab.merge_request()
     receiver.answers = [hang]
     dispatcher = lab.dispatcher
-    async with dispatcher.working():
+    async with watched() as life, dispatcher.working(*life):
         await until(lambda: receiver.received)
     (delivery,) = await lab.deliveries(check)
     now = lab.clock.now.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

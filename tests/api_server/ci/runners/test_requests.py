@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import job_queries
+from common.shutdown import SHUTDOWN
 from tests.support.ci import CiProject, ci_project, eventually, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
@@ -87,7 +88,7 @@ async def test_a_server_that_shuts_down_sends_waiting_runners_home(new_forge) ->
         waiting = asyncio.create_task(runner.poll(last_update="x"))
         await asyncio.sleep(0.2)
         began = time.monotonic()
-        await forge.server.app.shutdown()
+        forge.server.app[SHUTDOWN].begin(5)
         assert (await waiting).status == 204
         assert time.monotonic() - began < 2
 

@@ -1,0 +1,139 @@
+"""Files of bodies that arrive, of all processes that share a data directory; they count as what is kept does."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+#: Seconds for which a process waits for another that holds the directory's lock.
+PATIENCE: Final = 1.0
+
+
+class DirectoryLock:
+    """A lock of all processes on a directory, for the thread of the disk tier; it needs no file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds it, also when it is held already. Raises OSError; TimeoutError when another keeps it for long."""
+        if self._depth:
+            yield
+            return
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _lock(descriptor)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+        finally:
+            os.close(descriptor)
+
+
+@attrs.define
+class ArrivingFile:
+    """A file for a body that arrives; it is made when `size` bytes, its length, are set aside for it."""
+
+    descriptor: int | None = None
+    path: Path | None = None
+    size: int = 0
+
+    def close(self) -> None:
+        """Lets the file go; what has not been moved elsewhere is deleted."""
+        descriptor, path = self.descriptor, self.path
+        self.descriptor, self.path, self.size = None, None, 0
+        if descriptor is not None:
+            os.close(descriptor)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+class Arrivals:
+    """This process's place below `directory`, which a lock on it says is in use; places whose owners have died are
+    removed. All of it is done under the lock of the data directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._own: Path | None = None
+        self._lock: int | None = None
+
+    def prepare(self) -> Path:
+        """The place, made if it is not there. Raises OSError."""
+        if self._own is not None and self._lock is not None:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(self._own.stat(), os.fstat(self._lock)):
+                    return self._own
+        self.close()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(dir=self._directory))
+        self._own, self._lock = own, os.open(own, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return own
+
+    def set_aside(self, file: ArrivingFile, size: int) -> None:
+        """Gives a file another length, and a place if it has none. Raises OSError."""
+        if file.descriptor is None:
+            descriptor, name = tempfile.mkstemp(dir=self.prepare())
+            file.descriptor, file.path = descriptor, Path(name)
+        os.ftruncate(file.descriptor, size)
+        file.size = size
+
+    def bytes_of_all(self) -> int:
+        """What is set aside for bodies that arrive, at whichever process."""
+        total = 0
+        for path in self._directory.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):  # it has arrived, or nobody wants it any more
+                total += path.stat().st_size
+        return total
+
+    def clear(self) -> None:
+        """Removes the places of processes that live no more. Raises OSError."""
+        for other in self._directory.iterdir():
+            if other != self._own and not is_in_use(other):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def close(self) -> None:
+        """Gives the place up; what arrives still is lost."""
+        own, lock, self._own, self._lock = self._own, self._lock, None, None
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def is_in_use(place: Path) -> bool:
+    """Whether a living process has a place."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process holds the directory's lock") from None
+            time.sleep(0.002)

@@ -1,0 +1,268 @@
+"""A body that arrives: one writer, and readers that follow it."""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+from common.ending import ended
+from storage_edge.tiers.arrivals import ArrivingFile
+from storage_edge.tiers.bodies import BLOCK, BodyGoneError, TruncatedBodyError, mapped
+
+#: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
+COPIED: Final = 16 * 1024
+#: A file of unknown length is mapped anew when it has grown by so many bytes.
+MAPPING_STEP: Final = 4 * 1024 * 1024
+#: Bytes of a body that cannot be kept by which it may be ahead of its slowest reader.
+AHEAD: Final = 1024 * 1024
+
+
+class UnwantedError(Exception):
+    """A body cannot be kept, and nobody reads it."""
+
+
+class Room(Protocol):
+    """Where a body finds room when it outgrows memory."""
+
+    @property
+    def displace(self) -> bool:
+        """Whether others may have to go for it, however large it is: it has been asked for before."""
+
+    async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
+        """Makes a file so long; False when there is no room for it."""
+
+    def failed(self, error: OSError) -> None:
+        """The file could not be written."""
+
+
+class Spool:
+    """A body that arrives: one writer, any number of readers that follow it.
+
+    It starts in memory and moves to a file when it outgrows `memory_limit` bytes. Where there is no room for one, or it
+    cannot be written any more, the body is passed on to those who read it by then, at the pace of the slowest, and is
+    not kept (`is_kept`).
+    """
+
+    def __init__(self, room: Room, memory_limit: int, length: int | None) -> None:
+        self.room = room
+        self._memory_limit = memory_limit
+        self._memory: bytearray | None = bytearray()
+        self._file = ArrivingFile()
+        #: Bytes that are passed on: what came since the `_kept` bytes in memory or file, from `_ahead_from` on.
+        self._ahead: bytearray | None = None
+        self._kept = self._ahead_from = 0
+        self._readers: set[SpoolReader] = set()
+        self._closed = False
+        self._digest = hashlib.sha256()
+        self._progress = asyncio.get_running_loop().create_future()
+        self._taken = asyncio.Event()
+        self._view = memoryview(b"")
+        self.size = 0
+        self.finished = False
+        self.truncated = False
+        self.length = length
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all that has arrived is there."""
+        return self._ahead is None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the body has not outgrown memory so far."""
+        return self._memory is not None and self.is_kept
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has arrived, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    async def write(self, chunk: bytes) -> None:
+        """Appends and wakes the readers; raises `UnwantedError`."""
+        if self._ahead is None and not await self._keep(chunk):
+            self._ahead = bytearray()
+            self._kept = self._ahead_from = self.size
+        if self._ahead is not None:
+            await self._pass_on(self._ahead, chunk)
+        self.size += len(chunk)
+        self._wake()
+
+    async def _keep(self, chunk: bytes) -> bool:
+        end = self.size + len(chunk)
+        if self._memory is not None and end <= self._memory_limit:
+            self._memory += chunk
+            self._digest.update(chunk)
+            return True
+        if end > self._file.size and not await self._has_room(end):
+            return False
+        try:
+            await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
+        except OSError as error:
+            self.room.failed(error)
+            return False
+        finally:
+            if self._memory is not None:
+                self._file.close()  # nothing is in it
+        return True
+
+    async def _has_room(self, end: int) -> bool:
+        if self.length is None:
+            return await self.room.set_aside(self._file, end, end + MAPPING_STEP)
+        least = max(end, self.length)
+        return await self.room.set_aside(self._file, least, least)
+
+    def _write_file(self, chunk: bytes) -> None:
+        descriptor = self._file.descriptor
+        assert descriptor is not None  # noqa: S101 - set aside
+        if self._memory is not None:
+            _write_all(descriptor, bytes(self._memory), 0)
+        _write_all(descriptor, chunk, self.size)
+        if self._memory is not None and self.length is not None:
+            self._view = mapped(descriptor, self.length)
+        self._memory = None
+        self._digest.update(chunk)
+
+    async def _pass_on(self, ahead: bytearray, chunk: bytes) -> None:
+        while True:
+            if self._readers:
+                gone = min(reader.position for reader in self._readers) - self._ahead_from
+                if gone > 0:
+                    del ahead[:gone]
+                    self._ahead_from += gone
+            if len(ahead) < AHEAD and (self._readers or self._ahead_from == self._kept):
+                break
+            if not self._readers:
+                raise UnwantedError
+            self._taken.clear()
+            await self._taken.wait()
+        ahead += chunk
+        self._digest.update(chunk)
+
+    def finish(self) -> None:
+        """The origin has sent all of it."""
+        self.length = self.size
+        self.finished = True
+        self._wake()
+
+    def data(self) -> bytes:
+        """All bytes of a finished spool that stayed in memory."""
+        assert self._memory is not None  # noqa: S101 - callers ask in_memory first
+        return bytes(self._memory)
+
+    def move_to(self, path: Path, directory: Path) -> None:
+        """Gives a finished body its place in one step: whoever sees `path` sees all of it. `directory` is where a file
+        may be made until then. Raises OSError.
+        """
+        if self._file.path is not None and self._file.descriptor is not None:
+            os.ftruncate(self._file.descriptor, self.size)
+            self._file.path.replace(path)
+            self._file.path = None
+            return
+        unfinished = directory / path.name
+        try:
+            unfinished.write_bytes(self.data())
+            unfinished.replace(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+    def open(self) -> "SpoolReader":
+        """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off, or its
+        beginning is not there any more.
+        """
+        is_gone = self._memory is None and self._file.descriptor is None
+        if self.truncated or is_gone or self._ahead_from > self._kept:
+            raise BodyGoneError
+        reader = SpoolReader(self)
+        self._readers.add(reader)
+        return reader
+
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
+        """See `Reader.read`."""
+        while offset >= self.size:
+            if self.finished:
+                return b""
+            if self.truncated:
+                raise TruncatedBodyError
+            await asyncio.shield(self._progress)
+        end = min(offset + min(size, BLOCK), self.size)
+        if self._ahead is not None and offset >= self._kept:
+            if offset < self._ahead_from:
+                raise TruncatedBodyError  # ranges that are asked for from the end to the beginning
+            return bytes(self._ahead[offset - self._ahead_from : end - self._ahead_from])
+        if self._ahead is not None:
+            end = min(end, self._kept)
+        memory = self._memory  # the thread that moves it to a file may do so meanwhile
+        if memory is not None:
+            return bytes(memory[offset:end])
+        return self._from_file(offset, end)
+
+    def _from_file(self, offset: int, end: int) -> bytes | memoryview:
+        """Readers share the page cache's bytes; a small piece is copied, which is cheaper than mapping its pages."""
+        descriptor = self._file.descriptor
+        assert descriptor is not None  # noqa: S101 - not in memory, so in the file
+        if end - offset <= COPIED:
+            return os.pread(descriptor, end - offset, offset)
+        if end > len(self._view):
+            if not self.finished and self.size - len(self._view) < MAPPING_STEP:
+                return os.pread(descriptor, end - offset, offset)
+            self._view = mapped(descriptor, end if self._ahead is not None else self.size)
+        return self._view[offset:end]
+
+    def release(self) -> None:
+        """The cache needs it no more; it is closed with its last reader.
+
+        One that is not finished will never be: every reader fails when it comes to the end of what there is.
+        """
+        self._closed = True
+        if not self.finished:
+            self.truncated = True
+            self._wake()
+        self._close_when_unused()
+
+    def taken(self, reader: "SpoolReader | None" = None) -> None:
+        """A reader has come further, or `reader` has gone."""
+        self._readers.discard(reader)
+        self._taken.set()
+        self._close_when_unused()
+
+    def _close_when_unused(self) -> None:
+        """The file and what maps it are let go of now, whoever still holds this object."""
+        if self._closed and not self._readers:
+            self._view = memoryview(b"")
+            self._file.close()
+
+    def _wake(self) -> None:
+        progress, self._progress = self._progress, asyncio.get_running_loop().create_future()
+        progress.set_result(None)
+
+
+class SpoolReader:
+    """One reading of a spool; what is before `position` it has read."""
+
+    __slots__ = ("_spool", "position")
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self.position = 0
+
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
+        """Waits for bytes that have not arrived yet."""
+        self.position = offset
+        piece = await self._spool.read(offset, size)
+        self.position = offset + len(piece)
+        self._spool.taken()
+        return piece
+
+    def close(self) -> None:
+        """Lets the spool go when nobody else reads it."""
+        self._spool.taken(self)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
