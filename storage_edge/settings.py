@@ -119,7 +119,12 @@ class Settings(ClientSettings):
         "file:///directory. Credentials and region come from the usual AWS_... variables.",
     )
     shared_store_timeout: float = typed_settings.option(
-        default=2.0, help="Seconds that the second tier may take to answer and between two pieces of a body."
+        default=2.0,
+        help="Seconds that the second tier may take for an object; then the origin is asked for all of it.",
+    )
+    shared_store_pause: float = typed_settings.option(
+        default=10.0,
+        help="Seconds for which a second tier that failed is left alone before it is tried again.",
     )
 
     private_grace: float = typed_settings.option(

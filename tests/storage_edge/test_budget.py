@@ -90,4 +90,4 @@ async def test_a_body_that_outgrows_the_budget_is_passed_on_to_all_who_read_it(
         assert answer.body == body
     await edge.settled()
     assert _on_disk(tmp_path / "edge") == 0
-    assert not await _is_kept(edge, "/group/app/-/raw/main/large")
+    assert not await _is_kept(edge, origin, "/group/app/-/raw/main/large")
