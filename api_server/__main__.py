@@ -2,18 +2,19 @@
 
 import asyncio
 import functools
-import sys
 
-import psycopg2
 import uvloop
 
 from api_server.accounts.users import root
 from api_server.app import create_app, endpoint, served
+from api_server.git.version import check_git
 from api_server.settings import Settings
-from api_server.state.migrate import UnsuitableDatabase, migrate
+from api_server.state import secret_key
+from api_server.state.migrate import migrate, unsuitable_database
 from common import logs, settings
 from common.background import BACKGROUND
-from common.listening import CannotStart
+from common.mistakes import usable_folder, writable
+from common.object_stores import check_object_store
 from common.reloading import Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.shutdown import LAST_SECONDS, end_for_certain
@@ -22,16 +23,12 @@ SECTION, PREFIX = "api_server", "FORGELET_API_"
 
 
 def serve(chosen: Settings) -> None:
-    """Runs until SIGINT or SIGTERM; what cannot work ends the process with one sentence."""
-    try:
+    """Runs until SIGINT or SIGTERM. Raises `Mistake` where it cannot work."""
+    with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
-    except OSError as problem:
-        sys.exit(f"api_server: {problem.filename} cannot be written: choose another --log-file")
     ignore_hangups()
-    try:
+    with unsuitable_database():
         uvloop.run(_serve(chosen))
-    except CannotStart as problem:
-        sys.exit(f"api_server: {problem}")
 
 
 async def _serve(chosen: Settings) -> None:
@@ -52,19 +49,14 @@ async def _serve(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """The folder is there, and the database is of this version. Raises `CannotStart`."""
-    try:
-        chosen.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        migrate(chosen.database_url)
-    except UnsuitableDatabase as problem:
-        raise CannotStart(str(problem)) from None
-    except (psycopg2.OperationalError, psycopg2.ProgrammingError) as problem:
-        if problem.pgcode is not None and isinstance(problem, psycopg2.ProgrammingError):
-            raise  # not the URL is wrong, but a statement of ours
-        reason = logs.redact(str(problem).strip())
-        raise CannotStart(f"PostgreSQL cannot be used, check --database-url: {reason}") from None
-    except PermissionError as problem:
-        raise CannotStart(f"{problem.filename} cannot be written: choose another --data-dir") from None
+    """Folders and git are there, the database is of this version, and the key is that database's. Raises `Mistake`."""
+    usable_folder("The data directory", chosen.data_dir)
+    if chosen.object_store_url:
+        check_object_store("The object store", chosen.object_store_url)
+    check_git()
+    migrate(chosen.database_url)
+    with writable("The secret key"):
+        secret_key.ensure(chosen.database_url, chosen.data_dir)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import aiohttp_cors
 from aiohttp import web
+from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
@@ -21,7 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
-from api_server.code import reading, refs
+from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -42,12 +43,12 @@ from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.settings import Settings
-from api_server.state import database
+from api_server.state import database, sweep
 from api_server.state.database import Clock, system_clock
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
-from api_server.state.secrets import open_vault
+from api_server.state.secret_key import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
 from api_server.static_objects.archive_builds import ARCHIVES
@@ -73,7 +74,7 @@ READ_BUFFER = 64 * 1024
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
-    """The API server. The database that `settings` names has to be migrated already."""
+    """The API server. The database that `settings` names has to be migrated already, and its key to be there."""
     registry = CollectorRegistry()
     app = web.Application(
         middlewares=[
@@ -99,9 +100,13 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    operations.setup(
-        app, settings, registry, {"database": lambda: _ping(app), "background": background.check}
-    )
+    checks = {
+        "database": lambda: _ping(app),
+        "background": background.check,
+        "object_store": app[OBJECTS].check,
+        "edges": lambda: _edges_are_told(app),
+    }
+    operations.setup(app, settings, registry, checks)
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -118,16 +123,22 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
     app[SETTINGS] = settings
     app[CLOCK] = clock
-    app[VAULT] = open_vault(settings.data_dir / "secret_key")
+    app[VAULT] = open_vault(settings.data_dir)
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(settings.object_store_url, settings.data_dir, settings.disk_reserve)
+    app[OBJECTS] = open_objects(
+        settings.object_store_url,
+        settings.data_dir,
+        settings.disk_reserve,
+        timeout=settings.object_store_timeout,
+    )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url)
+    app[QUEUE] = Queue(settings.database_url, settings.worker_timeout)
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
@@ -164,9 +175,6 @@ def _api() -> web.Application:
 def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
-    async def purge_edges(keys: list[str]) -> None:
-        await app[edges.EDGES].purge(keys)
-
     async def remove_project_data(project_id: int) -> None:
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
@@ -175,12 +183,17 @@ def _add_tasks(app: web.Application) -> None:
     async def settle_pushes() -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
+    async def sweep_objects() -> None:
+        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age)
+
+    queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
-    queue.add(edges.TASK, purge_edges, attempts=15)
+    edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
     personal.setup(app)
     default_branch.setup(app)
     first_commit.setup(app)
+    housekeeping.setup(app)
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -202,6 +215,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         base_url=settings.base_url,
         clock=app[CLOCK],
         size=settings.database_pool,
+        statement_timeout=settings.database_statement_timeout,
+        connect_timeout=settings.database_connect_timeout,
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected
@@ -213,7 +228,8 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
-        app[edges.EDGES] = edges.Edges(app[SETTINGS], session)
+        app[edges.EDGES] = edges.Edges(app[SETTINGS], session, app[DATABASE])
+        await app[edges.EDGES].configure()
         yield
 
 
@@ -223,6 +239,8 @@ async def _administrator(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+    """What processes that were killed have left, before anybody meets it."""
+    await housekeeping.look_after(app, packs=False)
     await refs.settle_leftovers(app, app[CLOCK]())
     yield
 
@@ -233,6 +251,10 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
         return
     async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
+
+
+async def _edges_are_told(app: web.Application) -> None:
+    await app[edges.EDGES].check()
 
 
 async def _ping(app: web.Application) -> None:

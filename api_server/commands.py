@@ -1,20 +1,32 @@
 """`python -m api_server.commands`: what an operator does beside the running server, with the server's settings."""
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 import psycopg2
-import typed_settings
 
 from api_server.audit.commands import audit
 from api_server.ci.jobs.commands import jobs
 from api_server.settings import Settings
-from api_server.state.migrate import UnsuitableDatabase, migrate
-from common import logs
-from common.settings import loaders, problem_with
+from api_server.state.migrate import migrate, unsuitable_database
+from api_server.state.sweep_command import sweep_command
+from common.mistakes import Group, Mistake, first_line
+from common.settings import Sources
 
 
-@click.group()
+class _Commands(Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        with unsuitable_database():
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # whoever reads has had enough
+                raise
+            except OSError as problem:
+                raise Mistake(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
+
+
+@click.group(cls=_Commands)
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Commands for operators of the API server.
@@ -26,14 +38,7 @@ def commands(context: click.Context) -> None:
 
 
 def _settings() -> Settings:
-    try:
-        settings = typed_settings.load_settings(Settings, loaders("api_server", "FORGELET_API_"))
-    except typed_settings.exceptions.InvalidSettingsError as problem:
-        reasons = "; ".join(str(reason) for reason in problem.exceptions)
-        raise click.ClickException(f"the settings cannot be used: {logs.redact(reasons)}") from None
-    if unusable := problem_with(settings):
-        raise click.ClickException(f"the settings cannot be used: {unusable}")
-    return settings
+    return Sources(settings_class=Settings, section="api_server", env_prefix="FORGELET_API_").settings()
 
 
 @commands.command("migrate")
@@ -45,25 +50,14 @@ def migrate_command(load: Callable[[], Settings], grant_to: str | None) -> None:
     """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve."""
     try:
         migrate(load().database_url, grant_to)
-    except UnsuitableDatabase as problem:
-        raise click.ClickException(str(problem)) from None
     except psycopg2.errors.UndefinedObject as problem:  # there is no such role
-        raise click.ClickException(str(problem).strip().partition("\n")[0]) from None
+        raise Mistake(first_line(problem)) from None
 
 
 commands.add_command(audit)
 commands.add_command(jobs)
-
-
-def main() -> None:
-    """Ends with one sentence where the database cannot be used."""
-    try:
-        commands(prog_name="python -m api_server.commands")
-    except psycopg2.OperationalError as problem:
-        raise SystemExit(
-            f"PostgreSQL cannot be used, check FORGELET_API_DATABASE_URL: {logs.redact(str(problem).strip())}"
-        ) from None
+commands.add_command(sweep_command)
 
 
 if __name__ == "__main__":
-    main()
+    commands(prog_name="python -m api_server.commands")

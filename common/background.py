@@ -24,6 +24,10 @@ class TaskDown(Degraded):
     """Work that should go on does not, just now."""
 
 
+class Passing(Exception):
+    """What ends work and passes by itself, such as a database that is away; nobody wants to see where it was met."""
+
+
 class BackgroundTasks:
     """The long-running tasks of a process. What ends, for whatever reason, is logged, counted and started again."""
 
@@ -92,12 +96,12 @@ class BackgroundTasks:
 
 
 def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
-    """With the traceback once: what keeps ending does so for the same reason."""
+    """With the traceback once, if at all: what keeps ending does so for the same reason."""
     log.error(
         "background work ended and is started again",
         task=name,
-        problem=None if problem is None else f"{type(problem).__name__}: {problem}".strip(": \n"),
-        exc_info=problem if is_first else None,
+        problem=None if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0],
+        exc_info=problem if is_first and not isinstance(problem, Passing) else None,
     )
 
 

@@ -14,6 +14,7 @@ from common.client_settings import ClientSettings
 from common.connection import UNREAD_BYTES, WAITS
 from common.connections import Connections
 from common.logs import OwnFaults
+from common.mistakes import binding
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -25,10 +26,6 @@ BACKLOG = 1024
 
 _log = logging.getLogger("http")
 _log.addFilter(OwnFaults())
-
-
-class CannotStart(Exception):
-    """The process cannot serve anybody; the text is one sentence that says why."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,9 +81,9 @@ class Listener:
         self._server = server
 
     async def open(self) -> None:
-        """Raises `CannotStart`."""
+        """Raises `Mistake` where the address cannot be listened on."""
         endpoint = self._endpoint
-        try:
+        with binding(endpoint.host, endpoint.port):
             self._sockets = await asyncio.get_running_loop().create_server(
                 lambda: self.connections.accept(self._server),
                 endpoint.host,
@@ -96,9 +93,6 @@ class Listener:
                 reuse_port=endpoint.reuse_port or None,
                 backlog=BACKLOG,
             )
-        except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise CannotStart(f"cannot listen on {endpoint.host}:{endpoint.port}: {reason}") from None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -133,12 +127,16 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
         connection = connections.of(request)
         connection.begin(request)
         try:
-            response = await _answered(request, handle)
+            return await _answered(request, handled)
+        finally:
+            connection.end()
+
+    async def handled(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await handle(request)
         except web.HTTPException as refusal:
             _close_if_last(refusal)
             raise
-        finally:
-            connection.end()
         _close_if_last(response)
         return response
 

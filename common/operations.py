@@ -33,11 +33,20 @@ _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
 def setup(
-    app: web.Application, settings: ClientSettings, registry: CollectorRegistry, checks: Mapping[str, Check]
+    app: web.Application,
+    settings: ClientSettings,
+    registry: CollectorRegistry,
+    checks: Mapping[str, Check],
+    *,
+    shares_port: bool = False,
 ) -> None:
     """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
     out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
-    "stopping" once the application is being shut down."""
+    "stopping" once the application is being shut down.
+
+    Metrics are of this process alone. Where it `shares_port` with others they are not served there: who asks would be
+    told of one of them by chance, and see counters go backwards.
+    """
 
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
@@ -49,14 +58,12 @@ def setup(
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    routes = (
-        web.get("/-/readiness", _for_operators(settings, readiness)),
-        web.get("/-/metrics", _for_operators(settings, metrics)),
-    )
-    app[_ROUTES] = routes
+    ready = web.get("/-/readiness", _for_operators(settings, readiness))
+    counted = web.get("/-/metrics", _for_operators(settings, metrics))
+    app[_ROUTES] = (ready, counted)
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
-        app.add_routes(routes)
+        app.add_routes([ready] if shares_port else [ready, counted])
 
 
 def application(app: web.Application) -> web.Application:

@@ -42,7 +42,7 @@ def allow_files(connections: Connections) -> None:
 @contextlib.asynccontextmanager
 async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
     """Takes the port, and that of the operators, before anything else is touched. Clients hear 503 with `Retry-After`
-    until `Ports.serving` is entered; liveness is answered. Raises `CannotStart`."""
+    until `Ports.serving` is entered; liveness is answered. Raises `Mistake`."""
     async with contextlib.AsyncExitStack() as stack:
         public = await stack.enter_async_context(opened(endpoint, operations.starting))
         operators = endpoint.for_operators()

@@ -1,19 +1,109 @@
 """Settings of a process: attrs classes filled from a TOML file, the environment and flags, in that order."""
 
-import ipaddress
-from collections.abc import Callable
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Generic, TypeVar
 
 import attrs
 import click
 import typed_settings
+from click.core import ParameterSource
+from typed_settings.loaders import EnvLoader
+from typed_settings.types import LoadedSettings, LoaderMeta, OptionList
+
+from common.mistakes import Command, Mistake
+from common.setting_forms import (
+    contradiction,
+    fits,
+    has_to_be,
+    out_of_text,
+    out_of_toml,
+    secret_in,
+)
 
 SettingsT = TypeVar("SettingsT")
+#: Gives the name by which a setting was given: its flag, its variable, or its place in the file.
+Label = Callable[[str], str]
 
 #: Names the TOML file; each process reads its own section of it.
 SETTINGS_FILE_VARIABLE = "FORGELET_SETTINGS"
+#: The sections of that file.
+SECTIONS = ("api_server", "edge")
+
+
+@attrs.frozen(kw_only=True)
+class Sources(Generic[SettingsT]):
+    """Where the settings of one process come from beside its flags: `[section] port` in the file that FORGELET_SETTINGS
+    names, overridden by the variable `<env_prefix>PORT`. All methods raise `Mistake`."""
+
+    settings_class: type[SettingsT]
+    section: str
+    env_prefix: str
+    environment: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
+
+    def settings(self) -> SettingsT:
+        """The settings without any flag, for commands beside the process itself."""
+        values, labels = self.given()
+        for field in self.fields.values():
+            if field.default is attrs.NOTHING and field.name not in values:
+                raise self.missing(field.name)
+        return checked(self.settings_class(**values), lambda name: labels.get(name, name))
+
+    def given(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values that are given, of their fields' types, and by which name each was. Tells on standard error of
+        variables that name no setting: environments are shared, so that is no mistake for sure."""
+        values, labels = self._of_file()
+        for variable, text in sorted(self.environment.items()):
+            if not variable.startswith(self.env_prefix):
+                continue
+            name = variable.removeprefix(self.env_prefix).lower()
+            field = self.fields.get(name)
+            if field is None or variable != self.variable(name):
+                meant = _meant(variable.upper(), map(self.variable, self.fields))
+                click.echo(f"Warning: {variable} names no setting{meant}", err=True)
+                continue
+            try:
+                values[name], labels[name] = out_of_text(field, text), variable
+            except ValueError:
+                raise Mistake(f"{variable} {has_to_be(field)}") from None
+        return values, labels
+
+    def variable(self, name: str) -> str:
+        """The variable of the setting `name`."""
+        return f"{self.env_prefix}{name.upper()}"
+
+    def missing(self, name: str) -> Mistake:
+        """What there is to say where a setting is not given that has no default."""
+        return Mistake(
+            f"The setting {name} is missing: set {self.variable(name)}, or {name} in section [{self.section}]"
+            f" of the file that {SETTINGS_FILE_VARIABLE} names"
+        )
+
+    @property
+    def fields(self) -> dict[str, "attrs.Attribute[Any]"]:
+        """The settings by their names."""
+        return attrs.fields_dict(self.settings_class)  # type: ignore[arg-type]
+
+    def _of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+        path = self.environment.get(SETTINGS_FILE_VARIABLE)
+        values: dict[str, Any] = {}
+        labels: dict[str, str] = {}
+        if not path:
+            return values, labels
+        file = Path(path)
+        for key, value in _section(file, self.section).items():
+            name = key.replace("-", "_")
+            field, label = self.fields.get(name), f"{key} in section [{self.section}] of {file}"
+            if field is None:
+                raise Mistake(f"{label} names no setting{_meant(name, self.fields)}")
+            try:
+                values[name], labels[name] = out_of_toml(field, value, file.parent.absolute()), label
+            except ValueError:
+                raise Mistake(f"{label} {has_to_be(field)}") from None
+        return values, labels
 
 
 def command(
@@ -21,123 +111,138 @@ def command(
 ) -> click.Command:
     """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`.
 
-    A field `port` is set by `[section] port` in the TOML file that FORGELET_SETTINGS names, overridden by the
-    variable `<env_prefix>PORT`, overridden by `--port`. A value that does not fit ends the program with one sentence.
+    A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `Mistake` that `run`
+    raises, ends the program with one sentence and status 2.
     """
+    return _Process(Sources(settings_class=settings_class, section=section, env_prefix=env_prefix), run)
 
-    @click.command(name=section, context_settings={"show_default": True, "max_content_width": 110})
-    @typed_settings.click_options(
-        settings_class,
-        loaders(section, env_prefix),
-        # Lists in variables are `a,b`: the library's own separator, `:`, is part of URLs.
-        converter=typed_settings.converters.TSConverter(strlist_sep=","),
-        show_envvars_in_help=True,
-    )
-    def process(settings: SettingsT) -> None:
-        if problem := problem_with(settings):
-            raise click.UsageError(problem)
+
+class _Process(Command):
+    """Reads file and environment when it runs, since what is wrong with them is told like everything else."""
+
+    def __init__(self, sources: Sources[SettingsT], run: Callable[[SettingsT], None]) -> None:
+        super().__init__(sources.section)
+        self._sources, self._run = sources, run
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        built = self._built()
         try:
-            settings = with_secrets_of_files(settings)
-        except ValueError as problem:
-            raise click.UsageError(str(problem)) from None
-        run(settings)
+            return built.make_context(info_name, args, *rest, **extra)
+        except click.BadParameter as problem:
+            field = self._sources.fields.get((problem.param and problem.param.name) or "")
+            if field is None:
+                raise
+            if isinstance(problem, click.MissingParameter):
+                raise self._sources.missing(field.name) from None
+            raise Mistake(f"{flag(field.name)} {has_to_be(field)}") from None
 
-    process.help = settings_class.__doc__
-    return process
+    def invoke(self, ctx: click.Context) -> Any:
+        return ctx.command.invoke(ctx)
 
+    def _built(self) -> click.Command:
+        values, labels = self._sources.given()
 
-def loaders(section: str, env_prefix: str) -> list[typed_settings.loaders.Loader]:
-    """Where values come from, weakest first."""
-    return typed_settings.default_loaders(
-        section, config_file_section=section, config_files_var=SETTINGS_FILE_VARIABLE, env_prefix=env_prefix
-    )
+        @click.command(
+            help=self._sources.settings_class.__doc__,
+            context_settings={"show_default": True, "max_content_width": 110},
+        )
+        @typed_settings.click_options(
+            self._sources.settings_class,
+            [_Values(self._sources.env_prefix, values)],
+            converter=typed_settings.converters.TSConverter(),
+            show_envvars_in_help=True,
+        )
+        @click.pass_context
+        def process(context: click.Context, settings: Any) -> None:
+            def label(name: str) -> str:
+                by_flag = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+                return flag(name) if by_flag else labels.get(name, flag(name))
 
+            self._run(checked(settings, label))
 
-@attrs.frozen
-class _Form:
-    """What the text of a setting, or each text of its list, has to be; nothing at all is right too."""
-
-    name: str
-    fits: Callable[[str], bool]
-
-
-_FORM = "form"
-
-
-def url(*schemes: str) -> dict[str, Any]:
-    """The metadata of a field that holds URLs of these schemes."""
-    examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
-    return {_FORM: _Form(f"a URL such as {examples}", lambda text: _is_url(text, schemes))}
-
-
-def network() -> dict[str, Any]:
-    """The metadata of a field that holds IP addresses and networks."""
-    return {_FORM: _Form("an address or a network such as 10.0.0.0/8", _is_network)}
-
-
-_HOLDS = "holds"
+        for option in process.params:
+            if not isinstance(option.type, click.Choice | click.types.BoolParamType) and not option.multiple:
+                option.type = _Text(self._sources.fields[option.name or ""], option.type.name)
+        return process
 
 
-def file_of(secret: str) -> dict[str, Any]:
-    """The metadata of a field that names a file which holds the setting `secret`: flags are in process lists."""
-    return {_HOLDS: secret}
+class _Text(click.ParamType[Any]):
+    """A flag's text means what it does in a variable."""
+
+    def __init__(self, field: "attrs.Attribute[Any]", name: str) -> None:
+        self._field, self.name = field, name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return out_of_text(self._field, value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(has_to_be(self._field), param, ctx)
 
 
-def with_secrets_of_files(settings: SettingsT) -> SettingsT:
-    """`settings` with what such files hold, which counts more than what was given beside them. Raises ValueError where
-    one has nothing to read."""
-    held = {}
-    for field in attrs.fields(type(settings)):  # type: ignore[arg-type]
-        name, file = field.metadata.get(_HOLDS), getattr(settings, field.name)
+class _Values(EnvLoader):
+    """What was read already; the library asks it for the names of variables."""
+
+    def __init__(self, env_prefix: str, values: dict[str, Any]) -> None:
+        super().__init__(env_prefix)
+        self._values = values
+
+    def __call__(self, settings_cls: type, options: OptionList) -> LoadedSettings:  # noqa: ARG002 - its names
+        return LoadedSettings(self._values, LoaderMeta(self))
+
+
+def flag(name: str) -> str:
+    """The flag of the setting `name`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def checked(settings: SettingsT, label: Label) -> SettingsT:
+    """`settings` with what the files hold that some of them name, which counts more than what was given beside them.
+
+    Raises `Mistake` where a value does not have its form, or two contradict each other. Values are not shown: they may
+    hold passwords.
+    """
+    held: dict[str, Any] = {}
+    fields = attrs.fields_dict(type(settings))  # type: ignore[arg-type]
+    for field in fields.values():
+        name, file = secret_in(field), getattr(settings, field.name)
         if name and file is not None:
-            flag = f"--{field.name.replace('_', '-')}"
-            held[name] = type(getattr(settings, name))(_read(flag, file))
+            text = _read(label(field.name), file)
+            if not text:
+                raise Mistake(f"{label(field.name)} is empty: {file}")
+            if not fits(fields[name], text):
+                raise Mistake(f"What {label(field.name)} names {has_to_be(fields[name])}: {file}")
+            held[name] = type(getattr(settings, name))(text)
+    for field in fields.values():
+        if field.name not in held and not fits(field, getattr(settings, field.name)):
+            raise Mistake(f"{label(field.name)} {has_to_be(field)}")
+    if problem := contradiction(settings, label):
+        raise Mistake(problem)
     return attrs.evolve(settings, **held)  # type: ignore[misc]
 
 
-def _read(flag: str, file: Path) -> str:
+def _read(label: str, file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError as problem:
-        raise ValueError(f"{flag} cannot be read: {problem.strerror}: {file}") from None
+        raise Mistake(f"{label} cannot be read: {problem.strerror}: {file}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{flag} is not a text: {file}") from None
-    if not text:
-        raise ValueError(f"{flag} is empty: {file}")
-    return text
+        raise Mistake(f"{label} is not a text: {file}") from None
 
 
-def problem_with(settings: Any) -> str | None:
-    """Says which field does not have its form. The value is not shown: it may hold a password."""
-    for field in attrs.fields(type(settings)):
-        form, value = field.metadata.get(_FORM), getattr(settings, field.name)
-        texts = [value] if isinstance(value, str) else value
-        if form and not all(form.fits(text) for text in texts if text):
-            return f"--{field.name.replace('_', '-')} has to be {form.name}"
-    return None
-
-
-#: What follows where it is not a host that is needed.
-_AFTER_SCHEME = {"file": "/folder", "s3": "bucket"}
-#: Without a host these mean a socket of this machine.
-_LOCAL_TOO = frozenset({"postgresql", "postgres"})
-
-
-def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+def _section(file: Path, section: str) -> dict[str, Any]:
     try:
-        parts = urlsplit(text)
-        if parts.scheme not in schemes or parts.port == 0:
-            return False
-    except ValueError:  # a port that is none, half an IPv6 address
-        return False
-    if parts.scheme == "file":
-        return not parts.netloc and parts.path.startswith("/")
-    return bool(parts.hostname) or (parts.scheme in _LOCAL_TOO and text.startswith(f"{parts.scheme}://"))
+        found = tomllib.loads(_read(SETTINGS_FILE_VARIABLE, file))
+    except tomllib.TOMLDecodeError as problem:
+        raise Mistake(f"{SETTINGS_FILE_VARIABLE} is not TOML: {problem}: {file}") from None
+    for name, value in found.items():
+        if name not in SECTIONS or not isinstance(value, dict):
+            known = " and ".join(f"[{one}]" for one in SECTIONS)
+            raise Mistake(f"{name} in {file} is no section of settings; these are {known}")
+    of_ours: dict[str, Any] = found.get(section, {})
+    return of_ours
 
 
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
+def _meant(name: str, known: Iterable[str]) -> str:
+    """What whoever wrote `name` may have meant."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,8 +1,8 @@
 """`python -m storage_edge`: runs one edge process from its settings."""
 
+import asyncio
 import functools
 import ssl
-import sys
 
 import structlog
 import uvloop
@@ -10,7 +10,8 @@ from aiohttp import web
 
 from common import logs
 from common.background import BACKGROUND
-from common.listening import CannotStart
+from common.mistakes import usable_folder, writable
+from common.object_stores import check_object_store
 from common.reloading import Change, Part, Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
@@ -27,16 +28,14 @@ SECTION, PREFIX = "edge", "FORGELET_EDGE_"
 
 
 def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT; a setting that cannot work ends it with one sentence."""
-    try:
+    """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
+    with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
-        ignore_hangups()
-        context = tls_context(settings)
-        app = create_app(settings)
-        allow_files(app[CONNECTIONS])
-        uvloop.run(_serve(app, settings, context))
-    except (CannotStart, ValueError, OSError) as error:
-        sys.exit(f"The storage edge cannot start: {error}")
+    ignore_hangups()
+    context = tls_context(settings)
+    app = create_app(settings)
+    allow_files(app[CONNECTIONS])
+    uvloop.run(_serve(app, settings, context))
 
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
@@ -45,16 +44,25 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
     if context is not None:
         parts.append(functools.partial(certificate, context))
     reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
-    async with (
-        bound(serve.endpoint) as ports,  # a second process on the port touches nothing
-        stopping() as stop,
-        ports.serving(serve) as (host, port),
-        reloading(app[BACKGROUND], reload),
-    ):
-        log.info("ready", host=host, port=port, origin=str(settings.origin_url))
-        await stop.wait()
-        end_for_certain(settings.shutdown_timeout + LAST_SECONDS)
-        log.info("stopping")
+    async with bound(serve.endpoint) as ports:  # a second process on the port touches nothing
+        await asyncio.to_thread(_make_ready, settings)
+        async with (
+            stopping() as stop,
+            ports.serving(serve) as (host, port),
+            reloading(app[BACKGROUND], reload),
+        ):
+            log.info("ready", host=host, port=port, origin=str(settings.origin_url))
+            await stop.wait()
+            end_for_certain(settings.shutdown_timeout + LAST_SECONDS)
+            log.info("stopping")
+
+
+def _make_ready(settings: Settings) -> None:
+    """Folder and shared store can be used. Raises `Mistake`."""
+    if settings.data_dir is not None:
+        usable_folder("The data directory", settings.data_dir)
+    if settings.shared_store_url:
+        check_object_store("The shared store", settings.shared_store_url)
 
 
 def _storage_token(app: web.Application, fresh: Settings) -> Change:

@@ -78,20 +78,30 @@ def create_app(
                 opened.push_async_callback(background.finish, name, 0)
             yield
 
+    app.cleanup_ctx.append(parts)
+    checks = {**_checks(app), "background": background.check}
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
+    _add_routes(app, settings)
+    return app
+
+
+def _add_routes(app: web.Application, settings: Settings) -> None:
+    if settings.purge_token:
+        app.router.add_post("/-/purge", handlers.purge)
+    app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
+    app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
+
+
+def _checks(app: web.Application) -> dict[str, operations.Check]:
+    """Readiness of the parts that there will be when the application has started."""
+
     async def origin_answers() -> None:
         await app[ORIGIN].check()
 
     async def disk_is_usable() -> None:
         await app[handlers.STORE].check()
 
-    checks = {"origin": origin_answers, "disk": disk_is_usable, "background": background.check}
-    app.cleanup_ctx.append(parts)
-    operations.setup(app, settings, metrics.registry, checks)
-    if settings.purge_token:
-        app.router.add_post("/-/purge", handlers.purge)
-    app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
-    app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
-    return app
+    return {"origin": origin_answers, "disk": disk_is_usable}
 
 
 async def _not_found(_request: web.Request) -> web.Response:

@@ -14,6 +14,7 @@ from storage_edge.rules.reuse import RequestDirectives
 
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 
+_PREFLIGHT_FIELDS = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
 #: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers them.
 _OWN_FIELDS = storing.HOP_BY_HOP | {
     "content-length",
@@ -34,6 +35,13 @@ class Refusal:
 
     status: HTTPStatus
     reason: str
+
+
+@attrs.frozen
+class Options:
+    """OPTIONS for a static object, which the edge answers itself; with all of its three fields a CORS preflight."""
+
+    is_preflight: bool
 
 
 @attrs.frozen
@@ -79,14 +87,16 @@ class Rules:
 
     def read(
         self, method: str, target: str, headers: CIMultiDictProxy[str], client: str = ""
-    ) -> EdgeRequest | Refusal:
-        """Static objects with external storage: 400 for what is no static object, 405 for other methods."""
-        if method not in {"GET", "HEAD"}:
-            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
+    ) -> EdgeRequest | Options | Refusal:
+        """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
             path, canonical, uri = _parsed(self.origin, target)
         except static_paths.StaticPathError as error:
             return Refusal(HTTPStatus.BAD_REQUEST, str(error))
+        if method == "OPTIONS":
+            return Options(all(name in headers for name in _PREFLIGHT_FIELDS))
+        if method not in {"GET", "HEAD"}:
+            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
         cache_control = headers.getall("Cache-Control", []) if self.client_directives else []
         return EdgeRequest(
             method=method,
@@ -113,12 +123,6 @@ def origin_form(target: str) -> str:
         if target[: len(scheme)].lower() == scheme:
             return "/" + target[len(scheme) :].partition("/")[2]
     return target
-
-
-def is_preflight(headers: CIMultiDictProxy[str]) -> bool:
-    """Whether an OPTIONS request is a CORS preflight: all three fields are present."""
-    names = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
-    return all(name in headers for name in names)
 
 
 def _end_to_end(headers: CIMultiDictProxy[str]) -> dict[str, str]:

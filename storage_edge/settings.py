@@ -9,7 +9,18 @@ from yarl import URL
 
 from common.client_settings import ClientSettings
 from common.logs import LogFormat, LogLevel
-from common.settings import file_of
+from common.setting_forms import (
+    count,
+    file_of,
+    host,
+    needs,
+    number,
+    port,
+    size,
+    timeout,
+    token,
+    url,
+)
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
 
 OriginFlavour = Literal["service", "gitlab"]
@@ -51,31 +62,39 @@ class Settings(ClientSettings):
         "log_level",
     }
 
-    host: str = typed_settings.option(default="127.0.0.1", help="Address to listen on.")
-    port: int = typed_settings.option(default=8081, help="Port to listen on; 0 takes a free one.")
+    host: str = typed_settings.option(default="127.0.0.1", metadata=host(), help="Address to listen on.")
+    port: int = typed_settings.option(
+        default=8081, metadata=port(0), help="Port to listen on; 0 takes a free one."
+    )
     reuse_port: bool = typed_settings.option(
         default=False,
         help="Let several edge processes share the port (SO_REUSEPORT); give them one data directory.",
     )
     tls_cert: Path | None = typed_settings.option(default=None, help="PEM certificate chain; turns TLS on.")
-    tls_key: Path | None = typed_settings.option(default=None, help="PEM private key of the certificate.")
+    tls_key: Path | None = typed_settings.option(
+        default=None, metadata=needs("tls_cert"), help="PEM private key of the certificate."
+    )
 
-    origin: str = typed_settings.option(default="http://127.0.0.1:8080", help="URL of the service.")
+    origin: str = typed_settings.option(
+        default="http://127.0.0.1:8080", metadata=url("http", "https", bare=True), help="URL of the service."
+    )
     origin_flavour: OriginFlavour = typed_settings.option(
         default="service", help="Whose header names the origin reads: this service's or a real GitLab's."
     )
     origin_connections: int = typed_settings.option(
-        default=64, help="Most connections to the origin at one time."
+        default=64, metadata=count(), help="Most connections to the origin at one time."
     )
     origin_connections_per_address: int = typed_settings.option(
-        default=16, help="Most of these at work for one client address (IPv6: for one /64)."
+        default=16, metadata=count(), help="Most of these at work for one client address (IPv6: for one /64)."
     )
     origin_patience: float = typed_settings.option(
         default=5.0,
+        metadata=timeout(0.0),
         help="Seconds for which a request waits for such a connection; then it is refused with 503.",
     )
     origin_timeout: float = typed_settings.option(
         default=60.0,
+        metadata=timeout(),
         help="Seconds that the origin may take to connect and answer, and between two pieces of a body.",
     )
     storage_token_file: Path | None = typed_settings.option(
@@ -85,6 +104,7 @@ class Settings(ClientSettings):
     )
     storage_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
+        metadata=token(),
         help="That token itself: by the variable, since a flag shows in process lists.",
     )
     purge_token_file: Path | None = typed_settings.option(
@@ -94,6 +114,7 @@ class Settings(ClientSettings):
     )
     purge_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
+        metadata=token(),
         help="That token itself: by the variable, since a flag shows in process lists.",
     )
 
@@ -101,41 +122,55 @@ class Settings(ClientSettings):
         default=None,
         help="Directory of the disk tier; without one a temporary one that ends with the process.",
     )
-    memory_bytes: int = typed_settings.option(default=64 * _MIB, help="Budget of the memory tier.")
+    memory_bytes: int = typed_settings.option(
+        default=64 * _MIB, metadata=size(0), help="Budget of the memory tier; 0 keeps nothing there."
+    )
     memory_object_bytes: int = typed_settings.option(
-        default=4 * _MIB, help="Largest body that the memory tier takes; larger ones are read from disk."
+        default=4 * _MIB,
+        metadata=size(0),
+        help="Largest body that the memory tier takes, 0 is none; larger ones are read from disk.",
     )
     disk_bytes: int = typed_settings.option(
-        default=10 * _GIB, help="Budget of the disk tier, bodies that arrive included."
+        default=10 * _GIB,
+        metadata=number(_MIB, 2**50),
+        help="Budget of the disk tier, bodies that arrive included.",
     )
     disk_check_rate: int = typed_settings.option(
         default=_MIB,
+        metadata=size(0),
         help="Bytes of the disk tier that are read in a second to find damaged ones; 0 turns that off.",
     )
 
     shared_store_url: str = typed_settings.option(
         default="",
+        metadata=url("s3", "file"),
         help="Second tier for public objects, from which new edges start warm: s3://bucket/prefix or "
         "file:///directory. Credentials and region come from the usual AWS_... variables.",
     )
     shared_store_timeout: float = typed_settings.option(
         default=2.0,
+        metadata=timeout(),
         help="Seconds that the second tier may take for an object; then the origin is asked for all of it.",
     )
     shared_store_pause: float = typed_settings.option(
         default=10.0,
+        metadata=timeout(),
         help="Seconds for which a second tier that failed is left alone before it is tried again.",
     )
 
     private_grace: float = typed_settings.option(
-        default=0.0, help="Seconds for which a user's access to a private object is not asked for again."
+        default=0.0,
+        metadata=timeout(0.0),
+        help="Seconds for which a user's access to a private object is not asked for again.",
     )
     negative_seconds: float = typed_settings.option(
         default=1.0,
+        metadata=timeout(0.0),
         help="How long a 404 or 410 without a lifetime of its own is kept, for requests without a token.",
     )
     stale_when_unreachable: float = typed_settings.option(
         default=0.0,
+        metadata=timeout(0.0),
         help="Seconds for which stale public objects are served while the origin cannot be reached, "
         "beyond what the origin allows itself (stale-if-error).",
     )
@@ -156,11 +191,8 @@ class Settings(ClientSettings):
 
     @property
     def origin_url(self) -> URL:
-        """The origin's scheme, host and port; raises ValueError with one sentence when it is no URL."""
-        url = URL(self.origin)
-        if url.scheme not in {"http", "https"} or not url.host:
-            raise ValueError("The setting origin needs a URL such as http://127.0.0.1:8080.")
-        return url.origin()
+        """The origin's scheme, host and port."""
+        return URL(self.origin).origin()
 
     @property
     def token_headers(self) -> TokenHeaders:

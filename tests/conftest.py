@@ -47,8 +47,10 @@ def nobody_holds_the_loop(watchdog: Watchdog) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[embedded_postgres.Cluster]:
-    """A PostgreSQL server of this test process."""
+    """A PostgreSQL server of this test process. Nothing is vacuumed or analysed at moments that nobody has chosen: with
+    hundreds of databases that takes a core, and changes plans."""
     with embedded_postgres.temporary() as cluster:
+        _as_superuser(cluster, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
         yield cluster
 
 
@@ -91,7 +93,7 @@ async def two_forges(
 
 @pytest.fixture
 def new_forge(
-    new_database: Callable[[], str], postgres_url: str, tmp_path: Path
+    new_database: Callable[[], str], postgres: embedded_postgres.Cluster, tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. Its database goes with it, unless
     it is one that was given."""
@@ -102,18 +104,18 @@ def new_forge(
         url = given or new_database()
         async with running_forge(url, settings.pop("data_dir", tmp_path), **settings) as forge:
             yield forge
-        if not given:
-            _drop(postgres_url, url)
+        if not given:  # hundreds of databases are 100,000 files, which take long to remove at the end
+            _as_superuser(postgres, f"DROP DATABASE {urlsplit(url).path.removeprefix('/')} WITH (FORCE)")
 
     return running
 
 
-def _drop(postgres_url: str, url: str) -> None:
-    """Hundreds of databases are 100,000 files, which take long to remove at the end."""
-    with contextlib.closing(psycopg2.connect(postgres_url)) as connection:
+def _as_superuser(cluster: embedded_postgres.Cluster, *statements: str) -> None:
+    with contextlib.closing(psycopg2.connect(cluster.url("postgres", "postgres"))) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {urlsplit(url).path.removeprefix('/')} WITH (FORCE)")
+            for statement in statements:
+                cursor.execute(statement)
 
 
 def _database(postgres_url: str, name: str, *, template: str | None = None, migrated: bool = False) -> str:

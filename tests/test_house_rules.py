@@ -88,7 +88,7 @@ def test_a_module_of_handlers_only_parses_finds_asks_and_answers(name: str) -> N
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    assert called & {"parse", "parse_query"} == set(), "the route gives the parameters"
+    assert called & {"structure", "merged", "in_url"} == set(), "the route gives the parameters"
     long = {function.name: statements(function) for function in functions(tree) if is_route(function)}
     assert {handler: count for handler, count in long.items() if count > MOST_STATEMENTS_OF_A_HANDLER} == {}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import errno
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -132,6 +133,10 @@ def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[Resu
         return asyncio.run(run())
     except exports.BrokenTrail as problem:
         raise _broken(str(problem)) from None
+    except OSError as problem:
+        if problem.errno == errno.EPIPE:  # whoever reads has enough
+            raise
+        raise click.ClickException(f"the events cannot be written: {problem}") from None
     except Unavailable as problem:
         reason = str(problem.__cause__).strip().partition("\n")[0]
         raise click.ClickException(f"{problem}: {reason}") from None

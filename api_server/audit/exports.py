@@ -10,7 +10,7 @@ import attrs
 
 from api_server.audit import export_queries
 from api_server.audit.export_queries import Partition
-from api_server.state import audit_trail
+from api_server.state import audit_trail, disk
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction
 
@@ -50,6 +50,7 @@ async def export(
             digest.update(line + b"\n")
         events += len(batch)
         progress(len(batch))
+    output.flush()
     return Exported(events, digest.hexdigest())
 
 
@@ -60,11 +61,18 @@ async def export_to_file(
     file: Path,
     progress: Progress = lambda _: None,
 ) -> Exported:
-    """As `export`; the file is there once it is complete."""
+    """As `export`; the file is there once it is complete, for good. Raises OSError too; nothing is left of it then, and
+    what a killed export has left is written over."""
     partial = file.with_name(f"{file.name}.partial")
-    with partial.open("wb") as output:
-        exported = await export(transaction, since, until, output, progress)
-    partial.replace(file)
+    try:
+        with partial.open("wb") as output:
+            exported = await export(transaction, since, until, output, progress)
+        disk.sync(partial)
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    disk.sync(file.parent)
     return exported
 
 

@@ -14,11 +14,12 @@ import attrs
 import orjson
 import structlog
 from aiohttp import web
+from cachetools import LRUCache
 
 from api_server.code import ref_queries as queries
-from api_server.code.ref_queries import MovedProject
-from api_server.git import ref_transactions, references
-from api_server.git.errors import RepositoryError
+from api_server.code.ref_queries import Leftover, MovedProject
+from api_server.git import ref_transactions, references, server_refs
+from api_server.git.errors import RepositoryError, StorageUnavailableError
 from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
@@ -37,6 +38,9 @@ RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdat
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 
+#: Ids of pushes of which it has been said that they cannot be settled.
+UNSETTLED: web.AppKey[LRUCache[str, bool]] = web.AppKey("unsettled", LRUCache)
+
 _MOST_KEYS = 100
 
 #: A push that has moved nothing by now never will.
@@ -52,7 +56,7 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
 
 
 async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises `NameTakenError`, `BranchMovedError`.
+    """Moves refs, all or none, and decides the consequences. Raises as `ref_transactions.move`.
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """
@@ -64,6 +68,10 @@ async def move(request: web.Request, project_id: int, user_id: int | None, *upda
             await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
             has_moved = True
             await settle(app, transaction, project_id, push, is_over=True)
+    except StorageUnavailableError:  # git may have moved some of them
+        if not has_moved:
+            await settle_push(app, project_id, push)
+        raise
     except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
         if not has_moved:
             await _withdraw(app, push)
@@ -101,16 +109,31 @@ async def settle(app: App, transaction: Transaction, project_id: int, push: Push
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:
-    """Settles the pushes of processes that died between git's work and its consequences."""
+    """Settles the pushes of processes that died between git's work and its consequences.
+
+    One that cannot be settled is logged once, and tried again with the others next time.
+    """
     for left in await queries.leftovers(app[DATABASE]):
-        options = () if left.options is None else orjson.loads(app[VAULT].decrypt(left.options))
-        push = Push(_updates(left.updates), id=left.id, options=tuple(options))
-        repository = app[REPOSITORIES].path(left.project_id)
-        is_over = now - left.created_at > _GIVEN_UP_AFTER
-        applied = await asyncio.to_thread(applied_updates, repository, push)
-        if is_over or applied:
-            log.info("settling a push that was left unsettled", project_id=left.project_id)
-            await settle_push(app, left.project_id, push, is_over=is_over)
+        try:
+            await _settle_leftover(app, left, now)
+        except Exception as problem:
+            if left.id not in app[UNSETTLED]:
+                app[UNSETTLED][left.id] = True
+                log.warning("a push cannot be settled", project_id=left.project_id, exc_info=problem)
+
+
+async def _settle_leftover(app: App, left: Leftover, now: datetime.datetime) -> None:
+    options = () if left.options is None else orjson.loads(app[VAULT].decrypt(left.options))
+    push = Push(_updates(left.updates), id=left.id, options=tuple(options))
+    repository = app[REPOSITORIES].path(left.project_id)
+    is_over = now - left.created_at > _GIVEN_UP_AFTER
+    if is_over and not repository.is_dir():  # with it all that the push can have moved has gone
+        await _withdraw(app, push)
+        return
+    applied = await asyncio.to_thread(applied_updates, repository, push)
+    if is_over or applied:
+        log.info("settling a push that was left unsettled", project_id=left.project_id)
+        await settle_push(app, left.project_id, push, is_over=is_over)
 
 
 def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
@@ -154,7 +177,7 @@ async def _note_activity(
     default_branch = project.default_branch
     chosen = _first_branch(default_branch, updates) if project.empty_repo else None
     if chosen is not None:
-        references.set_default_branch(repository, chosen)
+        await server_refs.set_default_branch(repository, chosen)
         await queries.protect(transaction, project_id, chosen)
     is_empty = references.is_empty(repository)
     await queries.note_activity(transaction, project_id, chosen or default_branch, is_empty=is_empty)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from api_server.git.at_work import transferring
 from api_server.git.errors import NotFoundError
 from api_server.git.files import find
 from api_server.git.processes import Child, start
@@ -63,9 +64,16 @@ async def stream(
     git_format = "zip" if archive.format == "zip" else "tar"
     paths = ["--", archive.path] if archive.path else []
     arguments = ["archive", f"--format={git_format}", f"--prefix={archive.prefix}/", archive.commit, *paths]
-    async with start(
-        arguments, repository=repository, configuration=_CONFIGURATION, time_limit=time_limit
-    ) as child:
+    async with (
+        transferring(repository) as inherited,
+        start(
+            arguments,
+            repository=repository,
+            configuration=_CONFIGURATION,
+            time_limit=time_limit,
+            pass_fds=inherited,
+        ) as child,
+    ):
         compressor = _COMPRESSORS.get(archive.format)
         yield _compressed(child, compressor()) if compressor is not None else child.checked_output()
 

@@ -2,6 +2,8 @@
 
 import attrs
 
+from api_server.state.errors import Unavailable
+
 
 class RepositoryError(Exception):
     """The common ancestor: the message is one sentence for the user."""
@@ -33,6 +35,20 @@ class NameTakenError(RepositoryError):
 
 class BranchMovedError(RepositoryError):
     """Somebody else moved the branch since it was read; read it again and repeat."""
+
+
+class RepositoryLockedError(RepositoryError, Unavailable):
+    """A lock file of somebody living is in the way of a ref, and stays there: nothing has moved, try again."""
+
+    def __init__(self) -> None:
+        super().__init__("a ref that somebody else is moving")
+
+
+class StorageUnavailableError(RepositoryError, Unavailable):
+    """The repositories' disk takes nothing: it is full, or over its quota, or cannot be written any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the repositories' disk")
 
 
 class InvalidActionError(RepositoryError):

@@ -9,7 +9,13 @@ CONFIGURATION = (
     ("protocol.allow", "never"),  # no transport starts unless the caller allows one
     ("core.hooksPath", os.devnull),
     ("core.attributesFile", os.devnull),
-    ("core.fsync", "committed,reference"),  # what a push or commit reported as done survives a power cut
+    # What a push or commit reported as done survives a power cut; `durable` syncs the folders.
+    ("core.fsync", "objects,derived-metadata,reference"),
+    ("core.fsyncMethod", "fsync"),
+    (
+        "core.filesRefLockTimeout",
+        "1000",
+    ),  # ms, as long as git waits for packed-refs; locks are held for a moment
     ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
     ("maintenance.auto", "false"),
     ("advice.detachedHead", "false"),

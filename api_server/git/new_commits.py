@@ -16,6 +16,7 @@ from api_server.git.errors import (
     NotFoundError,
     NothingToMergeError,
 )
+from api_server.git.failures import told_apart
 from api_server.git.file_names import check_path, read_by_git
 from api_server.git.fsck import check_content
 from api_server.git.references import commit_id
@@ -70,8 +71,16 @@ async def commit_files(
 ) -> str:
     """The SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
 
-    No ref leads to it until one is moved there. Raises `InvalidActionError`, `InvalidPathError`.
+    No ref leads to it until one is moved there. Raises `InvalidActionError`, `InvalidPathError`,
+    `StorageUnavailableError`.
     """
+    with told_apart():
+        return await _committed(repository, actions, commit, parent)
+
+
+async def _committed(
+    repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
+) -> str:
     files = await asyncio.to_thread(_changed, repository, actions, parent)
     for name, blob in files.read_by_git():
         _, size = repository.odb.read_header(blob)
@@ -87,13 +96,15 @@ async def commit_files(
 async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
     """The SHA of a new commit that merges the commit `source` into the commit `target`, always one with two parents.
 
-    No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`.
+    No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
+    `StorageUnavailableError`.
     """
     if commit_id(repository, source) is None or commit_id(repository, target) is None:
         raise NotFoundError("A commit of the merge does not exist.")
     if await is_ancestor(repository, source, target):
         raise NothingToMergeError("The target branch already contains the source.")
-    return await asyncio.to_thread(_merge, repository, source, target, commit)
+    with told_apart():
+        return await asyncio.to_thread(_merge, repository, source, target, commit)
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:

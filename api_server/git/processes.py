@@ -264,6 +264,7 @@ async def run(
     time_limit: float = TIME_LIMIT_SECONDS,
     accept: Sequence[int] = (0,),
     output_limit: int = OUTPUT_BYTES,
+    pass_fds: Sequence[int] = (),
 ) -> Output:
     """Runs git to its end and returns what it printed.
 
@@ -277,6 +278,7 @@ async def run(
         configuration=configuration,
         with_stdin=bool(stdin),
         time_limit=time_limit,
+        pass_fds=pass_fds,
     ) as child:
         if stdin:
             child.feed(once(stdin))

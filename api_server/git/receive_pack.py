@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import attrs
 
+from api_server.git import at_work, durable
 from api_server.git.errors import OutputTooLargeError
+from api_server.git.failures import told_apart
 from api_server.git.processes import OUTPUT_BYTES, Child, once, start
 from api_server.git.push_gate import PushGate, push_gate
 from api_server.git.received_push import (
@@ -20,6 +22,7 @@ from api_server.git.received_push import (
     reflog_identity,
     refusal_of,
 )
+from api_server.git.ref_locks import make_way
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
 from common.chunks import rejoined
 from common.ending import end
@@ -34,25 +37,37 @@ PATIENCE_SECONDS = 10.0
 #: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
 MOVING_SECONDS = 120.0
 
+#: A push of so many bytes stays the pack that it is; the objects of smaller ones are better off loose, since each pack
+#: is looked through for each object. By bytes, not by their number: a few large ones are sent again as they are.
+KEPT_PACK_BYTES = 256 * 1024
+
 #: Some hundred commands.
 _PARSED_AT_ONCE = 32 * 1024
 
 
 @attrs.frozen
 class PushRequest:
-    """A push whose head has been read. `body` is the request's, from its beginning."""
+    """A push whose head has been read. `body` is the request's, from its beginning; of a large one nobody need know
+    the `size` in bytes, and git does not tell it."""
 
     push: Push
     body: AsyncIterator[bytes]
+    size: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        return self.size is not None and self.size < KEPT_PACK_BYTES
 
 
-async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
+async def read_push(
+    body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS, *, size: int | None = None
+) -> PushRequest:
     """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
     pieces = aiter(body)
     parser = PushParser(bounds.updates)
     while not await _feed(parser, await _next(pieces)):
         pass
-    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
+    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces), size)
 
 
 @asynccontextmanager
@@ -71,31 +86,60 @@ async def receive_pack(
         return
     if not os.access(HOOKS / "pre-receive", os.X_OK):
         raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
+    configuration = (
+        *WRITING,
+        ("receive.maxInputSize", str(bounds.pack_bytes)),
+        ("transfer.unpackLimit", "100" if request.is_small else "1"),
+    )
     with push_gate() as gate:
-        async with start(
-            ["receive-pack", "--stateless-rpc", str(repository)],
-            configuration=(*WRITING, ("receive.maxInputSize", str(bounds.pack_bytes))),
-            extra_environment={**gate.environment, **reflog_identity(push)},
-            with_stdin=True,
-            time_limit=bounds.time_limit,
-            patience=PATIENCE_SECONDS,
-            pass_fds=gate.childs_ends,
-        ) as child:
+        async with (
+            _written(repository) as (transferring, moving),
+            start(
+                ["receive-pack", "--stateless-rpc", str(repository)],
+                configuration=configuration,
+                extra_environment={**gate.environment, **reflog_identity(push)},
+                with_stdin=True,
+                time_limit=bounds.time_limit,
+                patience=PATIENCE_SECONDS,
+                pass_fds=(*gate.childs_ends, transferring, moving),
+            ) as child,
+        ):
             gate.let_go()
             child.feed(request.body)
-            async with _judged(child, gate, push, judge) as chunks:
+            receiving = _Receiving(repository, push, child, gate, moving)
+            async with _judged(receiving, judge) as chunks:
                 yield chunks
 
 
+@attrs.frozen
+class _Receiving:
+    """A push that git is busy with. `moving` is inherited by git, which is at work on that once we join."""
+
+    repository: Path
+    push: Push
+    child: Child
+    gate: PushGate
+    moving: int
+
+
 @asynccontextmanager
-async def _judged(
-    child: Child, gate: PushGate, push: Push, judge: Judge
-) -> AsyncIterator[AsyncIterator[bytes]]:
+async def _written(repository: Path) -> AsyncIterator[tuple[int, int]]:
+    """Is at work on "transferring", and gives that descriptor and the one for "moving"."""
+    with told_apart(), ExitStack() as stack:
+        moving = at_work.open_file(repository, "moving")
+        stack.callback(os.close, moving)
+        async with at_work.at_work(repository, "transferring") as transferring:
+            at_work.note_writing(repository)
+            yield transferring, moving
+
+
+@asynccontextmanager
+async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIterator[bytes]]:
     """git's answer. It is read whether the client listens or not: one that does not must not make others wait for what
     the verdict holds."""
     said: asyncio.Queue[bytes | None] = asyncio.Queue()
-    listening = asyncio.create_task(_listen(child, said))
-    judging = asyncio.create_task(_judge(child, gate, push, judge, listening))
+    listening = asyncio.create_task(_listen(receiving.child, said))
+    judging = asyncio.create_task(_judge(receiving, judge, listening))
 
     async def chunks() -> AsyncIterator[bytes]:
         while (chunk := await said.get()) is not None:
@@ -125,10 +169,9 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
         said.put_nowait(None)
 
 
-async def _judge(
-    child: Child, gate: PushGate, push: Push, judge: Judge, listening: "asyncio.Task[None]"
-) -> None:
+async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[None]") -> None:
     """Waits for the hook's question and answers it; a hook that is not answered refuses."""
+    push, gate = receiving.push, receiving.gate
     try:
         arrived = await gate.question()
         if arrived is None:
@@ -137,27 +180,44 @@ async def _judge(
         if impossible is not None:  # nobody is asked: it may not even be text
             await gate.refuse(impossible)
             return
+        folders = await asyncio.to_thread(_folders, arrived) if arrived.parts else []
         async with judge(push, arrived if arrived.parts else None) as verdict:
             refusal = await asyncio.to_thread(refusal_of, push, verdict)
             if refusal is None:
-                await _accept(child, gate, push, verdict, listening)
+                await _accept(receiving, verdict, folders, listening)
             else:
                 await gate.refuse(refusal)
     finally:
         gate.close()
 
 
+def _folders(arrived: Path) -> list[str]:
+    """Where new objects will be, below `objects`."""
+    return [entry.name for entry in os.scandir(arrived) if entry.is_dir()]
+
+
 async def _accept(
-    child: Child, gate: PushGate, push: Push, verdict: Verdict, listening: "asyncio.Task[None]"
+    receiving: _Receiving, verdict: Verdict, folders: Sequence[str], listening: "asyncio.Task[None]"
 ) -> None:
-    """Returns when git moves no refs any more."""
+    """Returns when git moves no refs any more, and what it has moved is on the disk."""
+    repository, push, child = receiving.repository, receiving.push, receiving.child
+    refs = [update.ref for update in push.updates]
     try:
-        await gate.accept(await asyncio.to_thread(fast_forwards, push, verdict))
+        forward = await asyncio.to_thread(fast_forwards, push, verdict)
+        await make_way(repository, refs)
+        await at_work.join(receiving.moving)
+        await receiving.gate.accept(forward)
         done, _ = await asyncio.wait({listening}, timeout=MOVING_SECONDS)
         if not done:
             child.expire()
     finally:  # also when that is cancelled
         await child.stop()
+    await asyncio.to_thread(_sync, repository, folders, refs)
+
+
+def _sync(repository: Path, folders: Sequence[str], refs: Sequence[str]) -> None:
+    durable.sync_objects(repository, folders)
+    durable.sync_refs(repository, refs)
 
 
 async def _feed(parser: PushParser, piece: bytes) -> bool:

@@ -8,11 +8,9 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
-from api_server.git.errors import AmbiguousNameError, NotFoundError
+from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import (
     BRANCHES,
-    INTERNAL,
-    KEEP_AROUND,
     MAX_NAME_BYTES,
     TAGS,
     is_valid_ref_name,
@@ -52,13 +50,6 @@ def default_branch(repository: Repository) -> str:
     """The branch that HEAD names; it need not exist, as in an empty repository."""
     target = repository.lookup_reference("HEAD").raw_target
     return target.decode(errors="replace").removeprefix(BRANCHES) if isinstance(target, bytes) else ""
-
-
-def set_default_branch(repository: Repository, name: str) -> None:
-    """Raises `NotFoundError` when there is no such branch."""
-    if branch(repository, name) is None:
-        raise NotFoundError(f"The branch {name!r} does not exist.")
-    repository.set_head(BRANCHES + name)
 
 
 def is_empty(repository: Repository) -> bool:
@@ -140,28 +131,6 @@ def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str
             return resolved, text[end + 1 :]
         end = text.rfind("/", 0, end)
     return None
-
-
-def set_internal_ref(repository: Repository, ref: str, commit: str | None) -> None:
-    """Sets, moves or (None) removes a ref that users cannot push, such as `refs/merge-requests/7/head`."""
-    if not ref.startswith(INTERNAL) or not is_valid_ref_name(ref):
-        raise ValueError(f"{ref!r} is not below one of {', '.join(INTERNAL)}")
-    if commit is not None:
-        repository.references.create(ref, commit, force=True)
-    elif ref in repository.references:
-        repository.references.delete(ref)
-
-
-def keep_commit(repository: Repository, sha: str) -> None:
-    """Keeps the commit for as long as the repository exists, whatever becomes of the branches that lead to it."""
-    ref = KEEP_AROUND + sha
-    if ref in repository.references:
-        return
-    try:
-        set_internal_ref(repository, ref, sha)
-    except pygit2.GitError:  # somebody else is just doing the same
-        if commit_id(repository, sha) is None:
-            raise
 
 
 def commit_id(repository: Repository, sha: str) -> str | None:

@@ -13,7 +13,9 @@ import pygit2
 from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 
+from api_server.git import durable
 from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
+from api_server.git.failures import told_apart
 from api_server.git.ref_names import check_branch_name
 
 # libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
@@ -23,7 +25,7 @@ for _level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLe
 pygit2.settings.enable_fsync_gitdir(True)
 
 #: Where git keeps the objects of a push until it is taken.
-_UNDER_WAY = "tmp_objdir-"
+UNDER_WAY = "tmp_objdir-"
 
 #: An open repository. Cheap to open (0.1 ms); use each from one thread at a time and keep none for long.
 Repository = pygit2.Repository
@@ -50,9 +52,11 @@ class Repositories:
             raise RepositoryMissingError("The repository does not exist.") from problem
 
     async def create(self, project_id: int, default_branch: str = "main") -> None:
-        """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`."""
+        """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`,
+        `StorageUnavailableError`."""
         check_branch_name(default_branch)
-        await asyncio.to_thread(self._create, project_id, default_branch)
+        with told_apart():
+            await asyncio.to_thread(self._create, project_id, default_branch)
 
     async def ensure(self, project_id: int, default_branch: str = "main") -> None:
         """Makes an empty one unless there is one, whoever else is making it. Raises `InvalidNameError`."""
@@ -76,17 +80,21 @@ class Repositories:
     def _create(self, project_id: int, default_branch: str) -> None:
         unfinished = self._unfinished()
         flags = RepositoryInitFlag.BARE | RepositoryInitFlag.MKPATH | RepositoryInitFlag.NO_REINIT
-        pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch).free()
-        shutil.rmtree(unfinished / "hooks", ignore_errors=True)
         destination = self.path(project_id)
-        destination.parent.mkdir(parents=True, exist_ok=True)
         try:
+            pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch).free()
+            shutil.rmtree(unfinished / "hooks", ignore_errors=True)
+            durable.sync_tree(unfinished)
+            destination.parent.mkdir(parents=True, exist_ok=True)
             unfinished.rename(destination)
         except OSError as problem:
-            shutil.rmtree(unfinished)
             if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             raise RepositoryExistsError("The repository exists already.") from problem
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)  # what is left where it failed
+        durable.sync_folder(destination.parent)
+        durable.sync_folder(self.root)
 
     def _unfinished(self) -> Path:
         """A name on the same disk for what is not yet, or no longer, a repository."""
@@ -103,7 +111,7 @@ def bytes_below(folder: Path) -> int:
     """Bytes of all files in it, without those of pushes that are under way in a repository. Blocks."""
     total = 0
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(_UNDER_WAY)]
+        folders[:] = [name for name in folders if not name.startswith(UNDER_WAY)]
         for name in names:
             try:
                 total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 (20 times as fast here)

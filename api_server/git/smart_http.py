@@ -12,6 +12,7 @@ from typing import Literal
 import attrs
 import structlog
 
+from api_server.git.at_work import transferring
 from api_server.git.errors import GitError, RepositoryError
 from api_server.git.processes import Child, start
 from api_server.git.received_push import MOST_UPDATES, REFLOGS
@@ -40,7 +41,6 @@ WRITING = (
     ("receive.hideRefs", KEEP_AROUND.rstrip("/")),
     ("receive.hideRefs", MERGE_REQUESTS.rstrip("/")),
     ("receive.autogc", "false"),
-    ("transfer.unpackLimit", "100"),  # smaller pushes become loose objects, which cost no index of their own
     *REFLOGS,
     ("receive.fsckObjects", "true"),
     # Harmless faults of old tools that live on in many histories.
@@ -101,13 +101,17 @@ async def upload_pack(
     without an answer, `MalformedRequestError` where that is the request's fault; what git itself tells the client about
     a failure is an answer.
     """
-    async with start(
-        ["upload-pack", "--strict", "--stateless-rpc", str(repository)],
-        configuration=_READING,
-        extra_environment=_protocol_environment(protocol),
-        with_stdin=True,
-        time_limit=bounds.time_limit,
-    ) as child:
+    async with (
+        transferring(repository) as inherited,
+        start(
+            ["upload-pack", "--strict", "--stateless-rpc", str(repository)],
+            configuration=_READING,
+            extra_environment=_protocol_environment(protocol),
+            with_stdin=True,
+            time_limit=bounds.time_limit,
+            pass_fds=inherited,
+        ) as child,
+    ):
         child.feed(body)
         yield answer(child)
 

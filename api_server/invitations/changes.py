@@ -10,6 +10,7 @@ from api_server.invitations import mails, queries
 from api_server.invitations.invitation import Invitation
 from api_server.invitations.queries import KnownUser
 from api_server.invitations.recipients import (
+    NOT_FOUND,
     TAKEN,
     TOO_MANY_LETTERS,
     TOO_MANY_TO_ADDRESS,
@@ -56,7 +57,8 @@ class Means:
 async def invite(
     transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
 ) -> dict[str, str]:
-    """Adds those who are known, invites the others by mail; what went wrong, by address or username.
+    """Adds those who are known, invites the others by mail; what went wrong, by address, username or
+    id of nobody.
 
     Raises 403 where the caller may not grant the role at all, and RefusedAsAWhole where she would have sent too many
     mails within an hour. Rows are written in one order, whoever asks, so that
@@ -70,9 +72,10 @@ async def invite(
         for email in reversed(recipients.emails)
         if (owner := owners.get(email.lower()))
     }
-    for user in await queries.users_with(transaction, list(recipients.user_ids)):
+    named = await queries.users_with(transaction, list(recipients.user_ids))
+    for user in named:
         people.setdefault(user.id, (user.username, user))
-    problems = {}
+    problems = {str(id_): NOT_FOUND for id_ in sorted(set(recipients.user_ids) - {user.id for user in named})}
     for _, (name, user) in sorted(people.items()):
         if problem := await _add(transaction, offer, user, author):
             problems[name] = problem

@@ -13,6 +13,7 @@ TAKEN = "Invite email has already been taken"
 TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
 TOO_MANY_TO_ADDRESS = "Invite email has been mailed too often in the last hour. Try again later."
 MEMBER_ALREADY = "User already exists in source"
+NOT_FOUND = "User not found"
 
 
 class RefusedAsAWhole(ApiError):

@@ -7,8 +7,8 @@ from aiohttp import web
 
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_names import MERGE_REQUESTS
-from api_server.git.references import set_internal_ref
 from api_server.git.repositories import repositories
+from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import approval_queries, head_queries, queries
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
@@ -64,7 +64,7 @@ async def create(
         target_branch=target_branch,
         remove_source_branch=bool(edit.remove_source_branch),
     )
-    set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
+    await set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
     await _announce(request, transaction, made.id, "open")
     return made.id
 
@@ -106,7 +106,9 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
         await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
         heads = await _heads(request, before.project_id, before.source_branch, before.target_branch)
         await head_queries.set_heads(transaction, before.id, heads)
-        set_internal_ref(repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha)
+        await set_internal_ref(
+            repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha
+        )
         await queries.reopen(transaction, before.id, caller(request).user_id)
         await _announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
 

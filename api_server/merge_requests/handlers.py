@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests import approval_queries, changes, merging, queries
+from api_server.merge_requests import approval_queries, changes, merging, queries, unsupported
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
@@ -99,7 +99,9 @@ class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
 
-@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
+@routes.get(
+    PATH, access=project(opens="repository"), takes_job_token=True, ignores=unsupported.OfMergeRequestLists
+)
 async def list_merge_requests(
     request: web.Request, wanted: ListMergeRequests, found: Project
 ) -> web.Response:
@@ -111,7 +113,7 @@ async def list_merge_requests(
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=CHANGE)
+@routes.post(PATH, access=CHANGE, ignores=unsupported.OfNewMergeRequests)
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -140,7 +142,7 @@ async def show_merge_request(request: web.Request, wanted: MergeRequestId, found
     )
 
 
-@routes.put(ONE, access=CHANGE)
+@routes.put(ONE, access=CHANGE, ignores=unsupported.OfChangedMergeRequests)
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
@@ -157,7 +159,7 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.put(f"{ONE}/merge", access=CHANGE)
+@routes.put(f"{ONE}/merge", access=CHANGE, ignores=unsupported.OfMerging)
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:

@@ -10,8 +10,8 @@ from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
-from api_server.git.references import set_internal_ref
 from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import head_queries
 from api_server.merge_requests.changes import head_ref
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
@@ -85,7 +85,7 @@ async def _follow_sources(
             continue
         await head_queries.set_heads(transaction, row.id, heads)
         if heads.head_sha != row.head_sha:
-            set_internal_ref(repository, head_ref(row.iid), heads.head_sha)
+            await set_internal_ref(repository, head_ref(row.iid), heads.head_sha)
             events.append(
                 MergeRequestEvent(
                     merge_request_id=row.id, action="update", user_id=user_id, old_head=row.head_sha

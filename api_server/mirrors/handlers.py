@@ -28,7 +28,7 @@ class ListMirrors(Paginated):
 
 @attrs.frozen(kw_only=True)
 class MirrorId:
-    """`mirror_id` is a text: what is no number is 404, not 400."""
+    """`mirror_id` is a text: what is no number is 404, not 400; one of more than 64 bits is 400, as everywhere."""
 
     id: str
     mirror_id: str
@@ -110,7 +110,7 @@ async def delete_mirror(request: web.Request, wanted: MirrorId, found: Project) 
 
 def _number(mirror_id: str) -> int:
     """-1, which no mirror has, for what is no number."""
-    number = id_in(mirror_id)
+    number = id_in(mirror_id, "mirror_id")
     return -1 if number is None else number
 
 

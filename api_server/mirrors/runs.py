@@ -19,6 +19,7 @@ from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
 from api_server.mirrors.transport import Outcome, Target, update_target
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
 from common.ending import end
@@ -72,9 +73,9 @@ async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
 async def attend(app: App) -> None:
     """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
 
-    What they have left of secrets goes when no run that may still need them can be under way.
+    What killed processes have left of secrets goes first.
     """
-    remove_leftovers(None, older_than=schedule.FIRST_RUN_SECONDS)
+    await asyncio.to_thread(remove_leftovers, None)
     for mirror in await run_queries.unattended(app[DATABASE], schedule.LOCK_PREFIX):
         if schedule.is_stuck(mirror, app[DATABASE].now):
             await record(app, mirror, Attempt("fail", STUCK))
@@ -120,6 +121,8 @@ async def _attempt(app: App, mirror: Mirror) -> Attempt:
             time_limit=schedule.time_limit(mirror),
             bring_objects=LfsCourier(app, mirror, schedule.time_limit(mirror) / 2),
         )
+    except Unavailable:  # the queue tries again, and fails in its turn while there is no database
+        raise
     except Exception:
         log.exception("unexpected failure of a mirror", mirror=mirror.id, project=mirror.project_id)
         return Attempt("fail", UNEXPECTED)

@@ -6,15 +6,19 @@ from aiohttp import web
 
 from api_server.state.database import MAX_BIGINT
 from api_server.web import context
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, bad_parameters
+
+_MOST_DIGITS = 30
 
 
-def id_in(reference: str) -> int | None:
-    """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path."""
+def id_in(reference: str, parameter: str = "id") -> int | None:
+    """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path. Raises 400 where
+    it has more than 64 bits (decision D11)."""
     if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
         return None
-    is_possible = len(reference) < 20 and abs(int(reference)) <= MAX_BIGINT
-    return int(reference) if is_possible else -1
+    if len(reference) > _MOST_DIGITS or abs(int(reference)) > MAX_BIGINT:
+        raise bad_parameters(f"{parameter} is invalid")
+    return int(reference)
 
 
 def redirect(request: web.Request, current_id: int) -> NoReturn:

@@ -1,26 +1,55 @@
 """Telling the storage edges that what they keep has changed (decision D9).
 
-A purge is queued with the change that needs it, and tried once before that change's request is answered: after the
-answer no edge that can be reached serves what it should not.
+That an edge has to be told is written down with the change, and tried once before that change's request is answered:
+after the answer no edge that can be reached serves what it should not. What an edge could not be told stays written
+down; the queue tells it, joined, as soon as it can be reached again. One that has missed more than is kept, or whose
+past is not known, is told to forget everything.
 """
 
 import asyncio
+import datetime
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import aiohttp
+import attrs
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from api_server.outbound import edge_queries as queries
+from api_server.outbound.edge_queries import Debt, Edge, Owed
 from api_server.settings import Settings
-from api_server.state.database import Transaction
-from api_server.state.queue import enqueue
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import LockNotAvailable, Unavailable
+from api_server.state.queue import QUEUE, enqueue
+from common.operations import Degraded
+from common.throttled_log import ThrottledLog
 
-log = structlog.get_logger(__name__)
+log = ThrottledLog(structlog.get_logger(__name__))
 
 TASK = "purge_edges"
-_TIMEOUT = aiohttp.ClientTimeout(total=3)
-_changed: ContextVar[set[str] | None] = ContextVar("changed", default=None)
+#: Seconds between two tries to tell an edge what it has missed.
+EVERY_SECONDS = 5
+#: What is younger is being told by the request that has made it.
+UNDER_WAY = datetime.timedelta(seconds=5)
+#: Changes that an edge has missed up to which it is told of each.
+MOST_OWED = 1000
+#: An edge that could not be told for so long is a matter for operators.
+PATIENCE = datetime.timedelta(seconds=15)
+_EVERYTHING = {"prefixes": ["/"]}
+
+
+@attrs.define
+class _Noted:
+    """What a request has changed: surrogate keys, and the rows that say that edges have to be told."""
+
+    keys: set[str] = attrs.field(factory=set)
+    owed: list[Owed] = attrs.field(factory=list)
+
+
+_noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
 
 def project_key(project_id: int) -> str:
@@ -32,54 +61,128 @@ async def changed(transaction: Transaction, *keys: str) -> None:
     """What the edges keep under `keys` must not be served again once the transaction has committed."""
     if not keys:
         return
-    await enqueue(transaction, TASK, keys=sorted(keys))
-    noted = _changed.get()
+    owed = await queries.owe(transaction, sorted(keys))
+    noted = _noted.get()
     if noted is not None:
-        noted.update(keys)
+        noted.keys.update(keys)
+        noted.owed += owed
+    elif owed:  # background work tells nobody at its end
+        await enqueue(transaction, TASK, queueing_lock=TASK)
 
 
 class Edges:
     """The purge APIs of the configured edges; calls to addresses that users name go through `outgoing`."""
 
-    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
-        self._urls = [f"{url.rstrip('/')}/-/purge" for url in settings.edge_urls]
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
+        self._urls = [url.rstrip("/") for url in settings.edge_urls]
         self._settings = settings
         self._session = session
+        self._database = database
+        self._edges: list[Edge] = []
+        self._catching_up = asyncio.Lock()
 
-    async def purge(self, keys: list[str]) -> None:
-        """Raises OSError or aiohttp's errors where an edge was not reached or did not accept."""
-        await asyncio.gather(*(self._purge(url, keys) for url in self._urls))
+    async def configure(self) -> None:
+        """Writes down which edges there are; changes before that owe them nothing."""
+        async with self._database.transaction() as transaction:
+            self._edges = await queries.configure(transaction, self._urls)
 
-    async def _purge(self, url: str, keys: list[str]) -> None:
+    async def tell(self, keys: Sequence[str], owed: Sequence[Owed]) -> None:
+        """Tells all edges at once, and waits for each of them, as long as the setting says. Of `owed` stays what could
+        not be told, for `catch_up`."""
+        document = {"keys": sorted(keys)}
+        told = await asyncio.gather(*(self._tell(edge, document) for edge in self._edges))
+        reached = {edge.id for edge, was_told in zip(self._edges, told, strict=True) if was_told}
+        if settled := [one.id for one in owed if one.edge_id in reached]:
+            async with self._database.transaction() as transaction:
+                await queries.settle(transaction, settled)
+
+    async def catch_up(self, age: datetime.timedelta = datetime.timedelta()) -> None:
+        """Tells each edge what it has missed, but for the last `age`."""
+        async with self._catching_up:
+            until = self._database.now - age
+            await asyncio.gather(*(self._catch_up(edge, until) for edge in self._edges))
+
+    async def check(self) -> None:
+        """Readiness: raises `Degraded` where edges cannot be told."""
+        failing = await queries.failing(self._database, self._database.now - PATIENCE)
+        if failing:
+            raise Degraded(f"{len(failing)} of {len(self._edges)} storage edges cannot be told of changes")
+
+    async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
+        while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
+            if not (debt.ids or debt.everything):
+                return
+            everything = debt.everything or len(debt.ids) == MOST_OWED
+            told = await self._tell(edge, _EVERYTHING if everything else {"keys": sorted(debt.keys)})
+            await self._record(edge, debt, everything=everything, told=told)
+            if not told or len(debt.ids) < MOST_OWED:
+                return
+
+    async def _record(self, edge: Edge, debt: Debt, *, everything: bool, told: bool) -> None:
+        """What a purge of everything covers, one that was told or will be, is not written down any longer."""
+        async with self._database.transaction() as transaction:
+            if told or everything:
+                await queries.settle(transaction, debt.ids)
+            if told:
+                await queries.set_told(transaction, edge.id, everything=everything)
+            else:
+                await queries.set_failing(transaction, edge.id, purge_everything=everything)
+
+    async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> bool:
         headers = {"Authorization": f"Bearer {self._settings.edge_purge_token}"}
-        async with self._session.post(url, json={"keys": keys}, headers=headers, timeout=_TIMEOUT) as answer:
-            answer.raise_for_status()
+        timeout = aiohttp.ClientTimeout(total=self._settings.edge_purge_timeout)
+        url = f"{edge.url}/-/purge"
+        try:
+            async with self._session.post(url, json=document, headers=headers, timeout=timeout) as answer:
+                answer.raise_for_status()
+        except aiohttp.ClientResponseError as problem:
+            log.warning("an edge does not take a purge", about=edge.id, edge=edge.id, status=problem.status)
+        except (aiohttp.ClientError, OSError) as problem:  # TimeoutError is one
+            log.warning("an edge cannot be told", about=edge.id, edge=edge.id, problem=type(problem).__name__)
+        else:
+            return True
+        return False
 
 
 EDGES = web.AppKey("edges", Edges)
 
 
+def setup(app: web.Application, settings: Settings) -> None:
+    """Registers the work that tells edges what they have missed."""
+
+    async def purge_edges(**_of_earlier_versions: Any) -> None:
+        await app[EDGES].catch_up()
+
+    async def catch_up() -> None:
+        await app[EDGES].catch_up(UNDER_WAY)
+
+    app[QUEUE].add(TASK, purge_edges)
+    if settings.edge_urls:
+        app[QUEUE].add_periodic("catch_up_edges", f"* * * * * */{EVERY_SECONDS}", catch_up)
+
+
 @web.middleware
 async def tell_edges(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tries the purges that the request has queued before it is answered; the queue repeats what fails."""
+    """Tells what the request has changed before it is answered."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return await handler(request)
-    token = _changed.set(set())
+    token = _noted.set(_Noted())
     try:
         return await handler(request)
     finally:
         await tell_now(request)
-        _changed.reset(token)
+        _noted.reset(token)
 
 
 async def tell_now(request: web.Request) -> None:
     """What `tell_edges` does, for handlers that stream their answer and are nearly done."""
-    noted = _changed.get()
-    if not noted:
+    noted = _noted.get()
+    if noted is None or not noted.keys:
         return
-    keys = sorted(noted)
-    noted.clear()
+    keys, owed = sorted(noted.keys), list(noted.owed)
+    noted.keys.clear()
+    noted.owed.clear()
     try:
-        await request.config_dict[EDGES].purge(keys)
-    except (aiohttp.ClientError, OSError, TimeoutError) as problem:
-        log.warning("an edge was not told at once, the queue goes on trying", problem=type(problem).__name__)
+        await request.config_dict[EDGES].tell(keys, owed)
+    except (Unavailable, LockNotAvailable):  # of the database: edges are told once more, that is all
+        log.warning("what edges were told could not be written down")

@@ -1,9 +1,11 @@
 """The connections to PostgreSQL: a limited number of them, the last one used handed out first."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from api_server.state.driver import Connection
+from api_server.state.errors import Unavailable
 
 
 class Connections:
@@ -23,12 +25,13 @@ class Connections:
         self._used: set[Connection] = set()
 
     async def acquire(self) -> Connection:
-        """One that is nobody else's until it is released. Raises TimeoutError after `patience` seconds without one."""
-        if self._room.locked():
-            async with asyncio.timeout(self._patience):
+        """One that is nobody else's until it is released. Raises `Unavailable` after `patience` seconds without one."""
+        try:
+            async with asyncio.timeout(self._patience) if self._room.locked() else contextlib.nullcontext():
                 await self._room.acquire()
-        else:
-            await self._room.acquire()
+        except TimeoutError:
+            busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._patience:g} s")
+            raise Unavailable("the database") from busy
         try:
             connection = self._free_one() or await self._open_connection()
         except BaseException:
@@ -46,11 +49,17 @@ class Connections:
             self._free.append(connection)
         self._room.release()
 
-    def close(self) -> None:
-        """Closes all of them, also those in use."""
-        for connection in (*self._free, *self._used):
+    def close_free(self) -> None:
+        """Closes those that nobody uses."""
+        for connection in self._free:
             connection.close()
         self._free.clear()
+
+    def close(self) -> None:
+        """Closes all of them, also those in use."""
+        self.close_free()
+        for connection in self._used:
+            connection.close()
 
     def _free_one(self) -> Connection | None:
         while self._free:

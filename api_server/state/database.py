@@ -14,7 +14,7 @@ import attrs
 from api_server.state import driver
 from api_server.state.connections import Connections
 from api_server.state.driver import Connection, Result
-from api_server.state.errors import NotFound, Unavailable
+from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
 from api_server.state.statements import Query, RowT, has_written
 
 #: Gives the present moment, in UTC; tests move it.
@@ -26,6 +26,8 @@ def system_clock() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+#: Seconds that PostgreSQL gets to say that it has ended a statement.
+PATIENCE = 5.0
 #: Numbers that PostgreSQL's bigint holds; ids outside of them cannot exist.
 MAX_BIGINT = 2**63 - 1
 
@@ -117,8 +119,13 @@ class Transaction(Executor):
         self._at_commit.append(await self._connection.text_of(statement, {"now": self._now, **parameters}))
 
     async def commit(self) -> None:
-        """Ends the transaction; `Database.transaction` calls this."""
-        await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
+        """Ends the transaction; `Database.transaction` calls this. Raises `OutcomeUnknown` where the answer is lost."""
+        try:
+            await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
+        except Unavailable as problem:
+            if self._connection.closed and (self.has_written or self._at_commit):
+                raise OutcomeUnknown("the database") from problem
+            raise
 
 
 #: What a transaction begins with. Where it raises, the transaction is rolled back.
@@ -133,8 +140,9 @@ class _Changes:
 class Database(Executor):
     """The pool. Its own `rows`, `row`, `value` and so on are for reading; whatever writes runs in a `transaction()`.
 
-    All of them raise `Unavailable` where PostgreSQL cannot be reached, or no connection to it becomes free in time.
-    Reads are tried a second time when the pooled connection turns out to be dead.
+    All of them raise `Unavailable` where PostgreSQL cannot be reached or cannot do what it is asked for, and where no
+    connection to it becomes free in time. Where a pooled connection turns out to be dead, reads and the beginnings of
+    transactions are tried a second time, on a new one.
     """
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
@@ -167,9 +175,8 @@ class Database(Executor):
         try:
             async with self._connection() as connection:
                 return await connection.run(statement, parameters)
-        except driver.CONNECTION_ERRORS as problem:
-            if not driver.is_lost_connection(problem):
-                raise
+        except ConnectionLost:
+            self._connections.close_free()  # they are as old
         async with self._connection() as connection:
             return await connection.run(statement, parameters)
 
@@ -203,10 +210,8 @@ class Database(Executor):
         async with self._connection() as connection:
             try:
                 await connection.command("BEGIN")
-            except driver.CONNECTION_ERRORS as problem:
-                if not driver.is_lost_connection(problem):
-                    raise
-                connection.close()
+            except ConnectionLost:
+                self._connections.close_free()  # they are as old
             else:
                 yield connection
                 return
@@ -216,10 +221,7 @@ class Database(Executor):
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        try:
-            connection = await self._connections.acquire()
-        except (TimeoutError, *driver.CONNECTION_ERRORS) as problem:
-            raise Unavailable("the database") from problem
+        connection = await self._connections.acquire()
         try:
             yield connection
         finally:
@@ -234,9 +236,13 @@ async def connect(
     clock: Clock = system_clock,
     size: int = 10,
     statement_timeout: float = 15,
+    connect_timeout: float = 5,
     prepares: bool = True,
 ) -> AsyncIterator[Database]:
-    """A pool of up to `size` connections to `url` (postgresql://...); statements end after `statement_timeout` s.
+    """A pool of up to `size` connections to `url` (postgresql://...), each made within `connect_timeout` seconds.
+
+    Statements end after `statement_timeout` seconds; where PostgreSQL itself does not end them, or all connections are
+    in use, that is given up after PATIENCE more.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a transaction-pooling
     PgBouncer in between (where the five options have to be set for the database's role).
@@ -249,10 +255,12 @@ async def connect(
         "jit": "off",
         "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
     }
-    patience = statement_timeout + 5
+    patience = statement_timeout + PATIENCE
 
     async def open_connection() -> Connection:
-        return await driver.open_connection(url, session, patience=patience, prepares=prepares)
+        return await driver.open_connection(
+            url, session, connect_timeout=connect_timeout, patience=patience, prepares=prepares
+        )
 
     connections = Connections(open_connection, size, patience)
     try:
@@ -260,3 +268,16 @@ async def connect(
         yield Database(connections, clock)
     finally:
         connections.close()
+
+
+@asynccontextmanager
+async def listening_connection(url: str, *channels: str) -> AsyncIterator[Connection]:
+    """A connection of its own on which `notification()` waits for what is said on `channels`. Raises `Unavailable`."""
+    connection = await driver.open_connection(
+        url, {}, connect_timeout=PATIENCE, patience=PATIENCE, prepares=False
+    )
+    try:
+        await connection.command("; ".join(f"LISTEN {channel}" for channel in channels))
+        yield connection
+    finally:
+        connection.close()

@@ -1,6 +1,7 @@
 """The one way from statements to aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -8,13 +9,27 @@ from typing import Any
 import aiopg
 import attrs
 import psycopg2
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE, new_array_type, new_type, register_type
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, Notify, new_array_type, new_type, register_type
 
-from api_server.state.errors import Conflict, LockNotAvailable, NotFound
+from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, Unavailable
 from api_server.state.statements import Statement
+from api_server.state.watched_connection import WatchedConnection
 
-#: What opening a connection, or the first use of one that has died, may raise.
-CONNECTION_ERRORS = (psycopg2.OperationalError, psycopg2.InterfaceError)
+#: SQLSTATEs, or their classes, of a database that cannot, whatever it is asked: connections, resources (a full disk,
+#: memory, too many connections), operators' interventions (a shutdown, a statement that was stopped), its system, its
+#: own errors; and a standby, a transaction that it has ended, a login that it takes no more, a database that is gone.
+_CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
+#: Of these, what PostgreSQL closes the connection with.
+_CLOSES = ("08", "57P", "25P03", "25P04", "28", "3D")
+#: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
+SILENCE = 15.0
+#: What psycopg2 raises for statements and values that are wrong, and for nothing else.
+_OUR_FAULTS = (
+    psycopg2.ProgrammingError,
+    psycopg2.DataError,
+    psycopg2.IntegrityError,
+    psycopg2.NotSupportedError,
+)
 
 
 @attrs.frozen
@@ -28,16 +43,20 @@ class Result:
 
 @attrs.define(eq=False)
 class Connection:
-    """One connection, with the names of the statements that are prepared on it (None: none may be)."""
+    """One connection, with the names of the statements that are prepared on it (None: none may be).
 
-    _driver: aiopg.Connection
+    What runs on it raises the errors of `state/errors.py`, whatever the driver does: `ConnectionLost` where it is dead,
+    `Unavailable` where the database cannot, or has not answered after `patience` seconds. psycopg2's are left for what
+    is wrong with a statement.
+    """
+
+    _driver: WatchedConnection
+    _patience: float
     _prepared: set[str] | None
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
-        """Raises the errors of `state/errors.py`, TimeoutError after `statement_timeout`, and psycopg2's."""
         async with self._cursor() as cursor:
-            with _as_our_errors():
-                await cursor.execute(await self._sql(cursor, statement), parameters)
+            await cursor.execute(await self._sql(cursor, statement), parameters)
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
             names = [column.name for column in cursor.description]
@@ -51,25 +70,36 @@ class Connection:
     async def command(self, sql: str) -> None:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
         async with self._cursor() as cursor:
-            with _as_our_errors():
-                await cursor.execute(sql)
+            await cursor.execute(sql)
+
+    async def notification(self) -> Notify:
+        """Waits for the next one on the channels that were listened to. Raises `Unavailable` when no more can come:
+        where nothing was heard for a while, it is asked whether there is still somebody who would speak."""
+        while True:
+            with self._as_our_errors(), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE):
+                    return await self._driver.notification()
+            await self.command("SELECT 1")
 
     async def roll_back(self) -> None:
         """Ends the transaction; a connection that cannot is closed."""
+        if self.closed:
+            return
         try:
             await self.command("ROLLBACK")
-        except (TimeoutError, psycopg2.Error):
+        except Exception:
             self.close()
 
     @asynccontextmanager
     async def _cursor(self) -> AsyncIterator[aiopg.Cursor]:
         """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the
         text of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
-        async with self._driver.cursor() as cursor:
-            try:
-                yield cursor
-            finally:
-                del cursor._transaction
+        with self._as_our_errors():
+            async with self._driver.cursor(timeout=self._patience) as cursor:
+                try:
+                    yield cursor
+                finally:
+                    del cursor._transaction
 
     async def _sql(self, cursor: aiopg.Cursor, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""
@@ -92,22 +122,41 @@ class Connection:
     def close(self) -> None:
         self._driver.close()
 
+    @contextmanager
+    def _as_our_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg2.errors.UniqueViolation as problem:
+            raise Conflict(problem.diag.constraint_name or "") from problem
+        except psycopg2.errors.ForeignKeyViolation as problem:
+            raise NotFound from problem
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected) as problem:
+            raise LockNotAvailable from problem
+        except Exception as problem:
+            if not _is_the_databases(problem) and not self.closed:
+                raise
+            if not _leaves_it_open(problem):
+                self.close()
+            if self.closed and not isinstance(problem, TimeoutError):
+                raise ConnectionLost("the database") from problem
+            raise Unavailable("the database") from problem
+
 
 async def open_connection(
-    url: str, session: Mapping[str, object], *, patience: float, prepares: bool
+    url: str, session: Mapping[str, object], *, connect_timeout: float, patience: float, prepares: bool
 ) -> Connection:
-    """A connection to `url` with the settings of `session`; waits up to `patience` seconds for an answer."""
-    driver = await aiopg.connect(
-        url,
-        timeout=patience,
-        enable_json=False,
-        enable_hstore=False,
-        enable_uuid=False,
-        options=" ".join(f"-c {name}={value}" for name, value in session.items()),
-    )
-    _read_as_they_are(driver)
-    connection = Connection(driver, set() if prepares else None)
+    """A connection to `url` with the settings of `session`. Raises `Unavailable` where there is none after
+    `connect_timeout` seconds, and whatever is said of statements on it that take more than `patience`."""
     try:
+        driver = WatchedConnection(
+            url, connect_timeout, options=" ".join(f"-c {name}={value}" for name, value in session.items())
+        )
+        await driver
+    except Exception as problem:
+        raise Unavailable("the database") from problem
+    connection = Connection(driver, patience, set() if prepares else None)
+    try:
+        _read_as_they_are(driver)
         await connection.command(_KEEP_STATEMENTS_OUT_OF_LOGS)
     except BaseException:
         connection.close()
@@ -139,24 +188,16 @@ def _bytes(value: Any, cursor: Any) -> bytes | None:
     return None if seen is None else bytes(seen)
 
 
-def is_lost_connection(problem: psycopg2.Error) -> bool:
-    """True where the server is gone; a statement that the server itself refused has an SQLSTATE."""
-    return isinstance(problem, psycopg2.InterfaceError) or problem.pgcode in (None, "57P01", "57P02", "57P03")
+def _is_the_databases(problem: Exception) -> bool:
+    """Whether it is no fault of a statement. What is not psycopg2's is the event loop's or the operating system's."""
+    if isinstance(problem, psycopg2.Error):
+        if problem.pgcode is not None:
+            return problem.pgcode.startswith(_CANNOT)
+        return not isinstance(problem, _OUR_FAULTS)
+    return isinstance(problem, OSError | RuntimeError | AssertionError)  # TimeoutError is an OSError
 
 
-@contextmanager
-def _as_our_errors() -> Iterator[None]:
-    try:
-        yield
-    except psycopg2.errors.UniqueViolation as problem:
-        raise Conflict(problem.diag.constraint_name or "") from problem
-    except psycopg2.errors.ForeignKeyViolation as problem:
-        raise NotFound from problem
-    except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected) as problem:
-        raise LockNotAvailable from problem
-    except asyncio.CancelledError:
-        # aiopg makes a cancellation of PostgreSQL's own, after statement_timeout, into one of the task.
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise TimeoutError("The statement was stopped by PostgreSQL after statement_timeout.") from None
+def _leaves_it_open(problem: Exception) -> bool:
+    """Whether the connection is of use after that: PostgreSQL has said what is the matter, and goes on."""
+    pgcode = problem.pgcode if isinstance(problem, psycopg2.Error) else None
+    return pgcode is not None and not pgcode.startswith(_CLOSES)

@@ -1,11 +1,36 @@
 """What the database and the object store raise, whatever driver is below them."""
 
+from common.background import Passing
 
-class Unavailable(Exception):
-    """`part` (the database, the object store) does not answer or is full. What raised it has changed nothing."""
+
+class Unavailable(Passing):
+    """`part` (the database, the object store) does not answer or is full. What raised it has changed nothing, but for
+    `OutcomeUnknown`."""
 
     def __init__(self, part: str) -> None:
         super().__init__(f"{part} is unavailable")
+
+    @property
+    def cause(self) -> str:
+        """What the driver has said, in one line."""
+        problem = self.__cause__
+        while isinstance(problem, Unavailable):
+            problem = problem.__cause__
+        if problem is None:
+            return ""
+        return str(problem).strip().partition("\n")[0] or type(problem).__name__
+
+
+class ConnectionLost(Unavailable):
+    """The connection has turned out to be dead."""
+
+
+class OutcomeUnknown(Unavailable):
+    """The answer to a COMMIT was lost: it has happened, or not. A client that tries again finds out."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(part)
+        self.args = (f"{part} was lost during a commit, of which it is not known whether it happened",)
 
 
 class Conflict(Exception):

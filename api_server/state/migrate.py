@@ -1,7 +1,8 @@
 """Brings a database to the schema of this version: the plain SQL files in `migrations/`, then `functions.sql`."""
 
 import hashlib
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -10,9 +11,14 @@ import psycopg2
 import yoyo
 from procrastinate.schema import SchemaManager
 
+from api_server.state.errors import Unavailable
+from common.mistakes import Mistake, first_line
+
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
+#: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
+CONNECT_SECONDS = 10
 
 #: Which migrations a database has, and of which `functions.sql` its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
@@ -23,8 +29,35 @@ _IS_OWNER = """
 """
 
 
-class UnsuitableDatabase(Exception):
+#: A table of somebody else, as long as nothing of ours is there.
+_FOREIGN_TABLE = r"""
+    SELECT relname::text FROM pg_class
+    WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'p', 'v', 'm', 'f')
+        AND relname !~ '^(_?yoyo|procrastinate)_'
+        AND NOT EXISTS (SELECT FROM pg_depend WHERE pg_depend.objid = pg_class.oid AND pg_depend.deptype = 'e')
+    ORDER BY relname LIMIT 1
+"""
+
+
+class UnsuitableDatabase(Mistake):
     """A database that cannot be used; the text says what to do."""
+
+
+@contextmanager
+def unsuitable_database() -> Iterator[None]:
+    """Raises `UnsuitableDatabase` in the place of what is said of a database that cannot be used at all."""
+    try:
+        yield
+    except Unavailable as problem:
+        raise UnsuitableDatabase(f"PostgreSQL cannot be used: {problem.cause}") from None
+    except psycopg2.errors.InsufficientPrivilege as problem:
+        raise _lacks_rights(problem) from None
+    except (psycopg2.OperationalError, psycopg2.ProgrammingError, UnicodeError) as problem:
+        if isinstance(problem, psycopg2.ProgrammingError) and problem.pgcode is not None:
+            raise  # not the URL is wrong, but a statement of ours
+        raise UnsuitableDatabase(
+            f"PostgreSQL cannot be used, check the setting database_url: {first_line(problem)}"
+        ) from None
 
 
 def migrate(url: str, serving_role: str | None = None) -> None:
@@ -32,7 +65,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
     Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
     """
-    with closing(psycopg2.connect(url)) as connection:
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
         if connection.server_version < OLDEST_POSTGRESQL:
             version = connection.server_version // 10000
@@ -42,26 +75,30 @@ def migrate(url: str, serving_role: str | None = None) -> None:
             try:
                 if not _is_up_to_date(cursor):
                     _bring_up_to_date(url, cursor)
-            except psycopg2.errors.InsufficientPrivilege:
-                raise _not_the_owner() from None
+            except psycopg2.errors.InsufficientPrivilege as problem:
+                raise _lacks_rights(problem) from None
             if serving_role is not None:
                 cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
                 cursor.execute(_file("grants.sql").read_text())
 
 
 def _is_up_to_date(cursor: Any) -> bool:
-    if _value(cursor, "SELECT to_regclass('_yoyo_migration')") is None:
+    if not _has_migrations(cursor):
         return False
     known = {file.name.removesuffix(".sql") for file in _file("migrations").iterdir()}
-    applied = set(_value(cursor, _APPLIED) or [])
+    applied = set(_value(cursor, _APPLIED))
+    if not applied & known:
+        raise _of_another_application("_yoyo_migration")
     if newer := sorted(applied - known):
         raise UnsuitableDatabase(
-            f"the database is newer than this program, it has {newer[-1]}: run the version that it is of"
+            f"The database is newer than this program, it has {newer[-1]}: run the version that it is of"
         )
     return known <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
+    if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
+        raise _of_another_application(table)
     if _value(cursor, _IS_OWNER) is False:
         raise _not_the_owner()
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
@@ -81,9 +118,28 @@ def _apply_migrations(url: str) -> None:
             backend.connection.close()
 
 
+def _has_migrations(cursor: Any) -> bool:
+    return _value(cursor, "SELECT to_regclass('_yoyo_migration')") is not None and bool(
+        _value(cursor, _APPLIED)
+    )
+
+
+def _of_another_application(table: str) -> UnsuitableDatabase:
+    return UnsuitableDatabase(
+        f"The database has tables of another application ({table}): give this service a database of its own"
+    )
+
+
+def _lacks_rights(problem: psycopg2.Error) -> UnsuitableDatabase:
+    return UnsuitableDatabase(
+        f"The role of the setting database_url lacks rights ({first_line(problem)}): run"
+        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables"
+    )
+
+
 def _not_the_owner() -> UnsuitableDatabase:
     return UnsuitableDatabase(
-        "the database is not of this version's schema, and its role may not change it:"
+        "The database is not of this version's schema, and its role may not change it:"
         " run `python -m api_server.commands migrate` as the role that owns the tables"
     )
 

@@ -2,27 +2,29 @@
 
 import asyncio
 import datetime
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiopg
 import orjson
-import psycopg2
 import structlog
 from aiohttp import web
 from procrastinate import App, RetryStrategy
-from procrastinate.connector import LISTEN_TIMEOUT, Notify
-from procrastinate.contrib.aiopg import AiopgConnector
 from procrastinate.exceptions import UniqueViolation
-from procrastinate.jobs import Status
+from procrastinate.jobs import Job, Status
+from procrastinate.retry import RetryDecision
 from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
+from api_server.state.errors import Unavailable
+from api_server.state.queue_connector import QueueConnector, without_procrastinates_errors
 from common.background import BackgroundTasks
 from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
+for part in ("blueprints", "periodic"):  # they name each task at each start
+    logging.getLogger(f"procrastinate.{part}").setLevel(logging.WARNING)
 
 Task = Callable[..., Awaitable[None]]
 
@@ -38,6 +40,8 @@ HEARTBEATS = 3
 RESTART_SECONDS = 1.0
 #: What runs in the background.
 WORKER, WATCH = "queue worker", "queue watch"
+#: What could not be done because a part does not answer is tried again after this long.
+AGAIN_SECONDS = 10
 
 HOLD_QUEUEING_LOCK = """
     SELECT pg_advisory_xact_lock(hashtextextended(%(queueing_lock)s, 0))
@@ -79,29 +83,13 @@ async def enqueue(
     )
 
 
-class _Connector(AiopgConnector):
-    """procrastinate's, but it survives SQL errors.
+class _Retries(RetryStrategy):
+    """What was kept from its work by a part that does not answer has not been tried."""
 
-    An error closes the notifications of the aiopg connection that met it, for good. When the listener gets that
-    connection from the pool, procrastinate asks it again and again, keeps the event loop busy and cannot be
-    cancelled; here the connection is given up, and the pool makes another.
-    """
-
-    async def _loop_notify(
-        self,
-        on_notification: Notify,
-        connection: aiopg.Connection,
-        timeout: float = LISTEN_TIMEOUT,  # noqa: ASYNC109
-    ) -> None:
-        while not connection.closed:
-            try:
-                notification = await asyncio.wait_for(connection.notifies.get(), timeout)
-            except TimeoutError:
-                continue
-            except psycopg2.Error:
-                connection.close()
-                return
-            await on_notification(channel=notification.channel, payload=notification.payload)
+    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+        if isinstance(exception, Unavailable):
+            return RetryDecision(retry_in={"seconds": AGAIN_SECONDS})
+        return super().get_retry_decision(exception=exception, job=job)
 
 
 class Queue:
@@ -109,17 +97,20 @@ class Queue:
 
     def __init__(self, database_url: str, dead_after: float = 30.0) -> None:
         """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others."""
-        self._app = App(connector=_Connector(dsn=database_url, maxsize=4))
+        self._app = App(connector=QueueConnector(database_url))
         self._dead_after = dead_after
         self._worker: Worker | None = None
         self._is_stopping = False
+        #: Jobs that this worker had at the last look, and was not at.
+        self._forgotten: set[int] = set()
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
-        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises.
+        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
+        takes where it raises `Unavailable`.
 
         A task may run twice even so (a worker can be killed between doing and marking).
         """
-        self._app.task(name=name, retry=RetryStrategy(max_attempts=attempts, exponential_wait=2))(task)
+        self._app.task(name=name, retry=_Retries(max_attempts=attempts, exponential_wait=2))(task)
 
     def add_periodic(self, name: str, cron: str, task: Callable[[], Awaitable[None]]) -> None:
         """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last)."""
@@ -169,18 +160,46 @@ class Queue:
             update_heartbeat_interval=self._dead_after / HEARTBEATS,
             stalled_worker_timeout=self._dead_after,
         )
-        await self._worker.run()  # type: ignore[no-untyped-call]
+        with without_procrastinates_errors():
+            await self._worker.run()  # type: ignore[no-untyped-call]
 
     async def _free_stalled(self) -> None:
-        manager = self._app.job_manager
         while True:
-            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after):
-                log.warning("work of a dead worker is done again", task=job.task_name)
-                try:
-                    await manager.retry_job(job)
-                except UniqueViolation:  # the same work waits already, under the same queueing lock
-                    await manager.finish_job(job, status=Status.FAILED, delete_job=True)
+            with without_procrastinates_errors():
+                stalled = await self._app.job_manager.get_stalled_jobs(
+                    seconds_since_heartbeat=self._dead_after
+                )
+                at_work = self._at_work()
+                for job in [
+                    *(each for each in stalled if each.id not in at_work),
+                    *await self._left_undone(),
+                ]:
+                    await self._free(job)
             await asyncio.sleep(self._dead_after)
+
+    async def _free(self, job: Job) -> None:
+        log.warning("work of a dead worker is done again", task=job.task_name)
+        try:
+            await self._app.job_manager.retry_job(job)
+        except UniqueViolation:  # the same work waits already, under the same queueing lock
+            await self._app.job_manager.finish_job(job, status=Status.FAILED, delete_job=True)
+
+    def _at_work(self) -> set[int | None]:
+        """The jobs that this process has under way. It may live without having been able to say so."""
+        if self._worker is None:
+            return set()
+        return {context.job.id for context in self._worker._running_jobs.values()}
+
+    async def _left_undone(self) -> list[Job]:
+        """Jobs that this worker has taken or finished while the answer, or its own word, was lost; those that are seen
+        for the first time it may just have got."""
+        mine = self._worker.worker_id if self._worker is not None else None
+        doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
+        found = {
+            job.id: job for job in doing if job.id and job.worker_id == mine and job.id not in self._at_work()
+        }
+        before, self._forgotten = self._forgotten, set(found)
+        return [job for id_, job in found.items() if id_ in before]
 
 
 QUEUE = web.AppKey("queue", Queue)

@@ -1,12 +1,10 @@
 """Secrets: tokens known only by their digests, and values that must come back, encrypted with the service's key."""
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import os
 import secrets
-from pathlib import Path
 
 import attrs
 from cryptography.exceptions import InvalidTag
@@ -75,21 +73,12 @@ class Vault:
         known = password.encode() if kind == "scrypt" else self._keyed(password)
         return hmac.compare_digest(_scrypt(known, bytes.fromhex(salt)).hex(), expected)
 
+    def check_value(self) -> bytes:
+        """By which a key is known again; it says nothing of the key."""
+        return self._derived("check value")
+
     def _keyed(self, password: str) -> bytes:
         return hmac.digest(self._derived("passwords"), password.encode(), "sha256")
 
     def _derived(self, purpose: str) -> bytes:
         return hmac.digest(self._key, purpose.encode(), "sha256")
-
-
-def open_vault(key_file: Path) -> Vault:
-    """The vault whose key is in `key_file` (64 hex digits), which is made, readable by its owner only, when absent."""
-    if not key_file.exists():
-        key_file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = key_file.with_name(f".{key_file.name}.{os.getpid()}")
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-        with contextlib.suppress(FileExistsError):  # another process was first, and its key counts
-            os.link(unfinished, key_file)
-        unfinished.unlink()
-    return Vault(bytes.fromhex(key_file.read_text().strip()))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +12,7 @@ from aiohttp import web
 from api_server.git import archives
 from api_server.git.archives import Archive
 from api_server.git.errors import GitTimeoutError
+from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
 from api_server.static_objects.archive_files import ArchiveFiles, Bounds, GrowingFile, TooLargeError
 from api_server.web.context import SETTINGS
@@ -61,14 +62,20 @@ class ArchiveStore:
     ) -> AsyncIterator[BinaryIO]:
         """The archive, which is to be at `file`, for the length of the block.
 
-        Raises `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, and ConnectionResetError once the asker has
-        left.
+        Raises `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` where the disk fails, and
+        ConnectionResetError once the asker has left.
         """
-        opened = await asyncio.to_thread(self.files.open, file)
+        opened = await self._open(file)
         while opened is None:
             opened = await self._built(repository, archive, file, asker)
         with opened:
             yield opened
+
+    async def _open(self, file: Path) -> BinaryIO | None:
+        try:
+            return await asyncio.to_thread(self.files.open, file)
+        except OSError as problem:
+            raise Unavailable("the store of archives") from problem
 
     async def _built(self, repository: Path, archive: Archive, file: Path, asker: Asker) -> BinaryIO | None:
         """None where it has to be tried again: the places of others are no reason to refuse this one."""
@@ -80,7 +87,7 @@ class ArchiveStore:
         build.waiters += 1
         try:
             await _unless_left(build.task, asker)
-            return await asyncio.to_thread(self.files.open, file)
+            return await self._open(file)
         except TooBusy:
             if others:
                 return None
@@ -129,8 +136,11 @@ class ArchiveStore:
                     await _in_thread(growing.write, chunk)
                 await _in_thread(growing.finish)
         except BaseException as problem:
-            await _in_thread(growing.close)
+            with suppress(OSError):  # what cannot be written cannot be written at the end either
+                await _in_thread(growing.close)
             match problem:
+                case OSError():
+                    raise Unavailable("the store of archives") from problem
                 case GitTimeoutError():
                     reason = f"The archive takes more than {self._seconds:g} seconds"
                     self._remember(file, reason)

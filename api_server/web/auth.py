@@ -116,7 +116,16 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
 
 async def caller_of_job_token(request: web.Request, token: str) -> Caller:
     """Raises 401 for an unknown token and for one whose job no longer runs."""
-    return _caller_of_job(await auth_queries.find_running_job(context.database(request), digest(token)))
+    row = await auth_queries.find_running_job(context.database(request), digest(token))
+    if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
+        raise unauthorized()
+    return _caller_of_job(row)
+
+
+async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
+    """A runner's first word about its job, whatever it asks for; False where the job has been taken back."""
+    async with context.database(request).transaction() as transaction:
+        return await auth_queries.acknowledge_job(transaction, token_digest)
 
 
 async def still_valid(executor: Executor, caller: Caller) -> Caller:

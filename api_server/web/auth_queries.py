@@ -47,6 +47,8 @@ class RunningJob:
     """A job whose token is valid, with the user whom it runs for."""
 
     id: int
+    #: Its runner has not been heard of so far.
+    unacknowledged: bool
     project_id: int
     user_id: int
     username: str
@@ -56,7 +58,8 @@ class RunningJob:
 
 
 _RUNNING_JOBS = """
-    SELECT jobs.id, jobs.project_id, users.id AS user_id, users.username, users.name, users.email, users.state
+    SELECT jobs.id, jobs.unacknowledged_since IS NOT NULL AS unacknowledged, jobs.project_id, users.id AS user_id,
+        users.username, users.name, users.email, users.state
     FROM jobs JOIN users ON users.id = jobs.user_id
     WHERE jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
 """
@@ -70,6 +73,17 @@ async def find_running_job(database: Executor, digest: bytes) -> RunningJob | No
 
 async def find_job_if_running(database: Executor, job_id: int) -> RunningJob | None:
     return await database.row(FIND_JOB_IF_RUNNING, id=job_id)
+
+
+ACKNOWLEDGE_JOB = """
+    UPDATE jobs SET unacknowledged_since = NULL, contacted_at = %(now)s WHERE token_digest = %(digest)s
+"""
+
+
+async def acknowledge_job(transaction: Transaction, digest: bytes) -> bool:
+    """The runner of the job with this token has been heard of, so that it keeps the job. False where the job was taken
+    back before."""
+    return await transaction.run(ACKNOWLEDGE_JOB, digest=digest) > 0
 
 
 NOTE_USE = """

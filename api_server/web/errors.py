@@ -13,8 +13,10 @@ from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
 from common.concurrency import ShareTaken, TooBusy
 from common.connection import BodyTooSlow
+from common.throttled_log import ThrottledLog
 
 log = structlog.get_logger(__name__)
+often = ThrottledLog(log)
 
 #: Seconds after which it is worth a try; GitLab's clients honour it.
 _SOON = 5
@@ -159,8 +161,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
         case Unavailable() | TooBusy():
-            _tell(problem)
-            return _answer(503, {"message": "503 Service Unavailable"}, _LATER)
+            return _answer(503, {"message": "503 Service Unavailable"}, told_to_come_later(problem))
         case _:
             _tell_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
@@ -176,17 +177,23 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             text = "Too many of your requests are under way at once. Try again later.\n"
             return web.Response(status=429, text=text, headers=_LATER)
         case Unavailable() | TooBusy():
-            _tell(problem)
-            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=_LATER)
+            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=told_to_come_later(problem))
         case _:
             _tell_unexpected(problem, request)
             return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
-def _tell(problem: Unavailable | TooBusy) -> None:
-    """One line, without a traceback: it is not a fault of this program. What is busy is said by the answer's status."""
+def told_to_come_later(problem: Unavailable | TooBusy) -> dict[str, str]:
+    """The headers of a 503. Logs one line, without a traceback and at most once a second: it is not a fault of this
+    program. What is busy is said by the answer's status."""
     if isinstance(problem, Unavailable):
-        log.error(str(problem), cause=str(problem.__cause__).strip().partition("\n")[0])
+        tell_unavailable(problem)
+    return dict(_LATER)
+
+
+def tell_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> None:
+    """Logs that a part is unavailable, or what (`event`) could not be done for that; at most once a second."""
+    often.error(event or str(problem), about=str(problem), cause=problem.cause, **fields)
 
 
 def _tell_unexpected(problem: Exception, request: web.Request) -> None:

@@ -19,13 +19,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import attrs
 import cattrs
-from aiohttp import web
 from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn, override
 
 from api_server.web import scalars
 from api_server.web.errors import bad_parameters
-from api_server.web.request_data import in_url, merged
 from api_server.web.scalars import Refused
 
 ParametersT = TypeVar("ParametersT")
@@ -57,16 +55,6 @@ class AtMost:
 Name = Annotated[str, AtMost(255)]
 Url = Annotated[str, AtMost(2048)]
 Description = Annotated[str, AtMost(2**20)]
-
-
-async def parse(request: web.Request, parameters: type[ParametersT]) -> ParametersT:
-    """The request's parameters as an instance of `parameters`. Raises the 400 that names every failing one."""
-    return structure(await merged(request), parameters)
-
-
-def parse_query(request: web.Request, parameters: type[ParametersT]) -> ParametersT:
-    """As `parse`, for routes whose body is a stream of bytes: only path and query are read."""
-    return structure(in_url(request), parameters)
 
 
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from aiohttp import hdrs, web
@@ -29,7 +29,7 @@ async def merged(request: web.Request) -> dict[str, Any]:
     """
     if _MERGED not in request:
         limit = request.get(_LIMIT) or context.settings(request).body_limit
-        sent = _query(request) | await _body(request, limit) | dict(request.match_info)
+        sent = _query(request) | await _body(request, limit) | _path(request)
         request[_MERGED] = sent
     return request[_MERGED]
 
@@ -59,7 +59,21 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
 
 def in_url(request: web.Request) -> dict[str, Any]:
     """What stands in path and query, the path winning."""
-    return _query(request) | dict(request.match_info)
+    return _query(request) | _path(request)
+
+
+def _path(request: web.Request) -> dict[str, str]:
+    if "%" in request.rel_url.raw_path and not _is_utf8(unquote_to_bytes(request.rel_url.raw_path)):
+        raise bad_parameters("parameters are not valid UTF-8")
+    return dict(request.match_info)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _query(request: web.Request) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack
 import attrs
 from aiohttp import web
 
-from api_server.web import auth, context, grounds, sudo, tiers
+from api_server.web import auth, context, grounds, sudo, tiers, unsupported
 from api_server.web.access import Access, Place
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
-from api_server.web.params import parse, parse_query, public_name
-from api_server.web.request_data import limit_body
+from api_server.web.params import public_name, structure
+from api_server.web.request_data import in_url, limit_body, merged
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -41,6 +41,8 @@ class Declaration(TypedDict, total=False):
     takes_job_token: bool
     #: The body is bytes that the handler streams; parameters are in the path and the query only.
     streams_body: bool
+    #: An attrs class of the parameters that GitLab's route has and this one has no use for (`web/unsupported.py`).
+    ignores: type
     #: Whose rights it takes away: the name of that, with parameters' names in braces (`web/grounds.py`).
     ends: str
 
@@ -58,6 +60,7 @@ class Route:
     takes_job_token: bool = False
     streams_body: bool = False
     ends: str | None = None
+    ignores: type | None = None
     #: The attrs class of the handler's `wanted`.
     parameters: type | None = None
     #: Whether the handler takes what the rule has found.
@@ -151,7 +154,9 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
         given = await _given(request, route)
         if route.ends is not None:
             grounds.end(request, _named(route.ends, request, given))
-        return await route.handler(request, **given)
+        response = await route.handler(request, **given)
+        unsupported.tell(request, response)
+        return response
 
     return answer
 
@@ -181,7 +186,11 @@ async def _given(request: web.Request, route: Route) -> dict[str, Any]:
 
 
 async def _parsed(request: web.Request, route: Route, parameters: type[ParametersT]) -> ParametersT:
-    return parse_query(request, parameters) if route.streams_body else await parse(request, parameters)
+    sent = in_url(request) if route.streams_body else await merged(request)
+    wanted = structure(sent, parameters)
+    if route.ignores is not None:
+        unsupported.look_at(request, sent, route.ignores)
+    return wanted
 
 
 def caller(request: web.Request) -> Caller:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 from aiohttp import web
 
-from api_server.state.objects import Objects
+from api_server.state.objects import INDEX, Objects
 from api_server.zip_files import directory, index
 from api_server.zip_files.directory import STORED, DamagedError, Limits, Member, TooMuchError
 from common.concurrency import ConcurrencyLimiter
@@ -128,7 +128,7 @@ def _secret(key: str) -> bytes:
 
 
 def _index_key(key: str) -> str:
-    return f"{key}.index"
+    return f"{key}{INDEX}"
 
 
 async def _async(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -61,8 +61,8 @@ def prepared(tell: Callable[[str], None], sizes: Sizes) -> Iterator[Ground]:
 
 def _furnished(forgelet: Forgelet, scratch: Path, sizes: Sizes) -> Ground:
     root, plan = forgelet.api(), forgelet.plan
-    alice, bob = (Api(plan.api_url, _user(root, name)) for name in ("alice", "bob"))
-    public, mine = _project(alice, "alice", "large"), _project(bob, "bob", "mine")
+    alice, bob = (Api(plan.api_url, new_user(root, name)) for name in ("alice", "bob"))
+    public, mine = new_project(alice, "alice", "large"), new_project(bob, "bob", "mine")
     host = plan.api_url.partition("://")[2]
     large_change = repositories.make(scratch, public, sizes, host=host, token=alice.token)
     place = Place(
@@ -77,7 +77,7 @@ def _furnished(forgelet: Forgelet, scratch: Path, sizes: Sizes) -> Ground:
     return Ground(place, alice.token, api, edge)
 
 
-def _user(root: Api, name: str) -> str:
+def new_user(root: Api, name: str) -> str:
     """Makes a user; her token."""
     user = {"username": name, "name": name, "email": f"{name}@example.org", "skip_confirmation": True}
     made = root.post("users", {**user, "force_random_password": True})
@@ -85,7 +85,7 @@ def _user(root: Api, name: str) -> str:
     return str(root.post(f"users/{made['id']}/personal_access_tokens", token)["token"])
 
 
-def _project(owner: Api, name: str, path: str) -> str:
+def new_project(owner: Api, name: str, path: str) -> str:
     """Makes a public project; its full path."""
     owner.post("projects", {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"})
     return f"{name}/{path}"

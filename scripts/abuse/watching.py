@@ -53,14 +53,14 @@ class Watched:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         except FileNotFoundError:
             raise ProcessLookupError(f"The server {self.pid} has ended.") from None
-        return Held(len(_descendants(self.pid)), descriptors)
+        return Held(len(descendants(self.pid)), descriptors)
 
     def _look(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
-            children = _descendants(self.pid)
-            self.peak.memory = max(self.peak.memory, _memory(self.pid))
+            children = descendants(self.pid)
+            self.peak.memory = max(self.peak.memory, resident(self.pid))
             self.peak.children = max(self.peak.children, len(children))
-            self.peak.children_memory = max(self.peak.children_memory, sum(map(_memory, children)))
+            self.peak.children_memory = max(self.peak.children_memory, sum(map(resident, children)))
 
 
 def process_in(directory: Path) -> int:
@@ -79,7 +79,7 @@ def megabytes(size: int) -> str:
     return f"{size / _MIB:.0f}"
 
 
-def _descendants(pid: int) -> set[int]:
+def descendants(pid: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def _descendants(pid: int) -> set[int]:
     return found
 
 
-def _memory(pid: int) -> int:
+def resident(pid: int) -> int:
     """Resident bytes that no file backs: what the process itself has asked for."""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()

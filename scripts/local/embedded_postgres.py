@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -46,7 +46,7 @@ class Cluster:
         self._account = Account.of(directory.stat().st_uid)
         chosen = binaries or postgres_binaries.preferred(_major_of(self.data))
         self._binaries = postgres_binaries.runnable_by(self._account, chosen)
-        self._sockets = directory
+        self._sockets: Path | None = None
         self._server: Child | None = None
 
     @property
@@ -60,7 +60,8 @@ class Cluster:
         self._end_leftovers()
         if not self.data.exists():
             self._initialise(log.with_name("initdb.log"))
-        self._sockets = self._socket_folder()
+        # Servers that run know it, and a database that is started again is where it was.
+        self._sockets = self._sockets or self._socket_folder()
         options = [
             "listen_addresses=",
             'unix_socket_directories="{}"'.format(str(self._sockets).replace('"', '""')),
@@ -78,16 +79,16 @@ class Cluster:
         self._ensure_database()
         return self._server
 
-    def stop(self) -> None:
-        """Ends the server by a fast shutdown, within seconds."""
+    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Ends the server by a fast shutdown, within seconds; at once when `hurried` says so, which loses nothing."""
         if self._server is not None:
-            self._server.stop()
-        if self._sockets != self._directory:
+            self._server.stop(patience, hurried)
+        if self._sockets not in (None, self._directory):
             shutil.rmtree(self._sockets, ignore_errors=True)
 
     def url(self, database: str = DATABASE, role: str = ROLE) -> str:
         """A libpq URL, password included; the role `forgelet` may create databases, `postgres` everything."""
-        host = quote(str(self._sockets), safe="")
+        host = quote(str(self._sockets or self._directory), safe="")
         return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
 
     def _initialise(self, log: Path) -> None:
@@ -164,7 +165,7 @@ class Cluster:
         if not pid_file.exists():
             return
         lines = pid_file.read_text().splitlines()
-        end_processes_in(self.data, signal.SIGINT, patience=10.0)
+        end_processes_in(self.data, stop_signal=signal.SIGINT, patience=10.0)
         # The number in the file may belong to a stranger by now, which PostgreSQL would take for a server.
         if pid_file.exists() and Path(f"/proc/{lines[0]}").exists():
             pid_file.unlink()
@@ -172,6 +173,7 @@ class Cluster:
             len(lines) > 4
             and lines[4].startswith(f"/tmp/{_SOCKET_FOLDER_PREFIX}")
             and "/" not in lines[4][5:]
+            and lines[4] != str(self._sockets)
         ):
             shutil.rmtree(lines[4], ignore_errors=True)
 

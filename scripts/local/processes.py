@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 #: What asks `up` to end.
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -81,7 +81,8 @@ class Child:
     """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
 
     The kernel sends it `stop_signal` when the thread that started it ends, however that happens (Linux);
-    start children from a thread that lives as long as they should.
+    start children from a thread that lives as long as they should. It begins with SIGHUP ignored, which is harmless
+    until it listens to it. What it writes is added to `log`.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class Child:
         self.name = name
         self.log = log
         self._stop_signal = stop_signal
-        with log.open("wb") as output:
+        with log.open("ab") as output:
+            self._log_begins = output.tell()
             try:
                 self.process = subprocess.Popen(
                     command,
@@ -123,49 +125,61 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def account_of_end(self) -> str:
-        """How the process ended, with the last line that it wrote."""
+        """How the process ended, with the last line that it wrote, not one before it on the same log."""
         code = self.process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        said = last_line(self.log)
+        said = last_line(self.log, self._log_begins)
         return f"{how}{f': {said}' if said else ''} (log: {self.log})"
 
     def ask_to_stop(self) -> None:
         if not self.has_ended():
             self.process.send_signal(self._stop_signal)
 
-    def stop(self, patience: float = 5.0) -> None:
-        """Ends the process and whatever is left of its session within about `patience` seconds."""
+    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Ends the process and whatever is left of its session within about `patience` seconds, at once when `hurried`
+        says so."""
         self.ask_to_stop()
-        try:
-            self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        deadline = time.monotonic() + patience
+        while not self.has_ended():
+            if hurried() or time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                break
+            time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def end_processes_in(directory: Path, stop_signal: signal.Signals, patience: float) -> None:
-    """Asks every process that works in `directory` to stop, kills those still there after `patience` seconds.
+def end_processes_in(*directories: Path, stop_signal: signal.Signals, patience: float) -> None:
+    """Asks every process that works in one of `directories` to stop, kills those still there after `patience` seconds,
+    and then whatever works below: what they had started.
 
     Our children work in folders of their own, so this finds the ones that a killed `up` left behind (Linux).
     """
     deadline = time.monotonic() + patience
     asked: set[int] = set()
-    while found := _processes_in(directory):
+    while found := _processes_in(directories):
         overdue = time.monotonic() > deadline
-        for pid in found if overdue else found - asked:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL if overdue else stop_signal)
+        _signal(found if overdue else found - asked, signal.SIGKILL if overdue else stop_signal)
         asked |= found
+        time.sleep(0.05)
+    while found := _processes_in(directories, below=True):
+        _signal(found, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def _processes_in(directory: Path) -> set[int]:
+def _signal(processes: set[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[int]:
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (entry / "cwd").readlink() == directory:
+            place = (entry / "cwd").readlink()
+            if place in directories or (below and any(one in place.parents for one in directories)):
                 found.add(int(entry.name))
     return found - {os.getpid()}
 
@@ -177,10 +191,10 @@ def make_passable(directory: Path) -> None:
         directory.chmod(0o755)
 
 
-def last_line(log: Path) -> str:
-    """The last line with text in the last 8 KiB of `log`, or nothing."""
+def last_line(log: Path, begin: int = 0) -> str:
+    """The last line with text in the last 8 KiB of `log`, from the byte `begin` on, or nothing."""
     with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 8192))
+        file.seek(max(begin, log.stat().st_size - 8192))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line), "")
     return ""
@@ -193,6 +207,7 @@ def _die_with_parent(stop_signal: signal.Signals) -> Any:
     parent = os.getpid()
 
     def in_child() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         prctl(_PR_SET_PDEATHSIG, stop_signal)
         if os.getppid() != parent:
             os._exit(1)

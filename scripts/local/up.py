@@ -1,5 +1,6 @@
 """The command behind `scripts/up`: its options, its progress, and what it says at the end."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -80,7 +81,8 @@ def up(
     if root_token_file is not None:
         root_token = root_token_file.read_text(errors="replace").strip()
     if root_token is not None and not _A_TOKEN.fullmatch(root_token):
-        raise CannotStart("--root-token has to be 8 to 255 visible ASCII characters without spaces.")
+        given = f"What --root-token-file names ({root_token_file})" if root_token_file else "--root-token"
+        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces.")
     if shutil.which("git") is None:
         raise CannotStart("The program git was not found; install it and run scripts/up again.")
     if database_url:
@@ -92,15 +94,15 @@ def up(
 
 def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
     """Runs `plan` until a signal or the end of one of its processes; ends this program either way."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, _stop)
+    forgelet = Forgelet(plan, tell)
+    _obey_signals(forgelet)
     os.umask(0o077)
     begun = time.monotonic()
     with plan.data.opened():
         if root_token is not None:
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(_TOKEN_SHOWN, "yes")
-        with Forgelet(plan, tell) as forgelet:
+        with forgelet:
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, plan.checkout, tell)
@@ -108,7 +110,6 @@ def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
             try:
                 forgelet.watch()
             finally:
-                _ignore_further_signals()
                 tell("Stopping ...")
     sys.exit(0)
 
@@ -172,17 +173,32 @@ def _header(plan: Plan, username: str) -> str:
 
 
 def tell(text: str) -> None:
-    print(text, flush=True)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(text, flush=True)
 
 
-def _stop(_number: int, _frame: object) -> NoReturn:
-    _ignore_further_signals()
-    raise SystemExit(0)
+def _obey_signals(forgelet: Forgelet) -> None:
+    """Ctrl-C and SIGTERM end everything, the second of them at once. SIGHUP is for the servers, but where it says that
+    the terminal is gone."""
+    at_a_terminal = sys.stdout.isatty()
 
+    def hurry(_number: int, _frame: object) -> None:
+        forgelet.hurry()
 
-def _ignore_further_signals() -> None:
+    def end(_number: int, _frame: object) -> NoReturn:
+        for number in ENDING_SIGNALS:
+            signal.signal(number, hurry)
+        raise SystemExit(0)
+
+    def hang_up(number: int, frame: object) -> None:
+        if at_a_terminal and not os.isatty(1):
+            signal.signal(number, signal.SIG_IGN)
+            end(number, frame)
+        forgelet.reload()
+
     for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 if __name__ == "__main__":

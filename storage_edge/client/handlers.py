@@ -15,7 +15,7 @@ from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.metrics import Metrics
-from storage_edge.request_rules import EdgeRequest, Refusal, Rules
+from storage_edge.request_rules import EdgeRequest, Options, Refusal, Rules
 from storage_edge.settings import Settings
 from storage_edge.tiers import purges
 from storage_edge.tiers.bodies import TruncatedBodyError
@@ -51,12 +51,12 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
-    if http.method == "OPTIONS":
-        return answers.options(preflight=request_rules.is_preflight(http.headers))
     client = http.app[CONNECTIONS].client(http)
     request = http.app[RULES].read(http.method, http.raw_path, http.headers, client)
     if isinstance(request, Refusal):
         return _refused(http, request)
+    if isinstance(request, Options):
+        return answers.options(preflight=request.is_preflight)
     return await _answered(http, request)
 
 

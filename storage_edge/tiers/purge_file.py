@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,11 @@ from storage_edge.tiers.purges import EVERYTHING, Purge
 #: Purges that are kept, for processes that look but now and then and for the index; and bytes of each.
 SLOTS: Final = 1024
 SLOT_BYTES: Final = 1024
-#: Bytes of one name; of longer paths the beginning is purged.
-LONGEST_NAME: Final = 480
+#: Bytes of one name, of which each may need two in JSON; of longer paths the beginning is purged.
+LONGEST_NAME: Final = 400
+
+#: Seconds for which a file is waited for that another process writes when it is opened.
+PATIENCE: Final = 0.01
 
 _MAGIC: Final = b"purges 2"
 _EPOCH = struct.Struct("=Q")
@@ -55,10 +59,14 @@ class PurgeFile:
         self._map.close()
         os.close(self.descriptor)
 
+    def is_whole(self) -> bool:
+        """Whether the file has not been cut short: the kernel kills whoever reads what is not there any more."""
+        return self._map.size() == self._identity[2]
+
     def is_current(self) -> bool:
-        """Whether the path still leads to this file; one that has been cut short must not be read."""
+        """Whether the path still leads to this file."""
         try:
-            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked at every request
+            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
         except OSError:
             return False
 
@@ -76,7 +84,7 @@ class PurgeFile:
 
     def _raise_above(self, known: int) -> None:
         """Another file was here before, whose numbers must not come again. Raises OSError."""
-        with self._exclusive() as is_ours:
+        with self._exclusive(patience=PATIENCE) as is_ours:
             if not is_ours:
                 raise BlockingIOError
             newest = max(self._slot(number)[0] for number in range(self._slots))
@@ -121,17 +129,26 @@ class PurgeFile:
         return _HEADER_BYTES + number % self._slots * SLOT_BYTES
 
     @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[bool]:
-        """Whether no other process writes meanwhile."""
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
+    def _exclusive(self, patience: float = 0.0) -> Iterator[bool]:
+        """Whether no other process writes meanwhile, which is waited for so many seconds."""
+        deadline = time.monotonic() + patience
+        while not _is_locked(self.descriptor):
+            if time.monotonic() >= deadline:
+                yield False
+                return
+            time.sleep(0.0005)
         try:
             yield True
         finally:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path, least: int) -> int:

@@ -18,6 +18,9 @@ from storage_edge.tiers.purges import EVERYTHING, Purge
 
 #: Seconds between two attempts to make a file that could not be made.
 RETRY_SECONDS: Final = 1.0
+#: Seconds for which a process goes on with its file without looking whether the path still leads there, which costs as
+#: much as a tenth of a hit.
+LOOK_SECONDS: Final = 0.05
 
 
 class NoLogError(OSError):
@@ -37,7 +40,7 @@ class PurgeLog:
         self._path = path
         self._clock = clock
         self._file: PurgeFile | None = None
-        self._retry_at = 0.0
+        self._retry_at = self._look_at = self._known_at = 0.0
         self._lock = threading.Lock()
 
     def epoch(self, known: int) -> int:
@@ -47,7 +50,7 @@ class PurgeLog:
         While there is no file, nobody would hear of others' purges, and it grows whenever it is asked for.
         """
         file = self._file
-        if file is not None and file.is_current():
+        if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._look(file)):
             epoch = file.epoch
             if epoch >= known:
                 return epoch
@@ -62,12 +65,17 @@ class PurgeLog:
         """Makes a purge known to all processes; False while another process is adding one. Raises OSError; `known` as
         for `epoch`.
         """
-        self._retry_at = 0.0
+        self._retry_at = self._look_at = 0.0
         self.epoch(known)
         with self._lock:
             if self._file is None:
                 raise NoLogError
-            return self._file.add(purge)
+            return self._file.add(purge) and self._file.is_current()
+
+    @property
+    def unknown_for(self) -> float:
+        """Seconds until all processes have noticed that the file is another one than before, or none."""
+        return max(0.0, self._known_at - time.monotonic())
 
     def sync(self) -> None:
         """What has been added survives a crash of the machine. Raises OSError."""
@@ -82,6 +90,7 @@ class PurgeLog:
     def discard(self) -> None:
         """Takes the file away, which all processes notice: everything has been purged. Raises OSError."""
         self.close()
+        self._known_at = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -114,6 +123,10 @@ class PurgeLog:
             if file is not None:
                 file.close()
 
+    def _look(self, file: PurgeFile) -> bool:
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        return file.is_current()
+
     def _opened_anew(self, known: int) -> int:
         file = self._file
         is_damaged = file is not None and file.is_current()
@@ -127,6 +140,7 @@ class PurgeLog:
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return known + 1
+        self._look_at = self._known_at = time.monotonic() + LOOK_SECONDS
         with self._lock:
             self._file = opened
         return opened.epoch

@@ -159,13 +159,12 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        for kept in self._memory.get(old.target, ()):
-            if kept.times == old.times and kept.selected == old.selected:
-                break
-        else:
+        kept = [
+            s for s in self._memory.get(old.target, ()) if (s.times, s.selected) == (old.times, old.selected)
+        ]
+        if not kept:
             return
-        # The body that `old` arrived in may be closed by now.
-        new = attrs.evolve(new, body=kept.body)
+        new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
         self._replace(new)
         is_written = await self._on_disk(False, self.disk.update, new)
         if new.private and not old.private and not is_written:
@@ -203,7 +202,9 @@ class Store:
         except OSError as error:
             self.disk.failed(error)
             purges.discard()
-        return self.catch_up()
+        hit = self.catch_up()
+        await asyncio.sleep(purges.unknown_for)
+        return hit
 
     async def tend(self) -> None:
         """Heals what can be healed of the disk tier, and tells it which responses were used."""

@@ -97,7 +97,7 @@ def test_networks_are_addresses_or_networks(
     command = settings.command(Settings, section="api_server", env_prefix="FORGELET_API_", run=read.append)
     done = CliRunner().invoke(command, ["--database-url", "postgresql://x", "--data-dir", "d"])
     assert (done.exit_code == 0, len(read)) == (accepted, int(accepted))
-    wanted = "Error: --trusted-proxies has to be an address or a network such as 10.0.0.0/8"
+    wanted = "Error: FORGELET_API_TRUSTED_PROXIES has to be an address or a network such as 10.0.0.0/8"
     assert (wanted in done.output) is not accepted
 
 

@@ -47,6 +47,19 @@ class Up:
                 return self.shown
         pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
 
+    def wait_for(self, words: str) -> str:
+        """The next line that has `words` in it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.shown += line
+            if words in line:
+                return line
+        pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
+
+    def child(self, role: str) -> int:
+        """The number of the stand-in `role` that has started last."""
+        return int((self.data / role / "pid").read_text())
+
     def children(self) -> list[int]:
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in task.read_text().split()]
@@ -63,7 +76,7 @@ class Up:
     def outcome(self) -> tuple[int, str]:
         """Exit status and standard error, once it has ended."""
         output, errors = self.process.communicate(timeout=SECONDS)
-        self.shown += output
+        self.shown += output or ""
         return self.process.returncode, errors
 
 
@@ -73,7 +86,11 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
     running: list[Up] = []
 
     def start(
-        *options: str, data: Path | None = None, ports: tuple[int, int] | None = None, **extra: str
+        *options: str,
+        data: Path | None = None,
+        ports: tuple[int, int] | None = None,
+        stdout: int = subprocess.PIPE,
+        **extra: str,
     ) -> Up:
         ports = ports or free_ports()
         command = [
@@ -87,7 +104,7 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
             cwd=place,
             env={**environment, "PYTHONPATH": str(CHECKOUT), **extra},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -114,6 +131,14 @@ def free_ports() -> tuple[int, int]:
     while second == first:
         second = free_port()
     return first, second
+
+
+def come_true(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Waits for what can only be looked at."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def gone(pids: list[int], seconds: float = 5.0) -> bool:

@@ -1,5 +1,6 @@
 """A process that behaves towards `up` as the API server or the edge does, and nothing more."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -32,6 +33,11 @@ async def change_settings(request: web.Request) -> web.Response:
     return web.json_response({})
 
 
+async def finish(_app: web.Application) -> None:
+    await asyncio.sleep(1)
+    (DATA / "finished").touch()
+
+
 def main() -> None:
     """Serves readiness and settings; the variable STAND_IN_<ROLE> says how to misbehave instead."""
     misbehaviour = os.environ.get(f"STAND_IN_{ROLE.upper()}")
@@ -39,12 +45,19 @@ def main() -> None:
         sys.exit("the moon is in the wrong phase")
     if misbehaviour == "hangs at the end":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, lambda *_: (DATA / "hangup").touch())
+    sys.stderr.write(f"{ROLE} number {os.getpid()} speaks\n")
     (DATA / "environment.json").write_text(json.dumps(ENVIRONMENT))
     if ROLE == "api":
         with contextlib.closing(psycopg2.connect(ENVIRONMENT["DATABASE_URL"])) as connection, connection:
             connection.cursor().execute("CREATE TABLE IF NOT EXISTS starts (n serial)")
             connection.cursor().execute("INSERT INTO starts DEFAULT VALUES")
+    scratch = DATA / "pid.new"
+    scratch.write_text(str(os.getpid()))
+    scratch.replace(DATA / "pid")
     app = web.Application()
+    if misbehaviour == "takes its time at the end":
+        app.on_shutdown.append(finish)
     app.add_routes([web.get("/-/readiness", ready), web.put("/api/v4/application/settings", change_settings)])
     web.run_app(
         app,

@@ -12,6 +12,6 @@ planned = functools.partial(
     api_command=(sys.executable, stand_in, "api"),
     edge_command=(sys.executable, stand_in, "edge"),
 )
-supervisor.STOP_SECONDS = 1.0
+supervisor.CLOSING_SECONDS = 0.5
 setattr(up, "Plan", planned)  # noqa: B010 - a type checker would refuse the assignment
 up.up(prog_name="scripts/up")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import signal
+import sqlite3
 from pathlib import Path
 
 import aiohttp
@@ -76,7 +77,9 @@ async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Ori
             assert len(served.requests) == before
             await edge.stop()
     files = [path for path in tmp_path.glob("*/objects/*/*") if path.is_file()]
-    assert files
+    with contextlib.closing(sqlite3.connect(*tmp_path.glob("*/index.sqlite3"))) as index:
+        digests = {digest for (digest,) in index.execute("SELECT digest FROM bodies")}
+    assert {path.parent.name + path.name for path in files} == digests != set()
     assert sum(path.stat().st_size for path in files) <= BUDGET
     assert list(tmp_path.glob("*/incoming/*")) == []
 

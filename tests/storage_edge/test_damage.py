@@ -39,7 +39,7 @@ def _without_tables(path: Path) -> None:
 
 #: What happens to the directory of the tier.
 HARM: dict[str, Callable[[Path], object]] = {
-    "nothing": lambda root: None,
+    "nothing": lambda _root: None,
     "all of it is deleted": shutil.rmtree,
     "all of it is moved away": lambda root: root.rename(root.with_name("moved")),
     "objects are deleted": lambda root: shutil.rmtree(root / "objects"),

@@ -8,14 +8,20 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.storage_edge.conftest import PURGE_TOKEN, Origin
 from tests.storage_edge.processes import edge_process
 from tests.support.certificates import key_and_certificate
+from tests.support.ports import free_port
+from tests.support.waiting import seconds_of
+from tests.support.wire import talk
 
 RAW = "/group/app/-/raw/main/README.md"
 #: New connections until both processes of a port have surely been met.
 CONNECTIONS = 40
+#: Seconds that answers may take at the end.
+PATIENCE = 2.0
 
 
 async def _get(url: str, context: ssl.SSLContext | bool = True) -> tuple[bytes, str]:
@@ -34,6 +40,17 @@ async def _purge(url: str) -> None:
         session.post(f"{url}/-/purge", json={"prefixes": ["/group/"]}) as response,
     ):
         assert response.status == 200
+
+
+async def _requests(operations_port: int) -> float:
+    """How many requests the process has counted that has this port."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{operations_port}/-/metrics") as answer,
+    ):
+        families = text_string_to_metric_families(await answer.text())
+        (family,) = [family for family in families if family.name == "edge_requests"]
+        return sum(sample.value for sample in family.samples if sample.name == "edge_requests_total")
 
 
 @pytest.fixture
@@ -85,6 +102,41 @@ async def test_two_processes_on_one_port_share_what_is_stored_and_every_purge(
         assert any("; hit" in str(line.get("cache")) for line in log)
 
 
+async def test_of_several_processes_each_has_metrics_of_its_own(origin: Origin, tmp_path: Path) -> None:
+    origin.answers(b"0")
+    ports = [free_port(), free_port()]
+    directory = tmp_path / "edge"
+    with_port = ["--reuse-port", "--operations-port"]
+    async with (
+        edge_process(origin, directory, *with_port, str(ports[0])) as one,
+        edge_process(origin, directory, *with_port, str(ports[1]), "--port", str(one.port)) as two,
+    ):
+        before = [0.0, 0.0]
+        for _ in range(3):
+            for _ in range(CONNECTIONS):
+                await _get(one.url + RAW)
+            counted = [await _requests(port) for port in ports]
+            assert all(now > then for now, then in zip(counted, before, strict=True))
+            assert sum(counted) == sum(before) + CONNECTIONS
+            before = counted
+        await one.stop()
+        await two.stop()
+
+
+async def test_what_several_processes_have_counted_is_not_served_on_the_port_they_share(
+    origin: Origin, tmp_path: Path
+) -> None:
+    origin.answers(b"0")
+    async with (
+        edge_process(origin, tmp_path / "edge", "--reuse-port") as edge,
+        aiohttp.ClientSession() as session,
+    ):
+        for path, status in {"/-/metrics": 404, "/-/readiness": 200}.items():
+            async with session.get(edge.url + path) as answer:
+                assert answer.status == status
+        await edge.stop()
+
+
 async def test_a_reload_ends_what_is_in_flight_and_keeps_the_cache(origin: Origin, tmp_path: Path) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -128,6 +180,19 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
         assert body == b"m" * 3_000_000
         writer.close()
         await stopped
+
+
+async def test_a_client_that_takes_nothing_is_cut_off_in_time(origin: Origin, tmp_path: Path) -> None:
+    """A process that waits for several things in turn needs several times as long as it may."""
+    origin.answers(bytes(20_000_000))
+    options = ("--shutdown-timeout", str(PATIENCE), "--operations-port", str(free_port()))
+    async with (
+        edge_process(origin, tmp_path / "edge", *options) as edge,
+        talk(edge.port, takes_little=True) as client,
+    ):
+        await client.send(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        assert await seconds_of(edge.stop) < 2.75 * PATIENCE
 
 
 async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Origin, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from storage_edge.tiers.purge_log import NoLogError, PurgeLog
 from storage_edge.tiers.purges import EVERYTHING, Purge
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.test_purge import RAW, Named
+from tests.support.waiting import until
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=700), max_size=40)
 
@@ -56,6 +57,18 @@ def test_what_is_read_concerns_all_that_was_written(
         assert {purge.soft for purge in found} == {soft}
 
 
+@pytest.mark.parametrize("name", ['"' * 400, "\\" * 400, "\U0001f40c" * 100])
+def test_the_longest_names_fit(log: PurgeLog, name: str) -> None:
+    purge = Purge(keys=frozenset({name}), urls=frozenset({f"/{name[:-1]}"}), prefixes=(f"/{name[:-1]}",))
+    before = log.epoch(0)
+    log.add(Purge(keys=frozenset({"last"})), before)
+    found = _added(log, purge)
+    assert frozenset().union(*(entry.keys for entry in found)) == purge.keys
+    assert frozenset().union(*(entry.urls for entry in found)) == purge.urls
+    assert [prefix for entry in found for prefix in entry.prefixes] == list(purge.prefixes)
+    assert len(log.since(before)) == 1 + len(found)
+
+
 def test_a_purge_of_more_than_the_log_holds_is_one_of_everything(log: PurgeLog) -> None:
     keys = frozenset(f"project-{number:0100}" for number in range(8 * purge_file.SLOTS))
     assert _added(log, Purge(keys=keys)) == [EVERYTHING]
@@ -74,12 +87,12 @@ def test_what_cannot_be_read_is_a_purge_of_everything(log: PurgeLog, path: Path)
     assert log.since(before + 2) == [(before + 3, Purge(keys=frozenset({"three"})))]
 
 
-def test_a_log_that_is_made_anew_goes_on_with_higher_numbers(log: PurgeLog, path: Path) -> None:
+async def test_a_log_that_is_made_anew_goes_on_with_higher_numbers(log: PurgeLog, path: Path) -> None:
     before = log.epoch(0)
     log.add(Purge(keys=frozenset({"one"})), before)
     known = log.epoch(before)
     path.unlink()
-    assert log.epoch(known) > known
+    await until(lambda: log.epoch(known) > known)
     assert log.since(known) == [(log.epoch(known), EVERYTHING)]
 
 
@@ -112,6 +125,34 @@ async def test_a_process_that_keeps_the_log_locked_stops_no_purge(
     origin.answers(b"new", etag='"2"', cache_control="max-age=600")
     for edge in edges:
         assert (await edge.get(RAW)).body == b"new"
+
+
+async def test_a_purge_is_on_disk_before_it_is_answered(
+    edge: Edge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purges = edge.app[STORE].disk.purges
+    before, synced = purges.epoch(0), []
+
+    def fdatasync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, purges.since(before)))
+        os.fsync(descriptor)
+
+    monkeypatch.setattr("storage_edge.tiers.purge_log.os", _Os(fdatasync))
+    await edge.purge(keys=["project-1"])
+    ((inode, written),) = synced
+    assert written == [(before + 1, Purge(keys=frozenset({"project-1"})))]
+    (path,) = Path(edge.app[STORE].disk.files.directory).parent.glob("purges")
+    assert path.stat().st_ino == inode
+
+
+class _Os:
+    """The module, with another fdatasync."""
+
+    def __init__(self, fdatasync: Callable[[int], None]) -> None:
+        self.fdatasync = fdatasync
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
 
 
 async def test_a_purge_that_may_not_outlive_a_crash_is_503_and_holds(

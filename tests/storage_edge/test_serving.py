@@ -101,6 +101,15 @@ async def test_other_methods_are_405_with_allow(edge: Edge, origin: Origin, meth
     assert origin.requests == []
 
 
+@pytest.mark.parametrize("method", ["OPTIONS", "POST", "GET"])
+async def test_a_path_of_nothing_static_is_400_by_whatever_method(
+    edge: Edge, origin: Origin, method: str
+) -> None:
+    answer = await edge.get("/group/app/-/blob/main/README.md", method)
+    assert (answer.status, answer.body, "Allow" in answer.headers) == (400, b"", False)
+    assert origin.requests == []
+
+
 async def test_every_answer_is_safe_to_show(edge: Edge, origin: Origin) -> None:
     origin.answers()
     for answer in (await edge.get(RAW), await edge.get(RAW), await edge.get(RAW, "HEAD")):

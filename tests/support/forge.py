@@ -4,6 +4,7 @@ Tests share one server and one database, and stay out of each other's way by mak
 their own: every name here is new each time.
 """
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from yarl import URL
 
 from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
+from api_server.state import secret_key
 from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
@@ -214,9 +216,11 @@ async def running_forge(
         "database_pool": 5,
         "pipeline_rate_limit": 0,
         "letters_per_user": 0,
+        "hand_out_timeout": 3600,
         "shutdown_timeout": 5,
     }
     chosen = Settings(**defaults | settings)
+    await asyncio.to_thread(secret_key.ensure, database_url, data_dir)
     app = create_app(chosen)
     if change_app:
         change_app(app)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,16 +23,23 @@ class ServerProcess:
     base: str
     session: aiohttp.ClientSession
     _environment: dict[str, str]
+    _under: tuple[str, ...] = ()
     _process: asyncio.subprocess.Process | None = None
 
     @property
     def root(self) -> Client:
         return Client(self.session, self.base, ROOT_TOKEN)
 
+    @property
+    def operations(self) -> str:
+        """Where readiness and metrics are."""
+        port = self._environment.get("FORGELET_API_OPERATIONS_PORT")
+        return f"http://127.0.0.1:{port}" if port else self.base
+
     async def start(self) -> None:
         """Returns when the server is ready."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "api_server",
+            *self._under, sys.executable, "-m", "api_server",
             env=self._environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -41,7 +49,7 @@ class ServerProcess:
         async with asyncio.timeout(30):
             while process.returncode is None:
                 with contextlib.suppress(aiohttp.ClientError):
-                    async with self.session.get(f"{self.base}/-/readiness") as answer:
+                    async with self.session.get(f"{self.operations}/-/readiness") as answer:
                         if answer.status == 200:
                             return
                 await asyncio.sleep(0.05)
@@ -49,13 +57,23 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL, without waiting."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal, without waiting for anything."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                self._process.send_signal(number)
 
     async def wait(self) -> int | None:
         """Waits for the end of the process; its exit status."""
         return None if self._process is None else await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
 
     def peak_memory(self) -> int:
         """The most bytes that were ever resident in the running process."""
@@ -65,8 +83,11 @@ class ServerProcess:
 
 
 @contextlib.asynccontextmanager
-async def server_process(database_url: str, data_dir: Path, **settings: Any) -> AsyncIterator[ServerProcess]:
-    """A running server with the administrator's token of the tests; `settings` by their names in the settings class."""
+async def server_process(
+    database_url: str, data_dir: Path, *, under: tuple[str, ...] = (), **settings: Any
+) -> AsyncIterator[ServerProcess]:
+    """A running server with the administrator's token of the tests; `settings` by their names in the settings class.
+    `under` is a command that runs it."""
     port = free_port()
     token = data_dir.with_name(f"{data_dir.name}-root-token")
     token.write_text(f"{ROOT_TOKEN}\n")
@@ -78,7 +99,7 @@ async def server_process(database_url: str, data_dir: Path, **settings: Any) -> 
     } | settings
     environment = os.environ | {f"FORGELET_API_{name.upper()}": str(value) for name, value in given.items()}
     async with aiohttp.ClientSession() as session:
-        server = ServerProcess(f"http://127.0.0.1:{port}", session, environment)
+        server = ServerProcess(f"http://127.0.0.1:{port}", session, environment, under)
         try:
             await server.start()
             yield server

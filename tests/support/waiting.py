@@ -2,7 +2,7 @@
 others."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from api_server.state.database import Executor
 
@@ -23,3 +23,11 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+async def seconds_of(work: Callable[[], Awaitable[object]]) -> float:
+    """How long it takes."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await work()
+    return loop.time() - began

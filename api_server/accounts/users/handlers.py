@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.settings.values import current
-from api_server.accounts.users import accounts, queries
+from api_server.accounts.users import accounts, queries, unsupported
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, json_value, no_content
@@ -76,7 +76,7 @@ async def show_current_user(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported.OfUserLists)
 async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     """All users; private fields for administrators only."""
     page = wanted_page(wanted, queries.LISTING)
@@ -102,7 +102,7 @@ async def show_user(request: web.Request, wanted: UserId) -> web.Response:
     return json_text(shown)
 
 
-@routes.post("/users", access=ADMINISTRATOR)
+@routes.post("/users", access=ADMINISTRATOR, ignores=unsupported.OfUsers)
 async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say."""
@@ -129,7 +129,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     return json_text(shown, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported.OfChangedUsers)
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:

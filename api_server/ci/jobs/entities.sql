@@ -84,6 +84,7 @@ CROSS JOIN LATERAL (
 SELECT page.id, page.position, json_build_object(
     -- include: job_basic
     'project', json_build_object('ci_job_token_scope_enabled', project.ci_inbound_job_token_scope_enabled),
+    'archived', coalesce(page.created_at < %(archived_before)s::timestamptz, false),
     'downstream_pipeline', pipeline_basic(downstream, downstream_project.full_path)
 ) AS entity
 FROM page

@@ -71,7 +71,12 @@ async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Pr
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_bridges(
-        context.database(request), page, pipeline.id, wanted.scope, include_retried=wanted.include_retried
+        context.database(request),
+        page,
+        pipeline.id,
+        wanted.scope,
+        archived_before(request),
+        include_retried=wanted.include_retried,
     )
     return await paginated(request, page, listed)
 
@@ -151,7 +156,9 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     if played is None:
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
-        return json_text(await queries.show_bridge(context.database(request), played))
+        return json_text(
+            await queries.show_bridge(context.database(request), played, archived_before(request))
+        )
     return json_text(await _shown(request, played))
 
 

@@ -102,7 +102,13 @@ async def list_pipeline_jobs(
 
 
 async def list_bridges(
-    database: Executor, page: Page, pipeline_id: int, scope: list[str] | None, *, include_retried: bool
+    database: Executor,
+    page: Page,
+    pipeline_id: int,
+    scope: list[str] | None,
+    archived_before: datetime.datetime | None,
+    *,
+    include_retried: bool,
 ) -> Listed:
     """Trigger jobs of a pipeline, newest first."""
     return await BRIDGES_OF_PIPELINE.read(
@@ -112,6 +118,7 @@ async def list_bridges(
         kind="bridge",
         scope=scope,
         include_retried=include_retried,
+        archived_before=archived_before,
     )
 
 
@@ -175,8 +182,8 @@ async def show_erased_job(database: Executor, job_id: int, archived_before: date
     return await database.entity(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
 
 
-async def show_bridge(database: Executor, job_id: int) -> str:
-    return await database.entity(SHOW_BRIDGE, id=job_id)
+async def show_bridge(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
+    return await database.entity(SHOW_BRIDGE, id=job_id, archived_before=archived_before)
 
 
 @attrs.frozen

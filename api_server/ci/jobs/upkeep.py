@@ -1,11 +1,8 @@
-"""Background work of jobs: logs become objects, artifacts expire, jobs whose runner is gone fail."""
+"""Background work of jobs: logs become objects, artifacts expire, jobs whose runner is gone go on without it."""
 
-import datetime
-
-import structlog
 from aiohttp import web
 
-from api_server.ci.jobs import upkeep_queries as queries
+from api_server.ci.jobs import lost
 from api_server.ci.jobs.artifacts import queries as artifacts
 from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.jobs.logs.sealing import seal
@@ -18,11 +15,7 @@ from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.zip_files.members import with_indices
 
-log = structlog.get_logger(__name__)
-
 _EXPIRED_AT_A_TIME = 200
-#: Runners end jobs at their time-out themselves; after this many seconds more it is done for them.
-TIMEOUT_GRACE = 60
 
 
 def setup(app: web.Application) -> None:
@@ -41,14 +34,15 @@ def setup(app: web.Application) -> None:
     async def expire() -> None:
         await expire_artifacts(app[DATABASE])
 
-    async def fail_lost() -> None:
-        await fail_lost_jobs(app[DATABASE], app[SETTINGS].runner_timeout)
+    async def look_after_runners() -> None:
+        settings = app[SETTINGS]
+        await lost.look(app[DATABASE], settings.runner_timeout, settings.hand_out_timeout)
 
     queue.add(transitions.SEAL_LOG, seal_log, attempts=8)
     queue.add(DELETE_OBJECTS, delete_bytes, attempts=10)
     queue.add_periodic("seal_forgotten_logs", "*/10 * * * *", seal_forgotten_logs)
     queue.add_periodic("expire_artifacts", "*/5 * * * *", expire)
-    queue.add_periodic("fail_lost_jobs", "* * * * *", fail_lost)
+    queue.add_periodic("look_after_runners", f"* * * * * */{lost.EVERY_SECONDS}", look_after_runners)
 
 
 async def expire_artifacts(database: Database) -> None:
@@ -59,17 +53,3 @@ async def expire_artifacts(database: Database) -> None:
             await delete_objects(transaction, keys)
         if len(keys) < _EXPIRED_AT_A_TIME:
             return
-
-
-async def fail_lost_jobs(database: Database, runner_timeout: int) -> None:
-    """Fails the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long."""
-    lost = await queries.lost_jobs(
-        database,
-        silence=datetime.timedelta(seconds=runner_timeout),
-        grace=datetime.timedelta(seconds=TIMEOUT_GRACE),
-    )
-    for job in lost:
-        async with database.transaction() as transaction:
-            moved = await transitions.advance(transaction, job.id, "drop", failure_reason=job.reason)
-        if moved is not None:
-            log.info("a job's runner is gone", job_id=job.id, reason=job.reason)

@@ -3,10 +3,8 @@
 import datetime
 from collections.abc import Sequence
 
-import attrs
-
 from api_server.state.database import Executor
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Statement
 
 OLD_JOBS = Statement("""
     SELECT ARRAY(
@@ -35,34 +33,3 @@ SIZE_OF_DATA = Statement("""
 async def size_of_data(database: Executor, job_ids: Sequence[int]) -> int:
     """Bytes of the logs and artifacts of these jobs."""
     return int(await database.value(SIZE_OF_DATA, ids=list(job_ids)))
-
-
-@attrs.frozen
-class LostJob:
-    """A job that has to fail, and why."""
-
-    id: int
-    reason: str
-
-
-LOST_JOBS = Query(
-    """
-    SELECT jobs.id, CASE
-        WHEN jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval THEN 'stuck_or_timeout_failure'
-        ELSE 'job_execution_timeout' END AS reason
-    FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
-    WHERE jobs.status IN ('running', 'canceling') AND (
-        jobs.contacted_at < %(now)s::timestamptz - %(silence)s::interval
-        OR jobs.started_at < %(now)s::timestamptz
-            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)) - %(grace)s::interval)
-    ORDER BY jobs.id
-    """,
-    LostJob,
-)
-
-
-async def lost_jobs(
-    database: Executor, *, silence: datetime.timedelta, grace: datetime.timedelta
-) -> list[LostJob]:
-    """Jobs whose runner has been silent for `silence`, or that run for `grace` longer than they may."""
-    return await database.rows(LOST_JOBS, silence=silence, grace=grace)

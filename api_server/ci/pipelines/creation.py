@@ -22,7 +22,7 @@ from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
-from api_server.git import references
+from api_server.git import server_refs
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
@@ -215,7 +215,7 @@ class Maker:
         errors: tuple[str, ...] = (),
     ) -> int:
         protected = await self._is_protected(wanted)
-        await asyncio.to_thread(references.keep_commit, read.repository, read.sha)
+        await server_refs.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
                 await self._join_hierarchy(transaction, wanted)

@@ -77,7 +77,8 @@ async def find_job(database: Executor, job_id: int) -> Job | None:
 
 
 #: `changes` maps the status before to the status after. The status is read and written under the row's lock, so of
-#: any number of callers one moves the job, and the others find no row.
+#: any number of callers one moves the job, and the others find no row. A pending job is nobody's: what a runner had to
+#: do with it is forgotten, its token too.
 TRANSIT = Query(
     f"""
     UPDATE jobs SET
@@ -87,16 +88,26 @@ TRANSIT = Query(
                 AND status IN ('created', 'skipped', 'manual', 'scheduled') THEN %(now)s
             WHEN (%(changes)s::jsonb) ->> status = 'created' THEN NULL
             ELSE queued_at END,
-        started_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN %(now)s ELSE started_at END,
+        started_at = CASE (%(changes)s::jsonb) ->> status WHEN 'running' THEN %(now)s
+            WHEN 'pending' THEN NULL ELSE started_at END,
         finished_at = CASE
             WHEN (%(changes)s::jsonb) ->> status IN ('success', 'failed', 'canceled') THEN %(now)s END,
         contacted_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'running' THEN %(now)s ELSE contacted_at END,
         scheduled_at = CASE WHEN (%(changes)s::jsonb) ->> status = 'scheduled'
             THEN %(now)s + make_interval(secs => coalesce((plan ->> 'start_in')::integer, 0)) END,
         failure_reason = CASE WHEN (%(changes)s::jsonb) ->> status = 'failed' THEN %(failure_reason)s END,
-        runner_id = coalesce(%(runner_id)s, runner_id),
-        runner_manager_id = coalesce(%(runner_manager_id)s, runner_manager_id),
-        token_digest = coalesce(%(token_digest)s, token_digest),
+        runner_id = CASE WHEN (%(changes)s::jsonb) ->> status <> 'pending'
+            THEN coalesce(%(runner_id)s, runner_id) END,
+        runner_manager_id = CASE WHEN (%(changes)s::jsonb) ->> status <> 'pending'
+            THEN coalesce(%(runner_manager_id)s, runner_manager_id) END,
+        token_digest = CASE WHEN (%(changes)s::jsonb) ->> status <> 'pending'
+            THEN coalesce(%(token_digest)s, token_digest) END,
+        unacknowledged_since = CASE (%(changes)s::jsonb) ->> status
+            WHEN 'running' THEN CASE WHEN %(token_digest)s::bytea IS NOT NULL THEN %(now)s::timestamptz END
+            WHEN 'canceling' THEN unacknowledged_since END,
+        taken_back = taken_back OR status = 'running' AND (%(changes)s::jsonb) ->> status = 'pending',
+        masked_values = CASE WHEN (%(changes)s::jsonb) ->> status <> 'pending' THEN masked_values END,
+        debug_trace = debug_trace AND (%(changes)s::jsonb) ->> status <> 'pending',
         cancels_gracefully = coalesce(%(cancels_gracefully)s, cancels_gracefully),
         exit_code = coalesce(%(exit_code)s, exit_code),
         allow_failure = allow_failure OR ((%(changes)s::jsonb) ->> status = 'failed'

@@ -28,7 +28,6 @@ FILTERS = (
 )
 _PASSES = """
     (%(statuses)s::text[] IS NULL OR pipelines.status = ANY (%(statuses)s))
-    AND (%(source)s::text IS NULL OR pipelines.source = %(source)s)
     AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
     AND (%(sha)s::text IS NULL OR pipelines.sha = %(sha)s)
     AND (%(name)s::text IS NULL OR pipelines.name = %(name)s)
@@ -39,6 +38,10 @@ _PASSES = """
     AND (%(updated_before)s::timestamptz IS NULL OR pipelines.updated_at < %(updated_before)s)
     AND (%(created_after)s::timestamptz IS NULL OR pipelines.created_at > %(created_after)s)
     AND (%(created_before)s::timestamptz IS NULL OR pipelines.created_at < %(created_before)s)
+"""
+#: Child pipelines are listed only where they are asked for (decision D11).
+_OF_SOURCE = """
+    CASE WHEN %(source)s::text IS NULL THEN pipelines.source <> 'parent_pipeline' ELSE pipelines.source = %(source)s END
 """
 #: One step through the index for each ref, and not one for each pipeline.
 _REFS = """
@@ -61,11 +64,12 @@ def _listing(rows: str) -> Listing:
     return Listing(ENTITIES["pipeline_in_list"], f"SELECT pipelines.* FROM {rows} AND {_PASSES}", orders)
 
 
-LISTING = _listing("pipelines WHERE pipelines.project_id = %(project_id)s")
+LISTING = _listing(f"pipelines WHERE pipelines.project_id = %(project_id)s AND {_OF_SOURCE}")
 _NEWEST_OF_REFS = _listing(f"""
     ({_REFS}) refs CROSS JOIN LATERAL (
         SELECT pipelines.* FROM pipelines
         WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = %(of_tags)s
+            AND {_OF_SOURCE}
         ORDER BY pipelines.id DESC LIMIT 1
     ) pipelines WHERE true
 """)
@@ -79,7 +83,7 @@ async def list_pipelines(
     filters: Mapping[str, object],
 ) -> Listed:
     """A project's pipelines that pass `statuses` and `FILTERS` (None: all do); with `newest_of`, of those that are the
-    last one of their ref."""
+    last one of their ref. Child pipelines are among them only where `source` says so."""
     if newest_of is None:
         return await LISTING.read(database, page, project_id=project_id, **filters)
     return await _NEWEST_OF_REFS.read(

@@ -28,6 +28,7 @@ Event = Literal[
     "unschedule",
     "enqueue_scheduled",
     "run",
+    "take_back",
     "success",
     "drop",
     "skip",
@@ -67,6 +68,8 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "unschedule": _to("manual", "scheduled"),
     "enqueue_scheduled": _to("pending", "scheduled"),
     "run": _to("running", "pending"),
+    # of a runner that never said a word
+    "take_back": _to("pending", "running"),
     "success": _to("success", "created", *_WAITING, "pending", "running") | _to("canceled", "canceling"),
     "drop": _to("failed", "created", *_WAITING, "pending", "running", "manual", "scheduled")
     | _to("canceled", "canceling"),

@@ -14,7 +14,7 @@ from api_server.ci.runners import dotenv
 from api_server.ci.runners.artifact_quota import ARRIVING, Room, room_of
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.ci.runners.multipart import Received, receive, too_large
-from api_server.state.errors import Conflict
+from api_server.state.errors import Conflict, Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.context import SETTINGS
@@ -57,12 +57,15 @@ async def store(request: web.Request, job: HeldJob) -> None:
             room.grow(size)
 
         received = await receive(request, objects, folder, grow)
-        added = False
         try:
             added = await _add(request, job, received, room)
-        finally:
-            if not added:
-                await objects.delete(with_indices([received.key]))
+        except Unavailable:  # its row may be there even so; if not, the object is swept
+            raise
+        except Exception:
+            await objects.discard(with_indices([received.key]))
+            raise
+        if not added:
+            await objects.discard(with_indices([received.key]))
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:

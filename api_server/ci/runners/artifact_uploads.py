@@ -14,6 +14,7 @@ from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.answers import json_value
+from api_server.web.auth import acknowledge_job
 from api_server.web.errors import forbidden
 from api_server.web.routes import Routes
 
@@ -55,8 +56,10 @@ async def download_artifacts(request: web.Request, wanted: OneJob) -> web.Stream
 
 async def _check_may_download(request: web.Request, wanted: OneJob) -> None:
     token = digest(job_token(request, wanted))
-    status = await job_token_queries.status_of_neighbour(context.database(request), token, wanted.id)
-    if status is None:
+    neighbour = await job_token_queries.find_neighbour(context.database(request), token, wanted.id)
+    if neighbour is None:
         await job_of_token(request, wanted)
-    elif status not in EXECUTING:
+    elif neighbour.status not in EXECUTING:
         raise forbidden("Job is not running")
+    elif neighbour.unacknowledged and not await acknowledge_job(request, token):
+        raise forbidden()

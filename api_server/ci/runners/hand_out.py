@@ -15,7 +15,9 @@ from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
 from api_server.state.database import Database
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
+from api_server.web.errors import forbidden
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +33,15 @@ class HandOut:
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
 
-        A job that cannot be described fails, and the next one is tried.
+        A job that cannot be described fails, and the next one is tried. Raises 403 where the runner is gone, or has
+        another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
             async with self.database.transaction() as transaction:
-                job_id = await queries.choose(transaction, runner.id, runner.token_digest)
+                if not await queries.hold(transaction, runner.id, runner.token_digest):
+                    raise forbidden()
+                job_id = await queries.choose(transaction, runner.id)
                 if job_id is None:
                     return None
                 started = await transitions.start(
@@ -54,6 +59,8 @@ class HandOut:
         try:
             response = await self._gathered(job_id, runner, token)
             told = response.payload()
+        except Unavailable:  # no fault of the job's
+            raise
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
             async with self.database.transaction() as transaction:

@@ -45,11 +45,13 @@ HOLD = Statement("""
 """)
 
 
-async def choose(transaction: Transaction, runner_id: int, token_digest: bytes) -> int | None:
-    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner, and for one
-    that is gone or has another token by now. Until the transaction ends nobody changes the runner."""
-    if await transaction.value(HOLD, runner_id=runner_id, token_digest=token_digest) is None:
-        return None
+async def hold(transaction: Transaction, runner_id: int, token_digest: bytes) -> bool:
+    """Until the transaction ends nobody changes the runner. False where it is gone, or has another token by now."""
+    return await transaction.value(HOLD, runner_id=runner_id, token_digest=token_digest) is not None
+
+
+async def choose(transaction: Transaction, runner_id: int) -> int | None:
+    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner."""
     found = await transaction.value(CHOOSE, runner_id=runner_id)
     return None if found is None else int(found)
 

@@ -59,7 +59,8 @@ async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
     job = await _next_job(request, runner, contact, waits) if runner.active else None
     headers = _last_update(request)
     if job is None:
-        await runner_of_token(request, wanted.token)  # whose token may have been replaced while it waited
+        if waits:
+            await runner_of_token(request, wanted.token)  # whose token may have been replaced meanwhile
         return web.Response(status=204, headers=headers)
     return json_value(job, status=201, headers=headers)
 

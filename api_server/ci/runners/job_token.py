@@ -8,6 +8,7 @@ from api_server.ci.runners import job_token_queries as queries
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.state.secrets import digest
 from api_server.web import context
+from api_server.web.auth import acknowledge_job
 from api_server.web.errors import ApiError
 
 #: Seconds between two pieces of a log: while somebody watches it, and otherwise.
@@ -28,9 +29,13 @@ def job_token(request: web.Request, wanted: OneJob) -> str:
 
 
 async def job_of_token(request: web.Request, wanted: OneJob) -> HeldJob:
-    """The job whose token it is. Raises 403, also where there is no such job."""
+    """The job whose token it is, of which its runner has been heard by this. Raises 403, also where there is no such
+    job, and where it has been taken back."""
+    token = digest(job_token(request, wanted))
     job = await queries.find_held_job(context.database(request), wanted.id)
-    if job is None or job.token_digest != digest(job_token(request, wanted)):
+    if job is None or job.token_digest != token:
+        raise _refused("403 Forbidden")
+    if job.unacknowledged and not await acknowledge_job(request, token):
         raise _refused("403 Forbidden")
     return job
 

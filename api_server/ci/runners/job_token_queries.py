@@ -16,6 +16,8 @@ class HeldJob:
     project_id: int
     status: str
     token_digest: bytes | None
+    #: This is the first that is heard of its runner.
+    unacknowledged: bool
     erased_at: datetime.datetime | None
     #: What its log must not show; encrypted.
     masked_values: bytes | None
@@ -30,7 +32,8 @@ class HeldJob:
 
 FIND_HELD_JOB = Statement(
     """
-    SELECT jobs.id, jobs.project_id, jobs.status, jobs.token_digest, jobs.erased_at, jobs.masked_values,
+    SELECT jobs.id, jobs.project_id, jobs.status, jobs.token_digest,
+        jobs.unacknowledged_since IS NOT NULL AS unacknowledged, jobs.erased_at, jobs.masked_values,
         coalesce(job_logs.size, 0) AS size, coalesce(job_logs.checksum, 0) AS checksum, job_logs.held,
         coalesce(job_logs.watched_at > %(now)s::timestamptz - interval '1 minute', false) AS watched
     FROM jobs LEFT JOIN job_logs ON job_logs.job_id = jobs.id
@@ -44,16 +47,27 @@ async def find_held_job(database: Executor, job_id: int) -> HeldJob | None:
     return await database.row(FIND_HELD_JOB, id=job_id)
 
 
-STATUS_OF_NEIGHBOUR = Statement("""
-    SELECT asking.status FROM jobs asking JOIN jobs asked ON asked.pipeline_id = asking.pipeline_id
+@attrs.frozen
+class Neighbour:
+    """Another job of the same pipeline, by its token."""
+
+    status: str
+    unacknowledged: bool
+
+
+FIND_NEIGHBOUR = Statement(
+    """
+    SELECT asking.status, asking.unacknowledged_since IS NOT NULL AS unacknowledged
+    FROM jobs asking JOIN jobs asked ON asked.pipeline_id = asking.pipeline_id
     WHERE asking.token_digest = %(digest)s AND asking.erased_at IS NULL AND asked.id = %(id)s AND asking.id <> asked.id
-""")
+    """,
+    Neighbour,
+)
 
 
-async def status_of_neighbour(database: Executor, token_digest: bytes, job_id: int) -> str | None:
-    """The status of the job with that token, where it is another job of the pipeline of job `job_id`."""
-    found: str | None = await database.value(STATUS_OF_NEIGHBOUR, digest=token_digest, id=job_id)
-    return found
+async def find_neighbour(database: Executor, token_digest: bytes, job_id: int) -> Neighbour | None:
+    """The job with that token, where it is another one of the pipeline of job `job_id`."""
+    return await database.row(FIND_NEIGHBOUR, digest=token_digest, id=job_id)
 
 
 NOTE_CONTACT = """

@@ -51,10 +51,10 @@ async def receive(
             elif part.name:
                 fields[part.name] = await _field(part)
     except (ValueError, HttpProcessingError):
-        await objects.delete(filter(None, [stored.get("key")]))
+        await objects.discard(filter(None, [stored.get("key")]))
         raise bad_request("the form is not understood") from None
     except BaseException:
-        await objects.delete(filter(None, [stored.get("key")]))
+        await objects.discard(filter(None, [stored.get("key")]))
         raise
     if not stored:
         raise bad_parameters("file is missing")

@@ -8,17 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import aiopg
-
+from api_server.state.database import listening_connection
 from common.background import BackgroundTasks
 
 CHANNEL = "jobs_pending"
 LISTENER = "listening for jobs"
 #: Seconds until a lost connection is made again, at most.
 RECONNECT_AFTER = 1.0
-#: Seconds of silence after which the connection is tried, and in which the database has to answer.
-PROBE_AFTER = 30.0
-PATIENCE = 10.0
 
 
 class PendingJobs:
@@ -62,19 +58,9 @@ class PendingJobs:
             await background.finish(LISTENER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        """Raises whatever a connection that has been lost makes the driver or the event loop raise."""
-        async with aiopg.connect(database_url, timeout=PATIENCE, enable_hstore=False) as connection:
-            await _listen_on(connection)
+        """Raises `Unavailable` when the connection is lost."""
+        async with listening_connection(database_url, CHANNEL) as connection:
             self.announce()  # whatever happened while nobody listened
             while True:
-                try:
-                    await asyncio.wait_for(connection.notifies.get(), PROBE_AFTER)
-                except TimeoutError:  # a connection whose other side has vanished says nothing either
-                    await _listen_on(connection)
-                else:
-                    self.announce()
-
-
-async def _listen_on(connection: aiopg.Connection) -> None:
-    async with connection.cursor() as cursor:
-        await cursor.execute(f"LISTEN {CHANNEL}")
+                await connection.notification()
+                self.announce()

@@ -19,9 +19,10 @@ from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
 from api_server.outbound import edges
 from api_server.state.database import Transaction
-from api_server.state.errors import LockNotAvailable
+from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.web import context, grounds
 from api_server.web.auth import Caller
+from api_server.web.errors import tell_unavailable
 from common.concurrency import ConcurrencyLimiter
 
 log = structlog.stdlib.get_logger(__name__)
@@ -43,7 +44,7 @@ async def judged(
     request: web.Request, project: Project, who: Caller, push: Push, arrived: Path | None
 ) -> AsyncIterator[Verdict]:
     """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
-    decided after."""
+    decided after; where the database is lost meanwhile, that is made up for by the minute's task."""
     judged_yet = False
     try:
         size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
@@ -54,6 +55,10 @@ async def judged(
                 yield verdict
         finally:
             await asyncio.shield(_settle(request, project, push))
+    except Unavailable as problem:
+        tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
+        if not judged_yet:
+            yield _LATER
     except Exception as problem:
         if judged_yet:
             raise
@@ -117,6 +122,7 @@ def _names(project: Project, who: Caller) -> set[str]:
 async def _settle(request: web.Request, project: Project, push: Push) -> None:
     try:
         await refs.settle_push(request.config_dict, project.id, push)
-    except LockNotAvailable:  # git has moved the refs: what follows is made up for by the minute's task
-        log.warning("a push is settled later", project_id=project.id)
+    except (LockNotAvailable, Unavailable) as problem:
+        # git has moved the refs, and that is written down: what follows is made up for by the minute's task
+        log.warning("a push is settled later", project_id=project.id, problem=str(problem))
     await edges.tell_now(request)

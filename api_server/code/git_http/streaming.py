@@ -5,15 +5,17 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from api_server.git.errors import GitError
+from api_server.git.failures import told_apart
 from api_server.git.smart_http import MalformedRequestError
 
 
 async def streamed(
     request: web.Request, content_type: str, chunks: AsyncIterator[bytes]
 ) -> web.StreamResponse:
-    """The first chunk is awaited before the status is sent: git may fail without a word."""
+    """The first chunk is awaited before the status is sent: git may fail without a word. Raises `Unavailable`."""
     try:
-        first = await anext(chunks, b"")
+        with told_apart():
+            first = await anext(chunks, b"")
     except MalformedRequestError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from problem
     except GitError as problem:

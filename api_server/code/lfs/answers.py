@@ -10,7 +10,9 @@ from aiohttp.typedefs import Handler
 from api_server.code.lfs.batch import Refusal
 from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import Pointer
-from api_server.web.errors import BodyRefused
+from api_server.state.errors import Unavailable
+from api_server.web.errors import BodyRefused, told_to_come_later
+from common.concurrency import TooBusy
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _TOLD = ("WWW-Authenticate", "Content-Range")
@@ -32,6 +34,8 @@ def lfs_errors(handler: Handler) -> Handler:
             return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as the LFS API has it
         except BodyRefused as problem:
             return lfs_json({"message": str(problem)}, problem.status, problem.headers)
+        except (Unavailable, TooBusy) as problem:
+            return lfs_json({"message": "503 Service Unavailable"}, 503, told_to_come_later(problem))
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):

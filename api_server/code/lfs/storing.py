@@ -31,19 +31,19 @@ async def send(request: web.Request, project: Project, oid: str) -> web.StreamRe
 
 
 async def store(request: web.Request, project: Project, announced: Pointer) -> None:
-    """Keeps the request's body as the announced object. Raises 422 where it is another one."""
+    """Keeps the request's body as the announced object. Raises 422 where it is another one.
+
+    Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
+    """
     objects = request.config_dict[OBJECTS]
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
     await objects.put(key, _checked(request, announced))
-    added = False
-    try:
-        async with context.database(request).transaction() as transaction:
-            added = await queries.add_object(
-                transaction, project.id, announced.oid, size=announced.size, object_key=key
-            )
-    finally:
-        if not added:  # somebody else has brought it, or the project is gone
-            await objects.delete([key])
+    async with context.database(request).transaction() as transaction:
+        added = await queries.add_object(
+            transaction, project.id, announced.oid, size=announced.size, object_key=key
+        )
+    if not added:  # somebody else has brought it, or the project is gone
+        await objects.discard([key])
 
 
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:

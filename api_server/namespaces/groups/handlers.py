@@ -6,7 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.namespaces import redirects, removal
-from api_server.namespaces.groups import changes, queries
+from api_server.namespaces.groups import changes, queries, unsupported
 from api_server.namespaces.groups.access import find_group, group
 from api_server.namespaces.groups.changes import NewGroup
 from api_server.namespaces.groups.group import Group
@@ -59,19 +59,19 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN)
+@routes.get("/groups", access=SIGNED_IN, ignores=unsupported.OfGroupLists)
 async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
     """The groups that the caller can see."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/subgroups", access=group())
+@routes.get("/groups/{id}/subgroups", access=group(), ignores=unsupported.OfGroupLists)
 async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Direct subgroups."""
     return await _listed(request, wanted, parent_id=found.id)
 
 
-@routes.get("/groups/{id}/descendant_groups", access=group())
+@routes.get("/groups/{id}/descendant_groups", access=group(), ignores=unsupported.OfGroupLists)
 async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Subgroups and all below them."""
     return await _listed(request, wanted, ancestor_id=found.id)
@@ -97,7 +97,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/groups", access=SIGNED_IN)
+@routes.post("/groups", access=SIGNED_IN, ignores=unsupported.OfGroups)
 async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
     new = NewGroup(
@@ -128,7 +128,7 @@ async def show_group(request: web.Request, found: Group) -> web.Response:
     return json_text(await queries.show_group(context.database(request), found.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported.OfChangedGroups)
 async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:

@@ -45,7 +45,8 @@ def project(
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    found = await _visible_to_caller(request, reference)
+    number = redirects.id_in(reference)
+    found = await _visible_to_caller(request, reference if number is None else number)
     if found is None:
         raise not_found("Project")
     if found.moved:
@@ -57,13 +58,13 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
 
 async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:
     """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _visible_to_caller(request, str(project_id))
+    found = await _visible_to_caller(request, project_id)
     if found is None:
         raise not_found(f"{parameter} not found")
     return found
 
 
-async def _visible_to_caller(request: web.Request, reference: str) -> Project | None:
+async def _visible_to_caller(request: web.Request, reference: int | str) -> Project | None:
     who = caller(request)
     return await visible_project(
         request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
@@ -71,20 +72,24 @@ async def _visible_to_caller(request: web.Request, reference: str) -> Project | 
 
 
 async def visible_project(
-    request: web.Request, reference: str, *, user_id: int | None, admin: bool, job_project_id: int | None
+    request: web.Request,
+    reference: int | str,
+    *,
+    user_id: int | None,
+    admin: bool,
+    job_project_id: int | None,
 ) -> Project | None:
-    """The project, where that user (None: a stranger) can see it.
+    """The project with that id (a number) or full path (a text), where that user (None: a stranger) can see it.
 
     `job_project_id` is the project of the job whose token speaks for the user: where the project that is looked for
     does not let that one's jobs in, the user is a stranger to it. Whatever takes tokens finds projects here.
     """
-    number = redirects.id_in(reference)
 
     async def read(executor: Executor) -> Project | None:
         return await queries.find_project(
             executor,
-            project_id=number,
-            path=None if number is not None else reference,
+            project_id=reference if isinstance(reference, int) else None,
+            path=reference if isinstance(reference, str) else None,
             user_id=user_id,
             admin=admin,
             job_project_id=job_project_id,

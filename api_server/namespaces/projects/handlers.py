@@ -9,7 +9,15 @@ from api_server.git.repositories import repositories
 from api_server.namespaces import paths, personal_queries, redirects, removal
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects import changes, creation, default_branch, homes, list_queries, queries
+from api_server.namespaces.projects import (
+    changes,
+    creation,
+    default_branch,
+    homes,
+    list_queries,
+    queries,
+    unsupported,
+)
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.creation import NewProject
 from api_server.namespaces.projects.project import Project
@@ -91,20 +99,20 @@ class UpdateProject:
     only_allow_merge_if_all_status_checks_passed: bool | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN)
+@routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
 async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
     """The projects that the caller can see."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/projects", access=group())
+@routes.get("/groups/{id}/projects", access=group(), ignores=unsupported.OfProjectLists)
 async def list_group_projects(request: web.Request, wanted: ListGroupProjects, found: Group) -> web.Response:
     below: list_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
     return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
 
 
-@routes.get("/users/{id}/projects", access=SIGNED_IN)
+@routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
 async def list_user_projects(request: web.Request, wanted: ListUserProjects) -> web.Response:
     """Those in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await personal_queries.namespace_of_named(
@@ -143,7 +151,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects", access=SIGNED_IN)
+@routes.post("/projects", access=SIGNED_IN, ignores=unsupported.OfNewProjects)
 async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
@@ -162,7 +170,12 @@ async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
 
-@routes.put("/projects/{id}", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.put(
+    "/projects/{id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported.OfChangedProjects,
+)
 async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")

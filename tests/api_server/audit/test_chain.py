@@ -109,5 +109,8 @@ def test_missing_settings_are_told_in_one_sentence() -> None:
     shown = CliRunner().invoke(
         commands, ["audit", "verify"], env={"FORGELET_API_DATABASE_URL": "postgresql://x"}
     )
-    assert shown.exit_code == 1
-    assert "data_dir" in shown.stderr
+    assert shown.exit_code == 2
+    assert shown.stderr == (
+        "Error: The setting data_dir is missing: set FORGELET_API_DATA_DIR, or data_dir in section [api_server]"
+        " of the file that FORGELET_SETTINGS names\n"
+    )

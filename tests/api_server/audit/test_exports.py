@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import datetime
+import errno
 import hashlib
 import json
+import os
+import sys
 from pathlib import Path
 
 import psycopg2
@@ -40,6 +43,49 @@ async def test_exported_lines_are_what_the_chain_digests(
     assert [hashlib.sha256(line).digest() for line in lines] == [bytes(row.digest) for row in digests]
     assert done.stderr == f"3 events, SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()}\n"
     assert list(tmp_path.iterdir()) == [file], "nothing half-written stays"
+
+
+async def test_an_export_that_fails_leaves_nothing(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """Of an event that was changed, as of a disk that is full."""
+    await record_events(database, "first", "second")
+    file = tmp_path / "events.ndjson"
+    partial = tmp_path / "events.ndjson.partial"
+    partial.write_text("what a killed export has left, longer than all that comes" * 1000)
+    limited = await asyncio.create_subprocess_exec(
+        "sh", "-c", 'ulimit -f 0; exec "$0" -m api_server.commands audit export --output "$1"', sys.executable, file,
+        env=os.environ | {"FORGELET_API_DATABASE_URL": database_url, "FORGELET_API_DATA_DIR": str(tmp_path)},
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    said = (await limited.communicate())[1].decode()
+    assert (limited.returncode, said) == (
+        1,
+        f"Error: the events cannot be written: [Errno {errno.EFBIG}] {os.strerror(errno.EFBIG)}\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+    with without_triggers(database_url) as cursor:
+        cursor.execute("UPDATE audit_events SET target_details = 'other' WHERE target_details = 'second'")
+    done = await asyncio.to_thread(run_command, database_url, "export", "--output", str(file))
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: the audit trail is broken: event ")
+    assert list(tmp_path.iterdir()) == []
+    nowhere = tmp_path / "nowhere" / "events.ndjson"
+    done = await asyncio.to_thread(run_command, database_url, "export", "--output", str(nowhere))
+    assert done.stderr == (
+        f"Error: the events cannot be written: [Errno 2] No such file or directory: '{nowhere}.partial'\n"
+    )
+
+
+async def test_a_stale_part_of_an_export_is_written_over(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    await record_events(database, "one")
+    file = tmp_path / "events.ndjson"
+    file.with_name("events.ndjson.partial").write_text("what a killed export has left" * 1000)
+    done = await asyncio.to_thread(run_command, database_url, "export", "--output", str(file))
+    assert (done.exit_code, list(tmp_path.iterdir())) == (0, [file])
+    assert json.loads(file.read_text())["target_details"] == "one"
 
 
 async def test_an_export_can_be_narrowed_and_goes_to_standard_output(

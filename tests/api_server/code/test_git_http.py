@@ -116,3 +116,11 @@ async def test_clients_that_come_first_at_once_find_one_empty_repository(
     remote = git_url(forge, project["path_with_namespace"], alice)
     told = await asyncio.gather(*(Git(tmp_path)("ls-remote", remote) for _ in range(4)))
     assert told == [""] * 4
+
+
+async def test_projects_are_known_by_their_paths_alone(forge: Forge, tmp_path: Path) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    for reference in (project["id"], "9" * 25):
+        url = git_url(forge, reference, alice)
+        assert "not found" in await Git(tmp_path)("ls-remote", url, fails=True)

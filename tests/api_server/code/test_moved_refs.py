@@ -93,7 +93,7 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
 ) -> None:
     write, expected = WRITES[what]
     owner = await forge.user("owner")
-    project = await _project(forge, owner)
+    project = await moved_project(forge, owner)
     moved.clear()
 
     async def fail(*_: Any, **_options: Any) -> None:
@@ -118,7 +118,7 @@ async def test_what_git_refuses_leaves_nothing_behind(
 ) -> None:
     write, _ = WRITES[what]
     owner = await forge.user("owner")
-    project = await _project(forge, owner)
+    project = await moved_project(forge, owner)
     moved.clear()
     propose = refs.propose
 
@@ -136,7 +136,7 @@ async def test_what_git_refuses_leaves_nothing_behind(
     assert project["id"] not in moved
 
 
-async def _project(forge: Forge, owner: Person) -> Json:
+async def moved_project(forge: Forge, owner: Person) -> Json:
     """With a merge request, and a tag `v1`."""
     project = await new_project(forge, owner)
     await open_merge_request(owner, project)

@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from api_server.git import references
 from api_server.git.receive_pack import read_push
 from api_server.git.received_push import (
     MalformedPushError,
@@ -19,6 +18,7 @@ from api_server.git.received_push import (
     refusal_of,
 )
 from api_server.git.repositories import Repositories, open_repository
+from api_server.git.server_refs import set_internal_ref
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 
 PROTECTED_MAIN = Verdict(fast_forward_only=frozenset({"refs/heads/main"}))
@@ -139,8 +139,8 @@ async def test_a_merge_requests_head_can_be_fetched_and_keep_around_is_hidden(
 ) -> None:
     head = await git("rev-parse", "HEAD", cwd=clone)
     repository = repositories.open(PROJECT)
-    references.set_internal_ref(repository, "refs/merge-requests/7/head", head)
-    references.set_internal_ref(repository, f"refs/keep-around/{head}", head)
+    await set_internal_ref(repository, "refs/merge-requests/7/head", head)
+    await set_internal_ref(repository, f"refs/keep-around/{head}", head)
     await git("fetch", "-q", service.url, "refs/merge-requests/7/head", cwd=clone)
     assert "keep-around" not in await git("ls-remote", service.url)
 

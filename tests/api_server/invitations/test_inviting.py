@@ -83,9 +83,14 @@ async def test_an_unconfirmed_address_is_invited_like_a_stranger(forge: Forge) -
     assert [invitation["user_name"] for invitation in listed] == [None, None]
 
 
-async def test_unknown_ids_are_ignored(forge: Forge) -> None:
-    answer = await invite(forge.root, await source_of(forge, "groups"), user_id="987654321, 987654322")
-    assert (answer.status, answer.body) == (201, {"status": "success"})
+async def test_ids_of_nobody_are_their_own_error(forge: Forge) -> None:
+    """Decision D11; whoever is named beside them is added."""
+    source, person = await source_of(forge, "groups"), await forge.user()
+    answer = await invite(forge.root, source, user_id=f"987654322, {person.id}, 987654321")
+    message = {"987654321": "User not found", "987654322": "User not found"}
+    assert (answer.status, answer.body) == (201, {"status": "error", "message": message})
+    member = await forge.root.get(f"{source}/members/{person.id}")
+    assert member.status == 200
 
 
 async def test_the_same_person_by_address_and_id_is_one_member(forge: Forge) -> None:

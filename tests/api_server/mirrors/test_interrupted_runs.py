@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,10 +95,12 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
 
 
 async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_start(working: Forge) -> None:
-    with secret_folder() as old, secret_folder() as new:
-        os.utime(old, (0, 0))
+    left = Path(tempfile.mkdtemp(prefix="forgelet-secrets-"))
+    with secret_folder() as used:
+        for folder in (left, used):
+            os.utime(folder, (0, 0))
         await runs.attend(working.server.app)
-        assert (old.exists(), new.exists()) == (False, True)
+        assert (left.exists(), used.exists()) == (False, True)
 
 
 async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_way(new_forge) -> None:

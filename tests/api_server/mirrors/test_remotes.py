@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,12 +259,31 @@ async def test_no_file_is_left_behind(tmp_path: Path, target: BareRepository, ht
     assert list(folder.iterdir()) == []
 
 
-def test_what_a_killed_process_has_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
-    for name in ("old", "new", "other"):
-        with secret_folder(tmp_path) as folder:
-            write_secret(folder / "password", "x")
-            folder.rename(tmp_path / (name if name == "other" else f"forgelet-secrets-{name}"))
-    os.utime(tmp_path / "forgelet-secrets-old", (0, 0))
-    os.utime(tmp_path / "other", (0, 0))
-    remove_leftovers(tmp_path, older_than=3600)
+def test_what_a_killed_process_has_left_is_removed_unless_it_is_used_or_new(tmp_path: Path) -> None:
+    for name in ("forgelet-secrets-old", "forgelet-secrets-new", "other"):
+        (tmp_path / name).mkdir()
+        write_secret(tmp_path / name / "password", "x")
+    with secret_folder(tmp_path) as used:
+        for folder in (tmp_path / "forgelet-secrets-old", tmp_path / "other", used):
+            os.utime(folder, (0, 0))
+        remove_leftovers(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other", used.name}
     assert {path.name for path in tmp_path.iterdir()} == {"forgelet-secrets-new", "other"}
+
+
+def test_secrets_of_a_process_that_is_killed_are_held_as_long_as_it_lives(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys, time; from api_server.git.remote.secret_files import secret_folder\n"
+        "with secret_folder(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (folder,) = tmp_path.iterdir()
+        os.utime(folder, (0, 0))
+        remove_leftovers(tmp_path)
+        assert folder.exists()
+        process.kill()
+        process.wait()
+        remove_leftovers(tmp_path)
+        assert list(tmp_path.iterdir()) == []

@@ -59,10 +59,10 @@ async def _in_transaction(database: Database) -> int:
 
 
 async def test_a_statement_that_takes_too_long_is_a_failure_and_no_cancellation(database: Database) -> None:
-    with pytest.raises(TimeoutError, match="statement_timeout"):
+    with pytest.raises(Unavailable):
         await database.value("SELECT pg_sleep(5)")
     async with database.transaction() as transaction:
-        with pytest.raises(TimeoutError, match="statement_timeout"):
+        with pytest.raises(Unavailable):
             await transaction.value("SELECT pg_sleep(5)")
     assert await database.value("SELECT 1") == 1
 

@@ -114,12 +114,12 @@ def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (
-        1,
-        "api_server: the database is not of this version's schema, and its role may not change it:"
+        2,
+        "Error: The database is not of this version's schema, and its role may not change it:"
         " run `python -m api_server.commands migrate` as the role that owns the tables\n",
     )
     refused = run_migrate(roles.serving)
-    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert run_migrate(roles.owner).exit_code == 0
     migrate(roles.serving)
 
@@ -145,4 +145,4 @@ def test_a_database_of_a_later_version_is_refused(roles: Roles) -> None:
 
 def test_a_role_that_is_not_there_is_one_sentence(roles: Roles) -> None:
     refused = run_migrate(roles.owner, "--grant-to", "nobody_at_all")
-    assert (refused.exit_code, refused.stderr) == (1, 'Error: role "nobody_at_all" does not exist\n')
+    assert (refused.exit_code, refused.stderr) == (2, 'Error: role "nobody_at_all" does not exist\n')

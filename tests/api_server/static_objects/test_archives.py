@@ -2,13 +2,16 @@
 
 import hashlib
 import io
+import shutil
 import tarfile
 import zipfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api_server.web.access import Role
-from tests.api_server.static_objects.places import Place
+from tests.api_server.static_objects.places import Place, new_place
 from tests.support.forge import Forge
 
 
@@ -59,3 +62,20 @@ async def test_the_api_gives_archives_to_those_who_may_read_the_repository(
     for place, person, status in [(public, stranger, 200), (private, stranger, 404), (private, guest, 403)]:
         answer = await person.api.get(f"/projects/{place.project['id']}/repository/{path}")
         assert answer.status == status
+
+
+@pytest.mark.parametrize("damage", ["no folder", "a folder in the way"])
+async def test_a_disk_that_takes_no_archive_is_503(new_forge: Any, tmp_path: Path, damage: str) -> None:
+    async with new_forge(work=False, data_dir=tmp_path / "data") as forge:
+        place = await new_place(forge, tmp_path / "clone", "public")
+        archives = tmp_path / "data" / "archives"
+        shutil.rmtree(archives, ignore_errors=True)
+        if damage == "no folder":
+            archives.write_text("")
+        else:
+            archives.mkdir()
+            (archives / str(place.project["id"])).write_text("")
+        answer = await place.get("/-/archive/main/x.zip")
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        shutil.rmtree(archives) if archives.is_dir() else archives.unlink()
+        assert (await place.bytes("/-/archive/main/x.zip"))[:2] == b"PK"

@@ -167,3 +167,9 @@ async def test_the_longest_existing_ref_wins(forge: Forge, tmp_path: Path) -> No
         "/-/archive/release/x.rar",
     ):
         assert (await place.get(unknown)).status == 404
+
+
+async def test_projects_are_known_by_their_paths_alone(forge: Forge, public: Place) -> None:
+    for reference in (public.project["id"], "9" * 25):
+        answer = await forge.anonymous.get(f"{forge.base}/{reference}/-/raw/main/README.md")
+        assert (answer.status, answer.body) == (404, "404 Not Found\n")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from api_server.state.errors import Unavailable
+from api_server.status_checks import dispatch_queries
 from api_server.status_checks import dispatcher as module
 from api_server.status_checks.dispatch_queries import TAKE_DUE
 from tests.api_server.status_checks.conftest import Lab
@@ -64,6 +66,26 @@ async def test_a_worker_that_is_killed_while_it_sends_loses_nothing(lab: Lab, re
     await lab.deliver(seconds=1)
     assert len(receiver.received) == 2
     assert receiver.received[0].headers["webhook-id"] == receiver.received[1].headers["webhook-id"]
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("delivered", 1)
+
+
+async def test_what_has_been_delivered_is_recorded_when_the_database_is_back_and_not_sent_again(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+
+    async def away(*_: Any) -> Any:
+        raise Unavailable("the database")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(dispatch_queries, "record", away)
+        for seconds in (0, 1):
+            with pytest.raises(Unavailable):
+                await lab.deliver(seconds=seconds)
+    await lab.deliver(seconds=3600)
+    assert len(receiver.received) == 1
     (delivery,) = await lab.deliveries(check)
     assert (delivery["status"], delivery["attempts_count"]) == ("delivered", 1)
 

@@ -14,6 +14,7 @@ from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.ranges import wanted_part
 from api_server.web.routes import Routes
+from common.chunks import rejoined
 
 routes = Routes()
 
@@ -47,11 +48,13 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     if matches(request, etag):
         return not_modified(headers)
     part = wanted_part(request, size, etag)
+    left = part.end - part.start if request.method != "HEAD" else 0
+    pieces = logs_of(request.config_dict).read(job_id, part.start, part.end)
+    first = await anext(pieces, b"") if left else b""
     response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
-    left = part.end - part.start if request.method != "HEAD" else 0
     if left:
-        async for piece in logs_of(request.config_dict).read(job_id, part.start, part.end):
+        async for piece in rejoined(first, pieces):
             await response.write(piece)
             left -= len(piece)
     if left:  # erased meanwhile: the client must not take this for the whole

@@ -27,7 +27,7 @@ async def seal(logs: Logs, job_id: int) -> None:
     async with logs.database.transaction() as transaction:
         sealed = await queries.seal(transaction, job_id, key=key, coverage=coverage.found)
     if not sealed:  # erased meanwhile, or sealed by another worker
-        await logs.objects.delete([key])
+        await logs.objects.discard([key])
 
 
 class Coverage:

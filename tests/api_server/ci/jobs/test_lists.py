@@ -60,7 +60,7 @@ async def test_bridges_of_a_pipeline(forge):
     assert set(bridge) == {
         "id", "status", "stage", "name", "ref", "tag", "coverage", "allow_failure", "created_at", "started_at",
         "finished_at", "erased_at", "duration", "queued_duration", "user", "commit", "pipeline", "web_url",
-        "project", "downstream_pipeline",
+        "project", "archived", "downstream_pipeline",
     }  # fmt: skip
     assert (bridge["name"], bridge["status"], bridge["downstream_pipeline"]) == ("other", "manual", None)
     assert set(bridge["pipeline"]) >= {"created_at", "updated_at", "web_url"}

@@ -24,6 +24,15 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
     assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
 
+    async def listed(query: str) -> list[int]:
+        return [one["id"] for one in (await project.api.get(f"{project.url}/pipelines?{query}")).body]
+
+    assert child["id"] not in await listed("")
+    assert pipeline["id"] in await listed("scope=branches")
+    assert await listed("source=parent_pipeline") == [child["id"]]
+    assert await listed("source=parent_pipeline&scope=branches") == [child["id"]]
+    assert child["id"] not in await listed(f"ref={pipeline['ref']}")
+
     async def bridge_is(status: str) -> bool:
         return (await project.statuses(pipeline))["child"] == status
 

@@ -28,6 +28,7 @@ ROWS = {
     "unschedule": (("scheduled",), "manual"),
     "enqueue_scheduled": (("scheduled",), "pending"),
     "run": (("pending",), "running"),
+    "take_back": (("running",), "pending"),
     "success": (UNFINISHED, "success"),
     "drop": ((*UNFINISHED, "manual", "scheduled"), "failed"),
     "skip": (("created", "waiting_for_resource", "preparing", "pending"), "skipped"),

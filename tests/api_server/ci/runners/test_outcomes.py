@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from api_server.ci.jobs import upkeep
+from api_server.ci.jobs import lost
 from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner, checksum
@@ -129,6 +129,11 @@ MAKE_OLD = """
     UPDATE jobs SET contacted_at = %(now)s - %(silent)s, started_at = %(now)s - %(running)s WHERE id = %(id)s
 """
 
+LISTENING_SINCE_YESTERDAY = """
+    INSERT INTO runner_watch (looked_at, listening_since) VALUES (%(now)s, %(now)s - interval '1 day')
+    ON CONFLICT (one) DO UPDATE SET looked_at = excluded.looked_at, listening_since = excluded.listening_since
+"""
+
 
 @pytest.mark.parametrize(
     ("silent", "running", "maximum_timeout", "outcome"),
@@ -156,6 +161,7 @@ async def test_jobs_without_a_runner_or_out_of_time_fail(
             silent=datetime.timedelta(seconds=silent),
             running=datetime.timedelta(seconds=running),
         )
-    await upkeep.fail_lost_jobs(forge.database, forge.settings.runner_timeout)
+        await transaction.run(LISTENING_SINCE_YESTERDAY)
+    await lost.look(forge.database, forge.settings.runner_timeout, forge.settings.hand_out_timeout)
     found = await shown(project, job)
     assert (found["status"], found.get("failure_reason")) == outcome

@@ -1,0 +1,149 @@
+"""What keeps repositories in order by itself: every minute, those that have been written since; every hour, all.
+
+Whoever writes to a repository leaves a mark (`git/at_work.py`), so that the minute's task looks at few of them: it
+removes what killed gits left, and queues the packing of those that want it and have come to rest.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+from cachetools import TTLCache
+
+from api_server.code import housekeeping_queries as queries
+from api_server.git import upkeep
+from api_server.git.at_work import note_writing
+from api_server.git.errors import GitError, RepositoryError
+from api_server.git.packing import Style, pack
+from api_server.git.repositories import REPOSITORIES
+from api_server.git.upkeep import Found, Thresholds
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.context import CLOCK, DATABASE, SETTINGS, App
+
+log = structlog.get_logger(__name__)
+
+PACK = "pack_repository"
+#: Nothing younger is anybody's leftover: a transaction that makes a project ends long before.
+LEAST_AGE_SECONDS = 3600.0
+#: A repository that could not be packed is left alone for so long.
+AFTER_FAILURE_SECONDS = 3600.0
+_AT_ONCE = 10_000
+
+
+def setup(app: web.Application) -> None:
+    failed: TTLCache[int, bool] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
+
+    async def look_after_repositories() -> None:
+        await look_after(app)
+
+    async def pack_repository(project_id: int) -> None:
+        repository = app[REPOSITORIES].path(project_id)
+        if project_id in failed or not repository.is_dir():
+            return
+        try:
+            await pack(repository, style(app), _now(app))
+        except (GitError, RepositoryError) as problem:
+            failed[project_id] = True
+            log.warning("a repository could not be packed", project_id=project_id, problem=str(problem))
+
+    async def remove_orphaned_repositories() -> None:
+        await remove_orphans(app)
+
+    app[QUEUE].add_periodic("look_after_repositories", "* * * * *", look_after_repositories)
+    app[QUEUE].add(PACK, pack_repository)
+    app[QUEUE].add_periodic("remove_orphaned_repositories", "17 * * * *", remove_orphaned_repositories)
+
+
+async def look_after(app: App, *, packs: bool = True) -> None:
+    """Looks at the repositories that have been written; one that cannot be looked at does not stop the others."""
+    settings = app[SETTINGS]
+    wanted, now = thresholds(app), _now(app)
+    for repository in await asyncio.to_thread(upkeep.written, app[REPOSITORIES].root):
+        try:
+            found = await asyncio.to_thread(upkeep.look_after, repository, wanted, now)
+        except (OSError, RepositoryError) as problem:
+            log.warning(
+                "a repository cannot be looked after", repository=repository.name, problem=str(problem)
+            )
+            continue
+        if not found.wants_packing:
+            continue
+        if packs and settings.housekeeping and _is_time(found, now, settings.housekeeping_patience):
+            await _queue(app, repository)
+        elif settings.housekeeping and found.is_quiet:
+            note_writing(repository)  # the next look is to find it
+
+
+def _is_time(found: Found, now: float, patience: float) -> bool:
+    return found.is_quiet or now - found.since > patience
+
+
+def _now(app: App) -> float:
+    return app[CLOCK]().timestamp()
+
+
+async def _queue(app: App, repository: Path) -> None:
+    """Of all repositories one is packed at a time, whichever process does it."""
+    project_id = int(repository.stem)
+    try:
+        async with app[DATABASE].transaction() as transaction:
+            await enqueue(
+                transaction, PACK, lock=PACK, queueing_lock=f"{PACK} {project_id}", project_id=project_id
+            )
+    except BaseException:
+        note_writing(repository)
+        raise
+
+
+def thresholds(app: App) -> Thresholds:
+    settings = app[SETTINGS]
+    return Thresholds(
+        loose_objects=settings.housekeeping_loose_objects,
+        loose_bytes=settings.housekeeping_loose_bytes,
+        packs=settings.housekeeping_packs,
+        loose_refs=settings.housekeeping_loose_refs,
+    )
+
+
+def style(app: App) -> Style:
+    settings = app[SETTINGS]
+    return Style(
+        large=settings.housekeeping_large,
+        whole=settings.housekeeping_whole_bytes,
+        days=settings.housekeeping_whole_days,
+        time_limit=settings.housekeeping_time_limit,
+    )
+
+
+async def remove_orphans(app: App) -> None:
+    """Removes repositories whose project was never committed or has gone, and what else was left unfinished; nothing
+    that is younger than an hour."""
+    root = app[REPOSITORIES].root
+    old = _now(app) - LEAST_AGE_SECONDS
+    for folder in await asyncio.to_thread(lambda: list(_unfinished(root, old))):
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    ids = await asyncio.to_thread(lambda: sorted(_ids(root)))
+    for start in range(0, len(ids), _AT_ONCE):
+        for project_id in await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE]):
+            if await asyncio.to_thread(_is_older, app[REPOSITORIES].path(project_id), old):
+                log.warning("removed a repository without a project", project_id=project_id)
+                await app[REPOSITORIES].delete(project_id)
+
+
+def _unfinished(root: Path, old: float) -> Iterator[Path]:
+    return (folder for folder in (root / "unfinished").glob("*") if _is_older(folder, old))
+
+
+def _ids(root: Path) -> Iterator[int]:
+    return (int(found.stem) for found in root.glob("[0-9a-f][0-9a-f]/*.git") if found.stem.isdecimal())
+
+
+def _is_older(folder: Path, old: float) -> bool:
+    """Nothing at its top has changed since."""
+    try:
+        return max(place.lstat().st_mtime for place in (folder, *folder.glob("*"))) < old
+    except FileNotFoundError:
+        return False

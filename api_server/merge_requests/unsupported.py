@@ -1,0 +1,70 @@
+"""Parameters of merge requests that GitLab knows and this service has no use for (`web/unsupported.py`)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+
+from api_server.web.params import CommaList
+
+
+@attrs.frozen(kw_only=True)
+class OfMergeRequests:
+    """Where one is made or changed."""
+
+    assignee_id: int | None = None
+    milestone_id: int | None = None
+    assignee_ids: CommaList[int] | None = None
+    reviewer_ids: CommaList[int] | None = None
+    allow_collaboration: bool | None = None
+    allow_maintainer_to_push: bool | None = None
+    squash: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfNewMergeRequests(OfMergeRequests):
+    """Where one is made."""
+
+    approvals_before_merge: int | None = None
+    merge_after: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfChangedMergeRequests(OfMergeRequests):
+    """Where one is changed."""
+
+    discussion_locked: bool | None = None
+    merge_after: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfMerging:
+    """Where one is merged."""
+
+    squash: bool | None = None
+    skip_merge_train: bool | None = None
+    squash_commit_message: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfMergeRequestLists:
+    """Filters and forms of lists."""
+
+    assignee_username: str | None = None
+    milestone: str | None = None
+    my_reaction_emoji: str | None = None
+    reviewer_username: str | None = None
+    assignee_id: str | None = None
+    reviewer_id: str | None = None
+    approved_by_ids: CommaList[str] | None = None
+    approver_ids: CommaList[str] | None = None
+    approved_by_usernames: CommaList[str] | None = None
+    approved: Literal["yes", "no"] | None = None
+    scope: Literal["created_by_me", "assigned_to_me", "reviews_for_me", "all"] | None = None
+    render_html: bool | None = None
+    with_labels_details: bool | None = None
+    with_merge_status_recheck: bool | None = None
+    deployed_after: datetime.datetime | None = None
+    deployed_before: datetime.datetime | None = None
+    environment: str | None = None
+    view: Literal["simple"] | None = None

@@ -1,0 +1,127 @@
+"""Statements about the storage edges and what they have not been told of."""
+
+import datetime
+from collections.abc import Sequence
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query, Statement
+
+
+@attrs.frozen
+class Edge:
+    """A configured edge, by its base URL."""
+
+    id: int
+    url: str
+
+
+CONFIGURE = Query(
+    """
+    WITH gone AS (DELETE FROM edges WHERE url <> ALL (%(urls)s) RETURNING id),
+    forgotten AS (DELETE FROM edge_purges USING gone WHERE edge_purges.edge_id = gone.id),
+    added AS (
+        INSERT INTO edges (url) SELECT unnest(%(urls)s::text[]) ON CONFLICT (url) DO NOTHING RETURNING id, url
+    )
+    SELECT id, url FROM added
+    UNION ALL SELECT id, url FROM edges WHERE url = ANY (%(urls)s)
+    ORDER BY id
+    """,
+    Edge,
+)
+
+
+async def configure(transaction: Transaction, urls: Sequence[str]) -> list[Edge]:
+    """The edges are these from now on. One that is new is purged of everything: nobody knows what it keeps."""
+    return await transaction.rows(CONFIGURE, urls=list(urls))
+
+
+@attrs.frozen
+class Owed:
+    """A row that says of an edge that it has not been told of a change."""
+
+    id: int
+    edge_id: int
+
+
+OWE = Query(
+    """
+    INSERT INTO edge_purges (edge_id, keys, created_at) SELECT edges.id, %(keys)s, %(now)s FROM edges
+    RETURNING id, edge_id
+    """,
+    Owed,
+)
+
+
+async def owe(transaction: Transaction, keys: Sequence[str]) -> list[Owed]:
+    """Writes down for every edge that it is to be told of a change."""
+    return await transaction.rows(OWE, keys=list(keys))
+
+
+SETTLE = "DELETE FROM edge_purges WHERE id = ANY (%(ids)s::bigint[])"
+
+
+async def settle(transaction: Transaction, ids: Sequence[int]) -> None:
+    """The edge has been told of these, or will be told of everything."""
+    await transaction.run(SETTLE, ids=list(ids))
+
+
+@attrs.frozen
+class Debt:
+    """What an edge has not been told of: rows, and the surrogate keys in them together."""
+
+    everything: bool
+    ids: list[int]
+    keys: list[str]
+
+
+DEBT = Statement(
+    """
+    WITH owed AS MATERIALIZED (
+        SELECT edge_purges.id, edge_purges.keys FROM edge_purges
+        WHERE edge_purges.edge_id = %(edge_id)s AND edge_purges.created_at <= %(until)s
+        ORDER BY edge_purges.id LIMIT %(most)s::integer
+    )
+    SELECT edges.purge_everything AS everything, ARRAY(SELECT owed.id FROM owed) AS ids,
+        ARRAY(SELECT DISTINCT unnest(owed.keys) FROM owed) AS keys
+    FROM edges WHERE edges.id = %(edge_id)s
+    """,
+    Debt,
+)
+
+
+async def debt(database: Executor, edge_id: int, until: datetime.datetime, most: int) -> Debt | None:
+    """The `most` oldest rows from before a moment; None where the edge is not configured any more."""
+    return await database.row(DEBT, edge_id=edge_id, until=until, most=most)
+
+
+SET_FAILING = """
+    UPDATE edges SET failing_since = coalesce(failing_since, %(now)s),
+        purge_everything = purge_everything OR %(purge_everything)s
+    WHERE id = %(id)s AND (failing_since IS NULL OR %(purge_everything)s AND NOT purge_everything)
+"""
+
+
+async def set_failing(transaction: Transaction, edge_id: int, *, purge_everything: bool) -> None:
+    """The edge could not be told; with `purge_everything`, it is told of everything when it can be."""
+    await transaction.run(SET_FAILING, id=edge_id, purge_everything=purge_everything)
+
+
+SET_TOLD = """
+    UPDATE edges SET failing_since = NULL, purge_everything = purge_everything AND NOT %(everything)s
+    WHERE id = %(id)s AND (failing_since IS NOT NULL OR purge_everything)
+"""
+
+
+async def set_told(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
+    """The edge has been told; with `everything`, to forget all that it keeps."""
+    await transaction.run(SET_TOLD, id=edge_id, everything=everything)
+
+
+FAILING = Query("SELECT id, url FROM edges WHERE failing_since < %(since)s ORDER BY id", Edge)
+
+
+async def failing(database: Executor, since: datetime.datetime) -> list[Edge]:
+    """Those that could not be told since before a moment."""
+    return await database.rows(FAILING, since=since)

@@ -1,0 +1,41 @@
+"""Parameters that GitLab knows and this service has no use for (decision D11).
+
+They are declared beside a route as an attrs class (`ignores=`) like those that it uses: their values are checked, and
+their names are told in the answer, so that no client believes that something has happened which has not.
+"""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.web import context
+from api_server.web.errors import bad_parameters
+from api_server.web.params import public_name, structure
+
+HEADER = "X-Ignored-Parameters"
+#: `metadata=REFUSED`: what would have consequences that people rely on is 400 whatever the operator has set.
+REFUSED = {"refused": True}
+
+_SENT = web.RequestKey("unsupported_parameters", list[str])
+
+
+def look_at(request: web.Request, sent: dict[str, Any], known: type) -> None:
+    """Remembers which of `known` were sent. Raises 400 for values that GitLab would refuse, and where they may not be
+    sent at all."""
+    fields = [field for field in attrs.fields(known) if public_name(field) in sent]
+    if not fields:
+        return
+    structure(sent, known)
+    refuses_all = context.settings(request).unsupported_parameters == "refuse"
+    refused = [public_name(field) for field in fields if refuses_all or field.metadata.get("refused")]
+    if refused:
+        raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))
+    request[_SENT] = [public_name(field) for field in fields]
+
+
+def tell(request: web.Request, response: web.StreamResponse) -> None:
+    """Names in the answer what was sent in vain."""
+    if _SENT in request and not response.prepared:
+        names = request[_SENT]
+        response.headers[HEADER] = ", ".join(names)

@@ -1,0 +1,87 @@
+"""What an operator has to put right before a program can work: one sentence on standard error, and exit status 2."""
+
+import contextlib
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common.logs import redact
+
+
+class Mistake(click.ClickException):
+    """One sentence that says what is wrong and what to do; whatever it quotes is put on one line, without secrets."""
+
+    exit_code = 2
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(redact(" ".join(sentence.split())).rstrip("."))
+
+
+class _OneSentence(click.Command):
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Runs the command and ends the program: what cannot work is one line, without the usage before it."""
+        try:
+            status = super().main(*arguments, **(options | {"standalone_mode": False}))
+        except click.exceptions.NoArgsIsHelpError as wanted:
+            wanted.show()
+            sys.exit(wanted.exit_code)
+        except click.UsageError as problem:
+            Mistake(problem.format_message()).show()
+            sys.exit(Mistake.exit_code)
+        except click.ClickException as problem:
+            problem.show()
+            sys.exit(problem.exit_code)
+        except click.Abort:
+            sys.exit("Aborted.")
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+class Command(_OneSentence):
+    """A program with options."""
+
+
+class Group(_OneSentence, click.Group):
+    """A program with commands."""
+
+
+@contextlib.contextmanager
+def writable(title: str) -> Iterator[None]:
+    """Raises `Mistake` where a file cannot be opened."""
+    try:
+        yield
+    except OSError as problem:
+        where = f": {problem.filename}" if problem.filename else ""
+        raise Mistake(f"{title} cannot be written: {problem.strerror}{where}") from None
+
+
+@contextlib.contextmanager
+def binding(host: str, port: int) -> Iterator[None]:
+    """Raises `Mistake` where the address cannot be listened on."""
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror if (problem.errno or 0) <= 0 else os.strerror(problem.errno or 0)
+        raise Mistake(f"Cannot listen on {host}:{port}: {reason}") from None
+
+
+def first_line(problem: BaseException) -> str:
+    """The first line of what an error says of itself."""
+    return str(problem).strip().partition("\n")[0]
+
+
+def usable_folder(label: str, folder: Path) -> None:
+    """Makes `folder`, closed to others, where it is missing. Raises `Mistake` where it cannot be written, but not where
+    the disk is full: that passes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.closing(tempfile.TemporaryFile(dir=folder)):
+            pass
+    except OSError as problem:
+        if problem.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise Mistake(f"{label} cannot be written: {os.strerror(problem.errno or 0)}: {folder}") from None

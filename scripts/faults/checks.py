@@ -1,0 +1,128 @@
+"""What has to hold when all faults are over and nobody works any more."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scripts.abuse.watching import descendants
+from scripts.faults.ground import OWNER, Ground
+from scripts.faults.load import Worker, api_writes, merge_requests
+from scripts.faults.load.git import mirror_of
+from tests.support.git_client import Git
+
+#: Locks that nobody holds are looked for every minute.
+SETTLE_SECONDS = 75.0
+
+
+async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str], None]) -> None:
+    """Looks at all invariants; what does not hold is a finding of the ledger. The ledger gets what is there of each
+    kind, so that it can tell what is lost and what was done twice."""
+    tell("Looking at what is there ...")
+    if not await ground.ready():
+        ground.ledger.find("the service is not ready a minute after the last fault")
+        return
+    for worker in workers:
+        for kind, present in (await worker.present()).items():
+            ground.ledger.present[kind] = ground.ledger.present.get(kind, type(present)()) + present
+    await _branches_can_be_written(ground)
+    await _audit_is_sound(ground)
+    await _repositories_are_sound(ground)
+    await _nothing_is_left(ground)
+
+
+async def _branches_can_be_written(ground: Ground) -> None:
+    """Each branch by one push of all of them; and by a commit through the API, where that is where faults hit."""
+    for project in (api_writes.PROJECT, merge_requests.PROJECT):
+        clone = await mirror_of(ground.folder / "scratch" / f"all-of-{project}", ground.git_url(project))
+        lines = (await clone("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")).splitlines()
+        pushed = []
+        for number, (ref, commit) in enumerate(line.split() for line in lines):
+            new = await clone("commit-tree", f"{commit}^{{tree}}", "-p", commit, "-m", f"last {number}")
+            pushed.append(f"{new}:{ref}")
+        for part in range(0, len(pushed), 400):
+            ran = await clone.run("push", ground.git_url(project), *pushed[part : part + 400])
+            if ran.code:
+                refused = [line for line in ran.output.splitlines() if "!" in line or "error" in line]
+                ground.ledger.find(f"{project}: branches cannot be pushed to: {' | '.join(refused[:5])}")
+        names = [line.split()[0].removeprefix("refs/heads/") for line in lines]
+        often = [name for name in names if not name.startswith(("b-", "source-"))]
+        for name in {*often, *names[-20:]}:
+            await _commit(ground, project, name)
+
+
+async def _commit(ground: Ground, project: str, branch: str) -> None:
+    actions = [{"action": "create", "file_path": f"last/{branch}.txt", "content": branch}]
+    commit = {"branch": branch, "commit_message": "last", "actions": actions}
+    where = f"/projects/{OWNER}%2F{project}/repository/commits"
+    answer = await ground.owner.ask("last", "POST", where, json=commit)
+    if answer is None:
+        ground.ledger.find(f"{project}: no commit to {branch} when all is over")
+
+
+async def _audit_is_sound(ground: Ground) -> None:
+    command = [sys.executable, "-P", "-m", "api_server.commands", "audit", "verify"]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=ground.api.environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        ground.ledger.find(f"audit verify: {done.stdout.strip()} {done.stderr.strip()}")
+
+
+async def _repositories_are_sound(ground: Ground) -> None:
+    for head in sorted(ground.data.part("api").rglob("HEAD")):
+        if not (head.parent / "objects").is_dir():
+            continue
+        ran = await Git(head.parent).run("fsck", "--full", "--strict", "--no-dangling", "--no-progress")
+        if ran.code:
+            ground.ledger.find(f"git fsck of {head.parent.name}: {ran.output[-300:]}")
+
+
+async def _nothing_is_left(ground: Ground) -> None:
+    """Locks that no git holds, processes that no server knows, descriptors of what is no more."""
+    deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+    while left := [*_locks(ground), *_strays(ground), *_held_files(ground)]:
+        if asyncio.get_running_loop().time() > deadline:
+            break
+        await asyncio.sleep(0.5)
+    for what in left:
+        ground.ledger.find(f"left behind: {what}")
+
+
+def _locks(ground: Ground) -> list[str]:
+    folder = ground.data.part("api")
+    return sorted(
+        f"lock {lock.relative_to(folder)}" for lock in folder.rglob("*.lock") if "objects" not in lock.parts
+    )
+
+
+def _held_files(ground: Ground) -> list[str]:
+    """Files that a server holds open though they have gone."""
+    found = []
+    for kept in (ground.api, ground.edge):
+        for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                to = str(entry.readlink())
+                if to.startswith(str(ground.data.path)) and not entry.stat().st_nlink:
+                    found.append(f"descriptor of {kept.name}: {to}")
+    return found
+
+
+def _strays(ground: Ground) -> list[str]:
+    """Processes that work in the folders of the service, or were started by one that has gone."""
+    known = {pid for kept in ground.kept if kept.pid for pid in (kept.pid, *descendants(kept.pid))}
+    mark = str(ground.folder).encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
+        try:
+            words = (entry / "cmdline").read_bytes()
+            inside = str((entry / "cwd").readlink()).startswith(str(ground.folder))
+            marked = mark in (entry / "environ").read_bytes() or mark in words
+        except OSError:
+            continue
+        if pid not in known and (inside or marked):
+            found.append(f"process {pid}: {words.replace(bytes(1), b' ').decode(errors='replace')[:150]}")
+    return found

@@ -1,0 +1,117 @@
+"""HTTP as the load speaks it: every answer is counted, and what may not be said while a fault lasts is a finding."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import attrs
+
+from scripts.faults.ledger import Ledger
+
+#: After an answer that is none, so that the load does not become an attack.
+PAUSE_SECONDS = 0.1
+TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
+_numbers = itertools.count(1)
+
+
+@attrs.frozen
+class Answer:
+    """A status below 500, with its whole body."""
+
+    status: int
+    body: bytes
+    headers: Any
+    json: Any = None
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+@attrs.frozen
+class Client:
+    """Somebody's requests to one process, which is called `name` in what is found."""
+
+    http: aiohttp.ClientSession
+    name: str
+    base: str
+    ledger: Ledger
+    token: str = ""
+    #: What else this process may answer with while a fault lasts.
+    may_say: Collection[int] = ()
+
+    async def ask(
+        self, kind: str, method: str, path: str, *, expected: Collection[int] = (), **options: Any
+    ) -> Answer | None:
+        """The answer, if it is one: None where the connection was cut or refused, or the service failed.
+
+        A success counts as one of this kind. Any other status than 2xx, 503 and those `expected` is a finding.
+        """
+        number, began, fault = next(_numbers), time.monotonic(), self.ledger.fault
+        headers = {"X-Request-Id": f"load-{number}"} | options.pop("headers", {})
+        if self.token:
+            headers.setdefault("PRIVATE-TOKEN", self.token)
+        url = path if path.startswith("http") else self.base + path
+        try:
+            async with self.http.request(method, url, headers=headers, **options) as response:
+                body = await response.read()
+        except TimeoutError:
+            self._count(fault, "no answer")
+            self.ledger.find(f"{self.name}: {_named(method, url)} was not answered in {TIMEOUT.total:.0f} s")
+            return None
+        except (aiohttp.ClientError, OSError):
+            self._count(fault, "cut")
+            await asyncio.sleep(PAUSE_SECONDS)
+            return None
+        self._count(fault, str(response.status))
+        status = response.status
+        if (status == 503 and "Retry-After" in response.headers) or status in self.may_say:
+            await asyncio.sleep(PAUSE_SECONDS)
+            return None
+        if not 200 <= status < 300 and status not in expected:
+            text = body[:300].decode(errors="replace")
+            after = "" if status != 503 else " without Retry-After"
+            self.ledger.find(
+                f"{self.name}: {_named(method, url)} was answered {status}{after} (load-{number}): {text}"
+            )
+        if status >= 500:
+            await asyncio.sleep(PAUSE_SECONDS)
+            return None
+        json = await response.json() if response.content_type.endswith("json") and body else None
+        if 200 <= status < 300:
+            self.ledger.succeeded(kind, began)
+        return Answer(status, body, response.headers, json)
+
+    async def write(
+        self, kind: str, identity: object, method: str, path: str, **options: Any
+    ) -> Answer | None:
+        """As `ask`, for what changes something: its outcome is recorded under its identity. None unless it is 2xx."""
+        answer = await self.ask(kind, method, path, **options)
+        self.ledger.record(
+            kind, identity, "unknown" if answer is None else "acknowledged" if answer.ok else "refused"
+        )
+        return answer if answer is not None and answer.ok else None
+
+    async def all(self, path: str) -> list[Any]:
+        """All pages of a list. Raises RuntimeError where one of them is refused: nothing may be broken any more."""
+        found: list[Any] = []
+        for page in itertools.count(1):
+            mark = "&" if "?" in path else "?"
+            answer = await self.ask("list", "GET", f"{path}{mark}per_page=100&page={page}")
+            if answer is None or not answer.ok:
+                raise RuntimeError(f"{path} cannot be read when all faults are over.")
+            found += answer.json
+            if len(answer.json) < 100:
+                return found
+        raise AssertionError
+
+    def _count(self, fault: int, what: str) -> None:
+        self.ledger.answers[fault, what] += 1
+
+
+def _named(method: str, url: str) -> str:
+    return f"{method} {urlsplit(url).path}"

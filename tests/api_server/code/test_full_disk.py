@@ -1,0 +1,134 @@
+"""A full disk of the repositories is said to be one, leaves nothing half done, and is forgotten once it has room."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.git.processes import run
+from api_server.git.repositories import REPOSITORIES
+from tests.support.folders import files_below
+from tests.support.forge import Forge, Person
+from tests.support.git_client import Git, git_url
+
+Json = dict[str, Any]
+FULL = (503, {"message": "503 Service Unavailable"}, "5")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Of 4 MiB."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk, where mounting is allowed")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@attrs.frozen
+class Full:
+    """A project on a disk that can be full."""
+
+    forge: Forge
+    owner: Person
+    project: Json
+    repository: Path
+    disk: Path
+
+    def fill(self) -> None:
+        with contextlib.suppress(OSError), (self.disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+
+    def make_room(self) -> None:
+        (self.disk / "filler").unlink()
+
+    async def check(self) -> None:
+        """Nothing is half done."""
+        said = await run(["fsck", "--full", "--strict", "--no-dangling"], repository=self.repository)
+        assert said.stdout == b""
+        left = [
+            file
+            for file in files_below(self.repository)
+            if file.name.endswith(".lock") or "tmp_" in str(file)
+        ]
+        assert left == []
+        rows = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"
+        assert await self.forge.database.value(rows, id=self.project["id"]) == 0
+
+
+@pytest.fixture
+async def full(new_forge: Any, tmp_path: Path) -> AsyncIterator[Full]:
+    with small_disk(tmp_path / "disk") as disk:
+        data = disk / "data"
+        data.mkdir()
+        async with new_forge(data_dir=data, disk_reserve=0, work=False) as forge:
+            owner = await forge.user("owner")
+            project = await forge.project(owner, initialize_with_readme=True)
+            repository = forge.server.app[REPOSITORIES].path(project["id"])
+            yield Full(forge, owner, project, repository, disk)
+
+
+async def _write(full: Full, what: str) -> Any:
+    url = f"/projects/{full.project['id']}/repository"
+    if what == "commit":
+        body = {"branch": "main", "commit_message": "Add", "content": "x" * 10_000}
+        return await full.owner.api.post(f"{url}/files/new.txt", body)
+    if what == "branch":
+        return await full.owner.api.post(f"{url}/branches", {"branch": "new", "ref": "main"})
+    body = {"tag_name": "v1", "ref": "main", "message": "One"}
+    return await full.owner.api.post(f"{url}/tags", body)
+
+
+async def test_the_api_says_that_it_cannot_store(full: Full) -> None:
+    full.fill()
+    for what in ("commit", "branch", "tag"):
+        answer = await _write(full, what)
+        assert (answer.status, answer.body, answer.headers.get("Retry-After")) == FULL, what
+    read = await full.owner.api.get(f"/projects/{full.project['id']}/repository/files/README%2Emd?ref=main")
+    assert read.status == 200
+    await full.check()
+    full.make_room()
+    for what in ("commit", "branch", "tag"):
+        answer = await _write(full, what)
+        assert answer.status == 201, answer
+    await full.check()
+
+
+async def test_a_push_is_refused_by_git_and_a_clone_works(full: Full, tmp_path: Path) -> None:
+    git = Git(tmp_path / "work")
+    git.folder.mkdir()
+    url = git_url(full.forge, full.project["path_with_namespace"], full.owner)
+    full.fill()
+    await git("clone", "--quiet", url, ".")
+    head = await git("rev-parse", "HEAD")
+    await git.commit_files({"small.txt": "small"}, "Small")
+    await git.commit_files({"large.bin": os.urandom(1_500_000).hex()}, "Large")
+    for pushed in ("HEAD~", "HEAD"):
+        said = await git("push", "origin", f"{pushed}:refs/heads/main", fails=True)
+        assert "No space left on device" in said or "503" in said, said
+    assert await git("ls-remote", "--heads", url) == f"{head}\trefs/heads/main"
+    await full.check()
+    full.make_room()
+    await git("push", "--quiet", "origin", "HEAD~:refs/heads/main")
+    await full.check()
+
+
+async def test_a_project_whose_repository_cannot_be_stored_is_not_made(full: Full) -> None:
+    full.fill()
+    before = sorted((full.disk / "data/repositories").glob("??/*.git"))
+    answer = await full.owner.api.post("/projects", {"name": "another", "initialize_with_readme": True})
+    assert (answer.status, answer.body, answer.headers.get("Retry-After")) == FULL
+    full.make_room()
+    assert sorted((full.disk / "data/repositories").glob("??/*.git")) == before
+    assert (await full.owner.api.get("/projects?owned=true&search=another")).body == []
+    answer = await full.owner.api.post("/projects", {"name": "another", "initialize_with_readme": True})
+    assert answer.status == 201, answer

@@ -1,0 +1,236 @@
+"""Repositories are packed when they want it; nobody notices, nothing is lost, and killed it leaves nothing harmful."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+
+from api_server.git import upkeep
+from api_server.git.at_work import alone, at_work, written_mark
+from api_server.git.packing import Style, pack
+from api_server.git.processes import run, start
+from api_server.git.references import branch
+from api_server.git.repositories import Repositories
+from api_server.git.server_refs import keep_commit
+from api_server.git.upkeep import Thresholds
+from tests.api_server.git.conftest import PROJECT, Client, Service, commit
+from tests.support.folders import files_below
+
+#: What wants to be packed at once.
+AT_ONCE = Thresholds(loose_objects=1, loose_bytes=1, packs=1, loose_refs=1)
+NOW = time.time()
+
+
+@attrs.frozen
+class Counted:
+    loose: int
+    packs: int
+    loose_refs: int
+
+
+async def _counted(repository: Path) -> Counted:
+    printed = (await run(["count-objects", "-v"], repository=repository)).stdout.decode()
+    told = dict(line.split(": ") for line in printed.splitlines())
+    return Counted(int(told["count"]), int(told["packs"]), len(files_below(repository / "refs")))
+
+
+async def _commits(repositories: Repositories, number: int) -> str:
+    """So many on `main`, each of which is kept for a pipeline."""
+    head = None
+    for n in range(number):
+        head = await commit(repositories, "main", head, **{f"file{n}": str(n).encode()})
+        await keep_commit(repositories.open(PROJECT), head)
+    assert head is not None
+    return head
+
+
+async def _check(repository: Path) -> None:
+    """It is whole: all objects are there, sound and connected, and the commit-graph agrees with them."""
+    said = await run(["fsck", "--full", "--strict", "--no-dangling"], repository=repository)
+    assert said.stdout == b""
+
+
+async def test_many_small_commits_become_one_pack(repositories: Repositories) -> None:
+    head = await _commits(repositories, 12)
+    repository = repositories.path(PROJECT)
+    assert await _counted(repository) == Counted(loose=36, packs=0, loose_refs=13)
+    assert upkeep.look_after(repository, Thresholds(loose_objects=30), NOW).wants_packing
+    assert await pack(repository, Style(), NOW)
+    assert await _counted(repository) == Counted(loose=0, packs=1, loose_refs=0)
+    assert upkeep.look_after(repository, Thresholds(loose_objects=30), NOW).wants_packing is False
+    opened = repositories.open(PROJECT)
+    assert branch(opened, "main").commit == head
+    assert f"refs/keep-around/{head}" in opened.references
+    assert len((await run(["rev-list", "main"], repository=repository)).stdout.split()) == 12
+    await _check(repository)
+    await commit(repositories, "main", head, again=b"it can still be written")
+
+
+@pytest.mark.parametrize(
+    "thresholds",
+    [Thresholds(loose_objects=6), Thresholds(loose_bytes=100), Thresholds(loose_refs=3)],
+    ids=["loose objects", "their bytes", "loose refs"],
+)
+async def test_what_a_repository_is_packed_for(repositories: Repositories, thresholds: Thresholds) -> None:
+    repository = repositories.path(PROJECT)
+    assert not upkeep.wants_packing(repository, thresholds)
+    await _commits(repositories, 2)
+    assert upkeep.wants_packing(repository, thresholds)
+    assert not upkeep.wants_packing(repository, Thresholds())
+
+
+async def test_many_packs_become_few(repositories: Repositories, service: Service, git: Client) -> None:
+    """A large one gets another pack beside those that it has."""
+    work = git.folder / "work"
+    await git("init", "-q", str(work))
+    for n in range(3):
+        (work / f"{n}.bin").write_bytes(os.urandom(300_000))
+        await git("add", ".", cwd=work)
+        await git("commit", "-qm", str(n), cwd=work)
+        await git("push", "-q", service.url, "main", cwd=work)
+    assert (await _counted(service.repository)).packs == 3
+    assert upkeep.wants_packing(service.repository, Thresholds(packs=3))
+    await pack(service.repository, Style(whole=0, days=10**6), NOW)
+    assert await _counted(service.repository) == Counted(loose=0, packs=1, loose_refs=0)
+    await _check(service.repository)
+
+
+async def test_a_large_push_stays_a_pack_and_a_small_one_does_not(
+    service: Service, git: Client, clone: Path
+) -> None:
+    assert await _counted(service.repository) == Counted(loose=3, packs=0, loose_refs=1)
+    (clone / "large.bin").write_bytes(os.urandom(1_500_000))  # more than git sends in one piece
+    await git("add", ".", cwd=clone)
+    await git("commit", "-qm", "Large", cwd=clone)
+    await git("push", "-q", "origin", "main", cwd=clone)
+    assert await _counted(service.repository) == Counted(loose=3, packs=1, loose_refs=1)
+
+
+async def test_large_ones_get_bitmaps_and_a_commit_graph_which_stays_true(repositories: Repositories) -> None:
+    repository = repositories.path(PROJECT)
+    objects = repository / "objects"
+    await _commits(repositories, 3)
+    await pack(repository, Style(large=10), NOW)
+    assert list(objects.glob("pack/*.bitmap")) == []
+    assert not (objects / "info/commit-graph").exists()
+    await pack(repository, Style(large=9), NOW)
+    assert len(list(objects.glob("pack/*.bitmap"))) == 1
+    await run(["commit-graph", "verify"], repository=repository)
+    await pack(repository, Style(large=10), NOW)
+    await _check(repository)
+
+
+async def test_what_nobody_can_reach_is_kept_for_two_weeks(repositories: Repositories) -> None:
+    """Among it may be what a request is about to use."""
+    repository = repositories.path(PROJECT)
+    opened = repositories.open(PROJECT)
+    young, old = (opened.create_blob(content) for content in (b"young", b"old"))
+    await _commits(repositories, 1)
+    file = repository / "objects" / str(old)[:2] / str(old)[2:]
+    then = NOW - 15 * 86_400
+    os.utime(file, (then, then))
+    await pack(repository, Style(), NOW)
+    again = repositories.open(PROJECT)
+    assert (young in again, old in again) == (True, False)
+    assert (await _counted(repository)).loose == 0
+
+
+async def test_readers_and_writers_notice_nothing(
+    repositories: Repositories, service: Service, git: Client, clone: Path
+) -> None:
+    """Some have opened the repository before, and read what has been packed anew since."""
+    before = repositories.open(PROJECT)
+    head = branch(before, "main").commit
+    await asyncio.gather(
+        pack(service.repository, Style(large=1), NOW),
+        git("clone", "-q", service.url, "while", cwd=git.folder),
+        git("push", "-q", "origin", "main:refs/heads/while", cwd=clone),
+    )
+    opened = repositories.open(PROJECT)
+    new = await git.commit_file(clone, "more.txt")
+    await git("push", "-q", "origin", "main", cwd=clone)
+    await pack(service.repository, Style(large=1), NOW)
+    for reader in (before, opened):
+        assert [entry.name for entry in reader[head].tree] == ["readme.txt"]
+        assert branch(reader, "main").commit == new
+        assert [entry.name for entry in reader[new].tree] == ["more.txt", "readme.txt"]
+    assert branch(opened, "while").commit == head
+    await _check(service.repository)
+
+
+async def test_no_repository_is_packed_by_two(repositories: Repositories) -> None:
+    repository = repositories.path(PROJECT)
+    with alone(repository, "packing"):
+        assert not await pack(repository, Style(), NOW)
+        assert not upkeep.look_after(repository, AT_ONCE, NOW).is_quiet
+
+
+async def test_a_killed_packing_leaves_nothing_harmful(repositories: Repositories) -> None:
+    """Its temporary files and locks are nobody's, since nobody packs."""
+    repository = repositories.path(PROJECT)
+    await _commits(repositories, 2)
+    with alone(repository, "packing") as descriptor:
+        assert descriptor is not None
+        arguments = ["pack-objects", "--stdin-packs", "objects/pack/.tmp-1-pack"]
+        async with start(arguments, repository=repository, with_stdin=True, pass_fds=(descriptor,)) as git:
+            git.signal_group(signal.SIGKILL)
+    names = (
+        "pack/tmp_pack_1", "pack/tmp_idx_1", "pack/.tmp-1-pack-2.pack", "pack/multi-pack-index.lock",
+        "info/commit-graph.lock", "info/commit-graphs/tmp_graph_1",
+    )  # fmt: skip
+    left = [repository / "objects" / name for name in names]
+    for file in left:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    with alone(repository, "packing"):
+        upkeep.look_after(repository, Thresholds(), NOW)
+        assert all(file.exists() for file in left)
+    upkeep.look_after(repository, Thresholds(), NOW)
+    assert [file for file in left if file.exists()] == []
+    await pack(repository, Style(large=1), NOW)
+    await _check(repository)
+
+
+async def test_what_was_being_received_is_removed_when_nobody_receives(repositories: Repositories) -> None:
+    repository = repositories.path(PROJECT)
+    await _commits(repositories, 1)
+    arriving = repository / "objects/tmp_objdir-incoming-abc/pack/tmp_pack_1"
+    arriving.parent.mkdir(parents=True)
+    arriving.write_bytes(b"PACK")
+    ours, theirs = repository / "objects/pack/pack-1.keep", repository / "objects/pack/pack-2.keep"
+    ours.write_text("receive-pack 4711 on a-machine\n")  # as git writes it
+    theirs.write_text("an operator's\n")
+    async with at_work(repository, "transferring"):
+        found = upkeep.look_after(repository, AT_ONCE, NOW)
+        assert (found.is_quiet, found.wants_packing) == (False, True)
+        assert arriving.exists()
+        assert ours.exists()
+        assert written_mark(repository).exists()
+    assert upkeep.look_after(repository, AT_ONCE, NOW).is_quiet
+    assert not arriving.parent.parent.exists()
+    assert (ours.exists(), theirs.exists()) == (False, True)
+    assert not written_mark(repository).exists()
+    assert list((repositories.root / "unfinished").iterdir()) == []
+
+
+async def test_what_this_process_writes_itself_goes_when_it_is_old(repositories: Repositories) -> None:
+    repository = repositories.path(PROJECT)
+    files = [repository / "objects" / name for name in ("tmp_object_git2_1", "tmp_object_git2_2")]
+    for file, age in zip(files, (3700, 3500), strict=True):
+        file.touch()
+        os.utime(file, (NOW - age, NOW - age))
+    upkeep.look_after(repository, Thresholds(), NOW)
+    assert [file.exists() for file in files] == [False, True]
+
+
+async def test_the_mark_of_a_deleted_repository_goes(repositories: Repositories) -> None:
+    await _commits(repositories, 1)
+    repository = repositories.path(PROJECT)
+    assert upkeep.written(repositories.root) == [repository]
+    await repositories.delete(PROJECT)
+    upkeep.look_after(repository, Thresholds(), NOW)
+    assert upkeep.written(repositories.root) == []

@@ -1,0 +1,225 @@
+"""Telling edges: all of them, each once, and those that were away as soon as they are back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from api_server.outbound import edges
+from api_server.outbound.edges import EDGES
+from tests.support.clock import MovedClock, forge_with_clock
+from tests.support.forge import Forge, running_forge
+from tests.support.ports import free_port
+
+TOKEN = "purge-token-of-the-tests"
+
+
+@attrs.define
+class Edge:
+    """In the place of one: what it was told, and how it answers."""
+
+    status: int = 200
+    told: list[dict[str, Any]] = attrs.field(factory=list)
+    asked: asyncio.Event = attrs.field(factory=asyncio.Event)
+    gate: asyncio.Event | None = None
+    url: str = ""
+
+    async def purge(self, request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        document = await request.json()
+        self.asked.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.status == 200:
+            self.told.append(document)
+        return web.json_response({}, status=self.status)
+
+
+@contextlib.asynccontextmanager
+async def serving(*served: Edge) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        for edge in served:
+            app = web.Application()
+            app.router.add_post("/-/purge", edge.purge)
+            server = await stack.enter_async_context(TestServer(app))
+            edge.url = str(server.make_url("")).rstrip("/")
+        yield
+        for edge in served:
+            if edge.gate is not None:
+                edge.gate.set()
+
+
+@attrs.frozen
+class Scene:
+    """Three edges: the first answers, the second may not, and where the third should be there is nothing."""
+
+    forge: Forge
+    clock: MovedClock
+    first: Edge
+    second: Edge
+
+    async def catch_up(self) -> None:
+        """As the queue does every few seconds; what requests have under way is let be."""
+        self.clock.move(seconds=edges.EVERY_SECONDS + 1)
+        await self.forge.server.app[EDGES].catch_up(edges.UNDER_WAY)
+
+    async def change(self, count: int = 1) -> list[str]:
+        """Makes projects private that were public; the surrogate keys of that."""
+        keys = []
+        for _ in range(count):
+            project = await self.forge.project(visibility="public")
+            answer = await self.forge.root.put(f"/projects/{project['id']}", {"visibility": "private"})
+            assert answer.status == 200
+            keys.append(f"project-{project['id']}")
+        return keys
+
+    async def owed(self) -> int:
+        return int(await self.forge.database.value("SELECT count(*) FROM edge_purges"))
+
+    async def readiness(self) -> dict[str, Any]:
+        return dict((await self.forge.anonymous.get(f"{self.forge.base}/-/readiness")).body)
+
+
+@contextlib.asynccontextmanager
+async def scene_with(
+    new_database: Any, data_dir: Path, first: Edge, second: Edge, *more: str, **settings: Any
+) -> AsyncIterator[Scene]:
+    async with serving(first, second):
+        options = {"edge_urls": [first.url, second.url, *more], "edge_purge_token": TOKEN} | settings
+        async with forge_with_clock(new_database(), data_dir, **options) as (forge, clock):
+            scene = Scene(forge, clock, first, second)
+            await scene.catch_up()
+            assert first.told == [{"prefixes": ["/"]}]  # nobody knows what a new one keeps
+            first.told.clear()
+            second.told.clear()
+            yield scene
+
+
+@pytest.fixture
+async def scene(new_database: Any, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene_with(new_database, tmp_path, Edge(), Edge()) as scene:
+        yield scene
+
+
+async def test_every_edge_is_told_once(scene: Scene) -> None:
+    (key,) = await scene.change()
+    assert scene.first.told == scene.second.told == [{"keys": [key]}]
+    assert await scene.owed() == 0
+    await scene.catch_up()
+    assert scene.first.told == scene.second.told == [{"keys": [key]}]
+    assert (await scene.readiness())["edges"] == {"status": "ok"}
+
+
+async def test_an_edge_that_cannot_be_reached_does_not_shorten_the_wait_for_the_others(
+    new_database: Any, tmp_path: Path
+) -> None:
+    """The nearest one refuses at once; the one that is slow has been told when the change is answered."""
+    slow = Edge()
+    gone = f"http://127.0.0.1:{free_port()}"
+    async with scene_with(new_database, tmp_path, Edge(), slow, gone, edge_purge_timeout=20.0) as scene:
+        project = await scene.forge.project(visibility="public")
+        slow.gate = asyncio.Event()
+        slow.asked.clear()
+        change = asyncio.ensure_future(
+            scene.forge.root.put(f"/projects/{project['id']}", {"visibility": "private"})
+        )
+        await slow.asked.wait()
+        first_told = asyncio.get_running_loop().time()
+        while not scene.first.told or asyncio.get_running_loop().time() < first_told + 0.2:
+            await asyncio.sleep(0.01)
+        assert not change.done()
+        slow.gate.set()
+        assert (await change).status == 200
+        assert slow.told == [{"keys": [f"project-{project['id']}"]}]
+        assert await scene.owed() == 1
+
+
+async def test_a_silent_edge_is_waited_for_as_long_as_the_setting_says(
+    new_database: Any, tmp_path: Path
+) -> None:
+    silent = Edge()
+    async with scene_with(new_database, tmp_path, Edge(), silent, edge_purge_timeout=0.2) as scene:
+        silent.gate = asyncio.Event()
+        async with asyncio.timeout(10):
+            (key,) = await scene.change()
+        assert scene.first.told == [{"keys": [key]}]
+        assert await scene.owed() == 1
+
+
+async def test_what_an_edge_has_missed_it_is_told_together_when_it_is_back(scene: Scene) -> None:
+    scene.second.status = 500
+    keys = await scene.change(3)
+    for _ in range(3):
+        await scene.catch_up()
+    assert scene.first.told == [{"keys": [key]} for key in keys]
+    assert (scene.second.told, await scene.owed()) == ([], 3)
+    scene.clock.move(minutes=1)
+    ready = await scene.readiness()
+    assert (ready["status"], ready["edges"]) == (
+        "degraded",
+        {"status": "degraded", "message": "1 of 2 storage edges cannot be told of changes"},
+    )
+    scene.second.status = 200
+    await scene.catch_up()
+    assert [{"keys": sorted(told["keys"])} for told in scene.second.told] == [{"keys": sorted(keys)}]
+    assert await scene.owed() == 0
+    assert len(scene.first.told) == 3
+    assert (await scene.readiness())["edges"] == {"status": "ok"}
+
+
+async def test_an_edge_that_has_missed_too_much_forgets_everything(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edges, "MOST_OWED", 2)
+    scene.second.status = 503
+    await scene.change(3)
+    await scene.catch_up()
+    assert await scene.owed() == 1  # no longer what a purge of everything covers
+    scene.second.status = 200
+    await scene.catch_up()
+    await scene.catch_up()
+    assert scene.second.told[0] == {"prefixes": ["/"]}
+    assert await scene.owed() == 0
+    told = len(scene.second.told)
+    (key,) = await scene.change()
+    assert scene.second.told[told:] == [{"keys": [key]}]
+
+
+async def test_what_is_under_way_is_told_by_its_request(scene: Scene) -> None:
+    scene.second.status = 500
+    await scene.change()
+    scene.second.status = 200
+    await scene.forge.server.app[EDGES].catch_up(edges.UNDER_WAY)
+    assert (scene.second.told, await scene.owed()) == ([], 1)
+
+
+async def test_background_work_tells_too(new_database: Any, tmp_path: Path) -> None:
+    """It has no answer that waits: the queue is told to do it."""
+    edge = Edge()
+    async with serving(edge):
+        options = {"edge_urls": [edge.url], "edge_purge_token": TOKEN}
+        async with running_forge(new_database(), tmp_path, **options) as forge:
+            await forge.server.app[EDGES].catch_up()
+            async with forge.database.transaction() as transaction:
+                await edges.changed(transaction, "project-1")
+            async with asyncio.timeout(20):
+                while await forge.database.value("SELECT count(*) FROM edge_purges"):
+                    await asyncio.sleep(0.02)
+    assert edge.told == [{"prefixes": ["/"]}, {"keys": ["project-1"]}]
+
+
+async def test_an_edge_that_is_configured_no_longer_is_owed_nothing(scene: Scene) -> None:
+    scene.second.status = 500
+    await scene.change()
+    settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
+    app = scene.forge.server.app
+    fewer = edges.Edges(settings, app[EDGES]._session, scene.forge.database)
+    await fewer.configure()
+    assert await scene.owed() == 0
+    assert await scene.forge.database.value("SELECT array_agg(url) FROM edges") == [scene.first.url]

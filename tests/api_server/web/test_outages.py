@@ -1,0 +1,135 @@
+"""Without its database the service says 503 on every way in, in the words of that way, and works when it is back."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.state import database
+from api_server.state.database import connect
+from api_server.web import errors
+from tests.api_server.code.lfs.client import LfsClient, named
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Forge
+from tests.support.git_client import Git, git_url
+from tests.support.outages import Way, forge_on_the_way
+from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until, until_somebody_waits
+
+API = {"message": "503 Service Unavailable"}
+PLAIN = "503: Service Unavailable"
+#: The ways in that are not the API's, nor LFS's.
+OTHERS = ("page", "fetch", "upload-pack", "push", "raw", "archive")
+
+
+@attrs.frozen
+class Place:
+    """A server with a project, and a job of it in a runner's hands."""
+
+    forge: Forge
+    way: Way
+    project: CiProject
+    runner: Runner
+    job: RunningJob
+    lfs: LfsClient
+    #: Of the database, not through the proxy.
+    url: str
+
+    async def ways_in(self) -> dict[str, tuple[int, str | None, Any]]:
+        """Status, `Retry-After` and body of one request each."""
+        project, base, name = self.project, self.forge.base, self.project.path
+        token = {"token": self.runner.token}
+        requests = {
+            "read": project.api.get(project.url),
+            "write": project.api.post("/projects", {"name": "x"}),
+            "page": self.forge.anonymous.get(f"{base}/-/emails/1/token"),
+            "fetch": self.forge.anonymous.get(f"{base}/{name}.git/info/refs?service=git-upload-pack"),
+            "upload-pack": self.forge.anonymous.post(f"{base}/{name}.git/git-upload-pack", data=b"0000"),
+            "push": self.forge.anonymous.get(f"{base}/{name}.git/info/refs?service=git-receive-pack"),
+            "raw": self.forge.anonymous.get(f"{base}/{name}/-/raw/main/README.md"),
+            "archive": self.forge.anonymous.get(f"{base}/{name}/-/archive/main/x.zip"),
+            "lfs": self.lfs.batch("download", named(b"x")),
+            "lfs upload": self.lfs.request("PUT", f"/objects/{'0' * 64}/1", data=b"x"),
+            "job request": self.forge.anonymous.post("/jobs/request", token | {"last_update": "1"}),
+            "trace": self.job.append(b"more", 0),
+            "artifacts": self.forge.anonymous.request(
+                "POST", f"/jobs/{self.job.id}/artifacts", data=b"x", headers={"JOB-TOKEN": self.job.token}
+            ),
+            "job update": self.job.update("success"),
+        }
+        answers = await asyncio.gather(*requests.values())
+        return {
+            name: (answer.status, answer.headers.get("Retry-After"), answer.body)
+            for name, answer in zip(requests, answers, strict=True)
+        }
+
+
+@pytest.fixture
+async def place(
+    new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    url = new_database()
+    async with forge_on_the_way(url, tmp_path / "data") as (forge, way):
+        project = await ci_project(forge, visibility="public")
+        await project.job()
+        runner = await a_runner(forge, project_id=project.id)
+        job = await runner.job()
+        lfs = LfsClient(forge, project.path, project.developer.token)
+        yield Place(forge, way, project, runner, job, lfs, url)
+
+
+@pytest.mark.parametrize("how", ["refused", "cut", "garbage", "silent"])
+async def test_every_way_in_says_503_until_the_database_is_back(
+    place: Place, how: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    await place.forge.database.ping()
+    place.way.take(how)
+    answers = await place.ways_in()
+    assert answers == {name: (503, "5", PLAIN if name in OTHERS else API) for name in answers}
+    assert (await place.forge.anonymous.get(f"{place.forge.base}/-/readiness")).status == 503
+    assert "Traceback" not in capsys.readouterr().out
+    assert not [record for record in caplog.records if record.exc_info]
+    place.way.give_back()
+    assert (await place.project.api.get(place.project.url)).status == 200
+    assert (await place.job.append(b"more", 0)).status == 202
+    pool = place.forge.database._connections
+    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))  # none is lost for good
+
+
+async def test_a_line_a_second_tells_of_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.way.take("refused")
+    errors.often._said.clear()  # what other tests have said
+    began = time.monotonic()
+    for _ in range(10):
+        await asyncio.gather(*(place.project.api.get(place.project.url) for _ in range(20)))
+    seconds = time.monotonic() - began
+    lines = re.findall(r"^\[error +\] the database is unavailable .*", capsys.readouterr().out, re.MULTILINE)
+    assert 1 <= len(lines) <= 1 + seconds
+    assert "cause=" in lines[0]
+
+
+async def test_a_push_that_loses_the_database_is_refused_in_gits_words(place: Place, tmp_path: Path) -> None:
+    """When its objects have arrived, and nothing has moved yet."""
+    git, url = Git(tmp_path / "work"), git_url(place.forge, place.project.path, place.project.developer)
+    await git.init("late")
+    await git.commit_files({"late": "late"})
+    async with connect(place.url, base_url="http://x") as beside, beside.transaction() as holder:
+        await holder.run("LOCK TABLE pushes")
+        pushing = asyncio.create_task(git.run("push", url, "late"))
+        await until_somebody_waits(beside)
+        place.way.take("refused")
+        ran = await pushing
+    assert ran.code == 1
+    assert "remote: The server could not judge the push, try again in a minute." in ran.output
+    assert "! [remote rejected] late -> late (pre-receive hook declined)" in ran.output
+    assert not [*tmp_path.rglob("tmp_objdir*")], "what has arrived is gone"
+    place.way.give_back()
+    branch = await place.project.api.get(f"{place.project.url}/repository/branches/late")
+    assert (branch.status, branch.body) == (404, {"message": "404 Branch Not Found"})
+    await git("push", url, "late")

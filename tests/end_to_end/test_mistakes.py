@@ -1,0 +1,94 @@
+"""Whatever an operator gets wrong is one sentence on standard error and exit status 2, and nothing was begun."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from scripts.local.embedded_postgres import Cluster
+from tests.support.database_roles import as_role, with_another_role
+from tests.support.mistakes import Mistaken, furnish
+from tests.support.ports import free_port
+from tests.support.preloaded import Programs, preloaded
+
+from .mistaken_places import PLACES
+from .mistaken_values import VALUES
+
+MODULES = {"api": "api_server", "edge": "storage_edge", "commands": "api_server.commands"}
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    with preloaded("api_server.__main__", "storage_edge.__main__", "api_server.commands") as programs:
+        yield programs
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with what the mistakes need."""
+    furnish(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], str]) -> dict[str, str]:
+    """URLs of one that works, the same for a role without rights, and two of somebody else."""
+    urls = {"database": new_database()}
+    urls["powerless"] = with_another_role(postgres, urls["database"]).serving
+    for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
+        with as_role(postgres_url) as owner:
+            owner.execute(f"CREATE DATABASE mistaken_{name}")
+        urls[name] = urlunsplit(urlsplit(postgres_url)._replace(path=f"/mistaken_{name}"))
+        with as_role(urls[name]) as owner:
+            owner.execute(f"CREATE TABLE {table} AS SELECT 'theirs' AS migration_id")
+    return urls
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, str | None]:
+    """What makes the program work, until it is changed."""
+    given: dict[str, str | None] = {"PATH": os.environ["PATH"], "HOME": "{place}"}
+    if program != "edge":
+        given |= {
+            "FORGELET_API_DATABASE_URL": "postgresql://forgelet:hunter2@127.0.0.1:1/none",
+            "FORGELET_API_DATA_DIR": "{place}/data",
+            "FORGELET_API_PORT": "{free}",
+        }
+    return {**given, **changed}
+
+
+@pytest.mark.parametrize("mistaken", [*VALUES, *PLACES], ids=str)
+def test_a_mistake_is_one_sentence(
+    mistaken: Mistaken, programs: Programs, place: Path, busy_port: int, databases: dict[str, str]
+) -> None:
+    filling = {"place": str(place), "port": str(busy_port), "free": str(free_port()), **databases}
+
+    def filled(text: str) -> str:
+        for name, value in filling.items():
+            text = text.replace(f"{{{name}}}", value)
+        return text
+
+    changed = dict(mistaken.environment)
+    if mistaken.file is not None:
+        (place / "settings.toml").write_text(mistaken.file)
+        changed["FORGELET_SETTINGS"] = "settings.toml"
+    for program in mistaken.program.split():
+        flags = [filled(flag) for flag in mistaken.flags.split()]
+        given = environment(program, changed)
+        ended = programs.run(
+            MODULES[program],
+            ["migrate"] if program == "commands" else flags,
+            {name: filled(value) for name, value in given.items() if value is not None},
+            folder=place,
+            unprivileged=mistaken.unprivileged,
+        )
+        assert (ended.status, ended.errors) == (2, f"Error: {filled(mistaken.sentence)}\n"), program
+        assert ended.output == ""

@@ -1,0 +1,92 @@
+"""SIGHUP: the edge gets new certificates and tokens, and nothing in flight is touched."""
+
+import asyncio
+import json
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tests.storage_edge.conftest import PURGE_TOKEN, Origin
+from tests.storage_edge.processes import EdgeProcess, edge_process
+from tests.support.certificates import key_and_certificate
+
+RAW = "/group/app/-/raw/main/large.bin"
+READ = "the settings were read again"
+REFUSED = "the settings cannot be read again, the old ones stay"
+
+
+async def test_certificates_and_tokens_are_those_of_now(origin: Origin, tmp_path: Path) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a" * 100_000)
+        begun.set()
+        await gate.wait()
+        await response.write(b"b" * 100_000)
+        return response
+
+    origin.handler = slow
+    cert, key = tmp_path / "edge.crt", tmp_path / "edge.key"
+    first = _renew(cert, key)
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    async with edge_process(origin, tmp_path / "edge", *options) as edge, asyncio.timeout(60):
+        reading = asyncio.create_task(_get(edge, first))
+        await begun.wait()
+
+        second = _renew(cert, key)
+        (tmp_path / "edge-purge-token").write_text("another-token\n")
+        edge.process.send_signal(signal.SIGHUP)
+        said = await _said(edge, READ)
+        assert (said["changed"], said["at_next_start"]) == (["purge_token"], [])
+        assert await _purge(edge, second, "another-token") == 200
+        assert await _purge(edge, second, PURGE_TOKEN) == 401
+
+        cert.write_bytes(key_and_certificate()[1])  # whose key is another
+        edge.process.send_signal(signal.SIGHUP)
+        assert "problem" in await _said(edge, REFUSED)
+        assert await _purge(edge, second, "another-token") == 200
+
+        gate.set()
+        assert await reading == b"a" * 100_000 + b"b" * 100_000
+        await edge.stop()
+
+
+def _renew(cert: Path, key: Path) -> ssl.SSLContext:
+    """Puts a new certificate and its key in place; a client that trusts it and no other."""
+    private, public = key_and_certificate()
+    cert.write_bytes(public)
+    key.write_bytes(private)
+    return ssl.create_default_context(cadata=public.decode())
+
+
+async def _get(edge: EdgeProcess, trusting: ssl.SSLContext) -> bytes:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://127.0.0.1:{edge.port}{RAW}", ssl=trusting) as answer,
+    ):
+        return await answer.read()
+
+
+async def _purge(edge: EdgeProcess, trusting: ssl.SSLContext, token: str) -> int:
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"https://127.0.0.1:{edge.port}/-/purge"
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(url, json={"prefixes": ["/other/"]}, ssl=trusting) as answer,
+    ):
+        return answer.status
+
+
+async def _said(edge: EdgeProcess, event: str) -> dict[str, Any]:
+    """The next line of the log about an event."""
+    assert edge.process.stderr is not None
+    while True:
+        line: dict[str, Any] = json.loads(await edge.process.stderr.readline())
+        if line["event"] == event:
+            return line

@@ -1,0 +1,128 @@
+"""Programs of ours, each run in a process of its own that has what they import already: a table of runs takes no time.
+
+As a script: reads one JSON object a line, `{"module", "arguments", "environment", "folder", "unprivileged"}`, runs
+`python -m <module>` in a fork, and writes `{"status", "output", "errors"}`.
+"""
+
+import contextlib
+import encodings.idna  # noqa: F401 - for hosts' names; nobody may not be able to read it
+import importlib
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_NOBODY = 65534
+_SECONDS = 5
+
+
+@attrs.frozen
+class Ended:
+    """How a program ended."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class Programs:
+    """Runs of the modules that were loaded."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        folder: Path,
+        unprivileged: bool = False,
+    ) -> Ended:
+        """Waits for the program's end; `unprivileged` runs it as nobody where we are root."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": str(folder),
+            "unprivileged": unprivileged,
+        }
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        return Ended(**json.loads(self._process.stdout.readline()))
+
+
+@contextlib.contextmanager
+def preloaded(*modules: str) -> Iterator[Programs]:
+    """Programs whose imports are done once, here."""
+    with subprocess.Popen(
+        [sys.executable, "-P", __file__, *modules],
+        env={**os.environ, "PYTHONPATH": str(_CHECKOUT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Programs(process)
+
+
+def _run(asked: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            _become(asked, output.fileno(), errors.fileno())
+        _, status = os.waitpid(child, 0)
+        texts = {}
+        for name, file in (("output", output), ("errors", errors)):
+            file.seek(0)
+            texts[name] = file.read().decode()
+    return {"status": os.waitstatus_to_exitcode(status), **texts}
+
+
+def _become(asked: dict[str, Any], output: int, errors: int) -> None:
+    signal.alarm(_SECONDS)  # a program that works after all ends too
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    if asked["unprivileged"] and os.geteuid() == 0:
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+    sys.argv[1:] = asked["arguments"]
+    for name in (asked["module"], f"{asked['module']}.__main__"):
+        sys.modules.pop(name, None)  # what is run is imported once more
+    status: Any = 0
+    try:
+        runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    if isinstance(status, str):
+        sys.stderr.write(f"{status}\n")
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status or 0)
+
+
+if __name__ == "__main__":
+    # The codec is for the names of hosts; the account of some runs cannot read it any more.
+    for module in (*sys.argv[1:], "encodings.idna"):
+        importlib.import_module(module)
+    for line in sys.stdin:
+        sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")
+        sys.stdout.flush()
