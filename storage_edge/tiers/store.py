@@ -159,9 +159,8 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        kept = [
-            s for s in self._memory.get(old.target, ()) if (s.times, s.selected) == (old.times, old.selected)
-        ]
+        same = (old.times, old.selected)
+        kept = [s for s in self._memory.get(old.target, ()) if (s.times, s.selected) == same]
         if not kept:
             return
         new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
