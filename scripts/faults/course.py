@@ -37,7 +37,7 @@ class Made:
 
 class Load:
     """All workers at work, for as long as the block of `working` lasts. They rest `leisure` times as long as they
-    would; at the end deliveries that a killed server had taken are waited for with this `patience`, in seconds."""
+    would; at the end what a killed server had in hand is waited for with this `patience`, in seconds."""
 
     def __init__(self, ground: Ground, *, leisure: float = 1.0, patience: float = 90.0) -> None:
         self._leisure = leisure

@@ -22,7 +22,7 @@ class MergeRequests:
     pulse = ("merge request", "response", "merge")
 
     def __init__(self, ground: Ground, scratch: Path, patience: float) -> None:
-        """`patience`: seconds to wait at the end for deliveries that a killed server had taken."""
+        """`patience`: seconds to wait at the end for what a killed server had in hand."""
         self._patience = patience
         self._ground = ground
         self._scratch = scratch
@@ -66,16 +66,9 @@ class MergeRequests:
 
     async def present(self) -> Present:
         owner = self._ground.owner
-        requests = await owner.all(f"{HERE}/merge_requests?state=all")
         clone = await mirror_of(self._scratch / "counted-merges", self._ground.git_url(PROJECT))
         merges = await subjects(clone, "main")
-        for request in requests:
-            number = request["title"].removeprefix("request ")
-            if (request["state"] == "merged") != bool(merges[f"merge {number}"]):
-                self._ground.ledger.find(
-                    f"merge request {request['iid']} is {request['state']}, "
-                    f"and main has {merges[f'merge {number}']} merges of it"
-                )
+        requests = await self._in_step(merges)
         said: Counter[str] = Counter()
         for iid in self._responses:
             path = f"{HERE}/merge_requests/{iid}/status_checks/{self._check}/responses"
@@ -86,6 +79,22 @@ class MergeRequests:
             "merge": merges,
             "delivery": await self._deliveries(),
         }
+
+    async def _in_step(self, merges: "Counter[str]") -> list[dict[str, Any]]:
+        """All merge requests, when each is merged that main has: a merge that was cut off is settled within a
+        minute."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            found = await self._ground.owner.all(f"{HERE}/merge_requests?state=all")
+            off = [one for one in found if (one["state"] == "merged") != bool(merges[_merge_of(one)])]
+            if not off or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.5)
+        for one in off if self._patience >= TAKEN_SECONDS else ():
+            self._ground.ledger.find(
+                f"merge request {one['iid']} is {one['state']}, and main has {merges[_merge_of(one)]} merges of it"
+            )
+        return found
 
     async def _deliveries(self) -> "Counter[str]":
         """Each that is said to be delivered has arrived; each other one has its failure on record, and its next try."""
@@ -112,3 +121,8 @@ class MergeRequests:
 
 def _is_untried(delivery: dict[str, Any]) -> bool:
     return delivery["status"] == "queued" and not delivery["attempts_count"]
+
+
+def _merge_of(request: dict[str, Any]) -> str:
+    """The message of its merge commit."""
+    return str(request["title"]).replace("request", "merge")
