@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from common import operations
-from common.background import BACKGROUND, BackgroundTasks
+from common.background import BACKGROUND, BackgroundTasks, Work
 from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.fetching import CacheOptions
@@ -51,11 +51,7 @@ def create_app(
 ) -> web.Application:
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     app = web.Application(client_max_size=MAX_PURGE_BYTES)
-    app[handlers.RULES] = Rules(
-        str(settings.origin_url),
-        forward_all=settings.forward_all_headers,
-        client_directives=settings.client_directives,
-    )
+    app[handlers.RULES] = _rules(settings)
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()
     repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
@@ -74,12 +70,12 @@ def create_app(
             await opened.enter_async_context(contextlib.aclosing(cache))
             app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
-            _watch(metrics, store)
-            background.start("disk tier", lambda: _tend(store))
-            opened.push_async_callback(background.finish, "disk tier", 0)
-            if settings.disk_check_rate:
-                background.start("check of stored bodies", lambda: _check(store, settings.disk_check_rate))
-                opened.push_async_callback(background.finish, "check of stored bodies", 0)
+            _watch(metrics, store, shared)
+            if shared is not None:
+                checks["shared_store"] = shared.health.check
+            for name, work in _background(settings, store, shared).items():
+                background.start(name, work)
+                opened.push_async_callback(background.finish, name, 0)
             yield
 
     app.cleanup_ctx.append(parts)
@@ -112,6 +108,14 @@ async def _not_found(_request: web.Request) -> web.Response:
     return web.json_response({"error": "404 Not Found"}, status=404)
 
 
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        str(settings.origin_url),
+        forward_all=settings.forward_all_headers,
+        client_directives=settings.client_directives,
+    )
+
+
 def _origin(settings: Settings) -> Origin:
     return Origin(
         settings.origin_url,
@@ -140,11 +144,12 @@ def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     from storage_edge.tiers.shared import SharedTier, open_store  # five megabytes that most edges do not need
 
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)
-    return SharedTier(store, settings.shared_store_timeout, metrics.shared)
+    return SharedTier(store, settings.shared_store_timeout, settings.shared_store_pause, metrics.shared)
 
 
 def _options(settings: Settings) -> CacheOptions:
     return CacheOptions(
+        origin_patience=settings.origin_patience,
         private_grace=settings.private_grace,
         negative_seconds=settings.negative_seconds,
         stale_when_unreachable=settings.stale_when_unreachable,
@@ -163,7 +168,16 @@ def _directory(settings: Settings) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _watch(metrics: Metrics, store: Store) -> None:
+def _background(settings: Settings, store: Store, shared: "SharedTier | None") -> dict[str, Work]:
+    work: dict[str, Work] = {"disk tier": lambda: _tend(store)}
+    if settings.disk_check_rate:
+        work["check of stored bodies"] = lambda: _check(store, settings.disk_check_rate)
+    if shared is not None:
+        work["shared store"] = shared.health.watch
+    return work
+
+
+def _watch(metrics: Metrics, store: Store, shared: "SharedTier | None") -> None:
     metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
     metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
     disk = store.disk
@@ -171,6 +185,10 @@ def _watch(metrics: Metrics, store: Store) -> None:
     metrics.watch("disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
     metrics.watch("disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
     metrics.watch("disk_damaged", "Files of the disk tier found damaged.", lambda: disk.files.damaged)
+    if shared is not None:
+        metrics.watch(
+            "shared_usable", "1 while the shared tier can be used, else 0.", lambda: not shared.health.problem
+        )
 
 
 async def _tend(store: Store) -> None:

@@ -95,7 +95,7 @@ class Settings(ClientSettings):
     origin_timeout: float = typed_settings.option(
         default=60.0,
         metadata=timeout(),
-        help="Seconds that the origin may take to connect, to answer, and between two pieces of a body.",
+        help="Seconds that the origin may take to connect and answer, and between two pieces of a body.",
     )
     storage_token_file: Path | None = typed_settings.option(
         default=None,
@@ -150,7 +150,12 @@ class Settings(ClientSettings):
     shared_store_timeout: float = typed_settings.option(
         default=2.0,
         metadata=timeout(),
-        help="Seconds that the second tier may take to answer and between two pieces of a body.",
+        help="Seconds that the second tier may take for an object; then the origin is asked for all of it.",
+    )
+    shared_store_pause: float = typed_settings.option(
+        default=10.0,
+        metadata=timeout(),
+        help="Seconds for which a second tier that failed is left alone before it is tried again.",
     )
 
     private_grace: float = typed_settings.option(

@@ -40,6 +40,8 @@ HEARTBEATS = 3
 RESTART_SECONDS = 1.0
 #: What runs in the background.
 WORKER, WATCH = "queue worker", "queue watch"
+#: A worker looks so often for work that it was not told of: what is done again, and what has become due.
+POLL_SECONDS = 5.0
 #: What could not be done because a part does not answer is tried again after this long.
 AGAIN_SECONDS = 10
 
@@ -156,7 +158,7 @@ class Queue:
             install_signal_handlers=False,
             shutdown_graceful_timeout=GRACE_SECONDS,
             delete_jobs="successful",
-            fetch_job_polling_interval=5.0,
+            fetch_job_polling_interval=POLL_SECONDS,
             update_heartbeat_interval=self._dead_after / HEARTBEATS,
             stalled_worker_timeout=self._dead_after,
         )

@@ -17,6 +17,7 @@ import structlog
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database, Transaction
+from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.status_checks import dispatch_queries, service_queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
@@ -78,7 +79,10 @@ class Dispatcher:
         finally:
             stop()
             await background.finish(DELIVERIES, GIVING_BACK_SECONDS)
-            await self._finish(shutdown.left)
+            try:
+                await self._finish(shutdown.left)
+            except Unavailable:
+                log.warning("deliveries could not be given back, they are due again by themselves")
 
     async def deliver_due(self) -> None:
         """Sends everything that is due by now, and returns when all of it has been answered or has failed."""

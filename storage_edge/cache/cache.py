@@ -8,56 +8,22 @@ from typing import TYPE_CHECKING
 import attrs
 import cachetools
 
+from storage_edge.cache.answer import Answer, FromOrigin, FromStore, Missing, from_store, hit
 from storage_edge.cache.fetching import CacheOptions, Fetcher
-from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Passed
-from storage_edge.cache.origin import Origin, OriginBusy, OriginError, OriginResponse
+from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Landing, Passed
+from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import cache_status, reuse, selection, validation
+from storage_edge.rules import reuse, selection, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
-from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, Reader
+from storage_edge.tiers.bodies import BodyGoneError, MemoryBody
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
 
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
-
-
-@attrs.frozen
-class FromStore:
-    """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed."""
-
-    stored: StoredResponse
-    outcome: Outcome
-    reader: Reader
-    is_new: bool = False
-
-    def age_and_status(self, now: float) -> tuple[str, str]:
-        """Values of Age and Cache-Status; `now` is seconds since 1970."""
-        age = self.stored.age(now)
-        ttl = None if self.is_new or self.stored.private else self.stored.policy.lifetime - age
-        return str(int(age)), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
-
-
-@attrs.frozen
-class FromOrigin:
-    """Pass on a response of the origin that is not kept; it has to be read or closed."""
-
-    response: OriginResponse
-    outcome: Outcome
-
-
-@attrs.frozen
-class Missing:
-    """`only-if-cached`, and nothing is (RFC 9111 section 5.2.1.7)."""
-
-    outcome: Outcome = Outcome.ONLY_IF_CACHED
-
-
-Answer = FromStore | FromOrigin | Missing
 
 
 class Cache:
@@ -97,19 +63,23 @@ class Cache:
 
     async def answer(self, request: EdgeRequest) -> Answer:
         """The answer to one request; raises `OriginError` when there is none."""
+        for _ in range(2):
+            stored = await self._find(request)
+            try:
+                return await self._answer(request, stored)
+            except BodyGoneError:  # others may have noticed it before, and fetched it anew
+                if stored is not None:
+                    await self._store.remove(stored)
+        return await self._fetch(request, None)
+
+    async def _find(self, request: EdgeRequest) -> StoredResponse | None:
+        """What is stored for a request, or on its way to the store."""
         self._store.catch_up()
         stored = self._arriving(request) or self._store.find_in_memory(request.uri, request.forwarded)
         if stored is None:
             stored = await self._store.find(request.uri, request.forwarded)
             stored = self._arriving(request) or stored
-        if stored is not None and not _may_select(stored, request):
-            stored = None
-        try:
-            return await self._answer(request, stored)
-        except BodyGoneError:
-            if stored is not None and isinstance(stored.body, FileBody):
-                await self._store.remove(stored)
-            return await self._ask_alone(request, None)
+        return None if stored is None or not _may_select(stored, request) else stored
 
     def at_hand(self, request: EdgeRequest) -> FromStore | None:
         """The answer of a request without a token, if it is in memory and nobody has to be asked."""
@@ -122,7 +92,7 @@ class Cache:
         age = stored.age(self._clock())
         if reuse.decide(stored.policy, age, request.directives) is not Reuse.USE:
             return None
-        return _from_store(stored, _hit(stored, age))
+        return from_store(stored, hit(stored, age))
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """What a flight has landed with is newer than what is stored."""
@@ -140,11 +110,11 @@ class Cache:
         age = stored.age(self._clock())
         match reuse.decide(stored.policy, age, request.directives):
             case Reuse.USE:
-                return _from_store(stored, _hit(stored, age))
+                return from_store(stored, hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
-                if not self._flights.is_asking(request.uri):
+                if self._flights.asking(request.uri) is None:
                     self._start(attrs.evolve(request, method="GET"), stored).abandon()
-                return _from_store(stored, Outcome.STALE)
+                return from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
 
     async def _fetch(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
@@ -153,26 +123,35 @@ class Cache:
             return Missing()
         if request.method == "HEAD":
             return await self._head(request, stale)
-        flight = self._flights.get(request.uri)
-        if flight is None or not self._flights.is_asking(request.uri):
-            return await self._lead(request, self._start(request, stale), stale)
-        landing = await flight.landed()
-        if isinstance(landing, Failed) and isinstance(landing.error, OriginBusy):
-            # Whoever led had no place left, which others may have.
-            return await self._ask_alone(request, stale)
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        while (flight := self._flights.asking(request.uri)) is not None:
+            landing = await flight.landed()
+            if not self._may_find_a_place(request, landing, clock() - since):
+                return await self._join(request, flight, landing, stale)
+        return await self._lead(request, self._start(request, stale), stale)
+
+    def _may_find_a_place(self, request: EdgeRequest, landing: Landing, waited: float) -> bool:
+        """Whether a flight found no place at the origin that the next one may find. One of those who waited leads it,
+        the others join again. Nobody waits much longer for others than alone, unless they were refused for themselves.
+        """
+        if not isinstance(landing, Failed) or not isinstance(landing.error, OriginBusy):
+            return False
+        refused = landing.error.client
+        return waited < self._options.origin_patience or (refused is not None and refused != request.client)
+
+    async def _join(
+        self, request: EdgeRequest, flight: Flight, landing: Landing, stale: StoredResponse | None
+    ) -> Answer:
+        """Answers with what somebody else's flight has landed with, if it is for everybody."""
         if isinstance(landing, Failed):
             return self._stand_in(landing, stale, flight.epoch, leads=False)
         if isinstance(landing, Passed) or not _may_join(landing.stored, request):
-            return await self._ask_alone(request, stale)
+            return await self._lead(request, self._start(request, stale), stale)
         if landing.stored.private:
             return await self._validate_for_user(request, landing.stored)
-        return _from_store(landing.stored, Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED)
-
-    async def _ask_alone(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
-        """A request of one's own, because what others get is not for this user."""
-        if request.method == "HEAD":
-            return await self._head(request, stale)
-        return await self._lead(request, self._start(request, stale), stale)
+        outcome = Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED
+        return self._from_flight(landing, flight, outcome, stale)
 
     def _start(self, request: EdgeRequest, stale: StoredResponse | None) -> Flight:
         flight = Flight(request.uri, self._store.ledger.epoch)
@@ -192,9 +171,26 @@ class Cache:
             outcome = Outcome.BYPASS
         if isinstance(landing, Passed):
             return FromOrigin(landing.response, outcome)
-        return _from_store(
-            landing.stored, Outcome.VALIDATED if landing.validated else outcome, is_new=not landing.validated
+        return self._from_flight(
+            landing, flight, Outcome.VALIDATED if landing.validated else outcome, stale, leads=True
         )
+
+    def _from_flight(
+        self,
+        landing: Kept,
+        flight: Flight,
+        outcome: Outcome,
+        stale: StoredResponse | None,
+        *,
+        leads: bool = False,
+    ) -> Answer:
+        """What a flight keeps; the body of one that the origin broke off meanwhile is a failure."""
+        try:
+            return from_store(landing.stored, outcome, is_new=leads and not landing.validated)
+        except BodyGoneError:
+            if landing.validated:
+                raise
+            return self._stand_in(Failed(OriginError(502, STOPPED)), stale, flight.epoch, leads=leads)
 
     def _stand_in(self, failed: Failed, stale: StoredResponse | None, epoch: int, *, leads: bool) -> Answer:
         """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861 section 4).
@@ -210,7 +206,7 @@ class Cache:
         ):
             if leads and failed.response is not None:
                 failed.response.close()
-            return _from_store(stale, Outcome.STALE)
+            return from_store(stale, Outcome.STALE)
         if leads and failed.response is not None:
             return FromOrigin(failed.response, Outcome.MISS)
         raise failed.error
@@ -220,24 +216,26 @@ class Cache:
         grant = (request.uri, hashlib.sha256((request.token or "").encode()).digest())
         tag = stored.headers.get("ETag", "")
         if self._options.private_grace > 0 and self._grants.get(grant) == tag:
-            return _from_store(stored, Outcome.HIT)
+            return from_store(stored, Outcome.HIT)
+        if request.directives.only_if_cached:
+            return Missing()
         epoch, requested = self._store.ledger.epoch, self._clock()
         reader = stored.body.open()
         try:
-            response = await self._fetcher.ask(request, {"If-None-Match": tag})
+            response = await self._fetcher.ask(request, stored)
+            if response.status == 304:
+                response.close()
+                if self._options.private_grace > 0 and epoch == self._store.ledger.epoch:
+                    self._grants[grant] = tag
+                new = self._fetcher.freshened(stored, response, requested, epoch)
+                if _differ(stored, new):
+                    await self._store.update(stored, new)
+                return FromStore(new, Outcome.VALIDATED_FOR_USER, reader)
         except BaseException:
             reader.close()
             raise
-        if response.status != 304:
-            reader.close()
-            return await self._replace_for_user(request, response, requested, epoch)
-        response.close()
-        if self._options.private_grace > 0 and epoch == self._store.ledger.epoch:
-            self._grants[grant] = tag
-        new = self._fetcher.freshened(stored, response, requested, epoch)
-        if _differ(stored, new):
-            await self._store.update(stored, new)
-        return FromStore(new, Outcome.VALIDATED_FOR_USER, reader)
+        reader.close()
+        return await self._replace_for_user(request, response, requested, epoch)
 
     async def _replace_for_user(
         self, request: EdgeRequest, response: OriginResponse, requested: float, epoch: int
@@ -257,7 +255,7 @@ class Cache:
         """HEAD goes upstream as HEAD; its answer can freshen what is stored (RFC 9111 section 4.3.5)."""
         epoch, requested = self._store.ledger.epoch, self._clock()
         try:
-            response = await self._fetcher.ask(request, {} if stale is None else stale.conditions)
+            response = await self._fetcher.ask(request, stale)
         except OriginError as error:
             return self._stand_in(Failed(error), stale, epoch, leads=True)
         if stale is None:
@@ -265,9 +263,8 @@ class Cache:
         if response.status == 304:
             response.close()
             new = self._fetcher.freshened(stale, response, requested, epoch)
-            answer = _from_store(new, Outcome.VALIDATED)
             await self._store.update(stale, new)
-            return answer
+            return from_store(new, Outcome.VALIDATED)
         if response.status == 200 and response.status == stale.status:
             if validation.head_matches(stale.headers, stale.body.length, response.headers):
                 await self._store.update(stale, self._fetcher.freshened(stale, response, requested, epoch))
@@ -278,16 +275,6 @@ class Cache:
     def _obey(self, purge: Purge) -> None:
         self._flights.obey(purge)
         self._grants.clear()
-
-
-def _hit(stored: StoredResponse, age: float) -> Outcome:
-    if isinstance(stored.body, Spool) and not stored.body.finished:
-        return Outcome.COLLAPSED
-    return Outcome.HIT if age < stored.policy.lifetime else Outcome.STALE
-
-
-def _from_store(stored: StoredResponse, outcome: Outcome, *, is_new: bool = False) -> FromStore:
-    return FromStore(stored, outcome, stored.body.open(), is_new)
 
 
 def _differ(stored: StoredResponse, new: StoredResponse) -> bool:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
-import structlog
 from multidict import CIMultiDictProxy
 
 from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Passed
 from storage_edge.cache.origin import Origin, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import freshness, selection, storing
+from storage_edge.rules import freshness, selection, storing, validation
 from storage_edge.rules.storing import Storage
 from storage_edge.tiers.spool import Spool, UnwantedError
 from storage_edge.tiers.store import Store
@@ -21,13 +20,12 @@ from storage_edge.tiers.stored_responses import StoredResponse
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
 
-log = structlog.get_logger(__name__)
-
 
 @attrs.frozen
 class CacheOptions:
     """The operator's choices, in seconds (see `Settings`)."""
 
+    origin_patience: float
     private_grace: float
     negative_seconds: float
     stale_when_unreachable: float
@@ -45,12 +43,28 @@ class Fetcher:
     metrics: Metrics
     shared: "SharedTier | None" = None
 
-    async def ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
-        """One request to the origin in the name of a client, with conditions; raises `OriginError`."""
-        headers = {**request.forwarded, **conditions}
+    async def ask(self, request: EdgeRequest, stored: StoredResponse | None) -> OriginResponse:
+        """Asks the origin in the name of a client, whether `stored` is still right where there is one; a 304 says that
+        it is. Raises `OriginError`.
+        """
+        if stored is None:
+            return await self._ask(request, {})
+        response = await self._ask(request, stored.conditions)
+        if response.status != 304 or validation.selects(stored.headers, response.headers):
+            return response
+        # It is about another version, of which nothing is known here (RFC 9111 section 4.3.4).
+        response.close()
+        return await self._ask(request, {})
+
+    async def _ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
         with self.metrics.origin_seconds.time():
             return await self.origin.ask(
-                request.method, request.target, token=request.token, headers=headers, client=request.client
+                request.method,
+                request.target,
+                token=request.token,
+                forwarded=request.forwarded,
+                conditions=conditions,
+                client=request.client,
             )
 
     async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
@@ -59,7 +73,7 @@ class Fetcher:
             if stale is None and await self._fly_with_copy(flight, request):
                 return
             requested = self.clock()
-            response = await self.ask(request, {} if stale is None else stale.conditions)
+            response = await self.ask(request, stale)
         except OriginError as error:
             flight.land(Failed(error))
             return
@@ -79,7 +93,7 @@ class Fetcher:
         if copy is None:
             return False
         requested = self.clock()
-        response = await self.ask(request, copy.stored.conditions)
+        response = await self.ask(request, copy.stored)
         if response.status != 304:
             await self.land(flight, request, response, requested)
             return True
@@ -104,7 +118,8 @@ class Fetcher:
         if stored is None or spool is None:
             self.flights.close_to_joiners(flight)
             if response.status >= 500:
-                flight.land(Failed(OriginError(response.status, "The origin failed."), response))
+                retry_after = response.headers.get("Retry-After")
+                flight.land(Failed(OriginError(response.status, "The origin failed.", retry_after), response))
             else:
                 flight.land(Passed(response))
             return
@@ -117,7 +132,7 @@ class Fetcher:
             if file is not None and self.shared is not None:
                 self.shared.offer(stored, spool.digest, file.path)
         except OriginError:
-            log.warning("origin stopped early", target=request.target)
+            pass  # whoever reads the body learns of it
         except UnwantedError:
             pass  # the clients have gone
         finally:

@@ -83,10 +83,10 @@ class Flights:
         """The flight under way for a target URI."""
         return self._joinable.get(uri)
 
-    def is_asking(self, uri: str) -> bool:
-        """Whether the origin has been asked for a target URI and has not answered yet."""
+    def asking(self, uri: str) -> Flight | None:
+        """The flight that has asked the origin for a target URI and has no answer yet."""
         flight = self._joinable.get(uri)
-        return flight is not None and not flight.landing.done()
+        return None if flight is None or flight.landing.done() else flight
 
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
         """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""

@@ -1,48 +1,66 @@
 """The one client session: requests to the service in whose name the edge answers."""
 
+import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final
 
 import aiohttp
 import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from common.concurrency import ConcurrencyLimiter, TooBusy
+from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy
+from common.throttled_log import ThrottledLog
+from storage_edge.rules import validation
 from storage_edge.settings import TokenHeaders
 
 log = structlog.get_logger(__name__)
 
 VIA: Final = "1.1 forgelet-edge"
-#: Idle connections are given up before common servers do so, because a request that meets a closing
-#: connection is lost: the edge never sends a request twice.
+#: Idle connections are given up before common servers do so: a request that meets a closing one has to be sent again.
 IDLE_SECONDS: Final = 4.0
-#: Connections that are left for asking whether the origin lives.
+#: Connections that are left for asking whether the origin lives, and seconds that it may take to say so.
 CHECKS: Final = 2
+CHECK_SECONDS: Final = 5.0
+
+
+#: Seconds after which a request that found no place is worth another try.
+RETRY_AFTER: Final = "5"
+STOPPED: Final = "The origin stopped before the end of its answer."
 
 
 class OriginError(Exception):
-    """The origin did not answer; `status` is what the client gets."""
+    """The origin gave no answer that can be passed on; `status` is what the client gets, with `retry_after` as its
+    Retry-After.
+    """
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, retry_after: str | None = None) -> None:
         super().__init__(sentence)
         self.status = status
+        self.retry_after = retry_after
 
 
 class OriginBusy(OriginError):
-    """Too many ask the origin through this edge, or too many of this client's requests do."""
+    """Too many ask the origin through this edge, or, where it is named, too many requests of one `client` do."""
 
-    def __init__(self) -> None:
-        super().__init__(503, "Too many requests are being passed on; try again later.")
+    def __init__(self, client: str | None = None) -> None:
+        super().__init__(503, "Too many requests are being passed on; try again later.", RETRY_AFTER)
+        self.client = client
 
 
 class OriginResponse:
-    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then."""
+    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then, and
+    before that `broken` with an error that ends the body too early.
+    """
 
-    def __init__(self, response: aiohttp.ClientResponse, done: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, done: Callable[[], None], broken: Callable[[Exception], None]
+    ) -> None:
         self._response = response
-        self._done = done
+        self._done: Callable[[], None] | None = done
+        self._broken = broken
         self.status = response.status
         self.reason = response.reason or ""
         self.headers = _readable(response.headers)
@@ -60,11 +78,19 @@ class OriginResponse:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives; raises `OriginError` when it ends too early."""
+        connection = self._response.connection
+        protocol = None if connection is None else connection.protocol
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
+            # A body that ends with its connection is whole unless that broke (RFC 9112 section 8).
+            if not self.has_known_end and protocol is not None:
+                broken = protocol.exception()
+                if isinstance(broken, aiohttp.ClientOSError):
+                    raise broken
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise OriginError(502, "The origin stopped before the end of its answer.") from error
+            self._broken(error)
+            raise OriginError(502, STOPPED) from error
         finally:
             self.close()
 
@@ -93,6 +119,8 @@ class Origin:
         self._places = ConcurrencyLimiter(connections, connections_of_one, patience=patience)
         self._base = str(url).rstrip("/")
         self._token_headers = token_headers
+        self._timeout = timeout
+        self._log = ThrottledLog(log)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=connections + CHECKS,
@@ -109,9 +137,10 @@ class Origin:
             read_bufsize=2**18,
             max_line_size=32_768,
             max_field_size=32_768,
+            trace_configs=[_noting_reuse()],
         )
-        # aiohttp repeats a request whose connection died before the answer; a cache in front of the
-        # origin must not, and there is no public switch.
+        # aiohttp repeats whatever request dies before its answer, on new connections too, and there is no public
+        # switch. `_sent` knows better which ones the origin cannot have seen.
         self._session._retry_connection = False
         self.use_token(storage_token)
 
@@ -126,47 +155,98 @@ class Origin:
         await self._session.close()
 
     async def ask(
-        self, method: str, target: str, *, token: str | None, headers: dict[str, str], client: str = ""
+        self,
+        method: str,
+        target: str,
+        *,
+        token: str | None,
+        forwarded: Mapping[str, str],
+        conditions: Mapping[str, str],
+        client: str = "",
     ) -> OriginResponse:
-        """One request, never repeated and no redirect followed, which takes a place of the `client` as long as its
-        answer is read; raises `OriginError` when no answer comes, and `OriginBusy` when no place becomes free.
+        """One request, no redirect followed, which takes a place of the `client` as long as its answer is read; raises
+        `OriginError` when no answer comes, or one that is none to this request, and `OriginBusy` when no place becomes
+        free.
         """
         try:
             await self._places.take(client)
-        except TooBusy:
-            log.warning("too many requests for the origin", client=client)
-            raise OriginBusy from None
+        except TooBusy as error:
+            self._log.warning("too many requests for the origin", about=client, client=client)
+            raise OriginBusy(client if isinstance(error, ShareTaken) else None) from None
 
         def done() -> None:
             self._places.give_back(client)
 
+        def broken(error: Exception) -> None:
+            reason = type(error).__name__
+            self._log.warning("origin stopped early", about=reason, target=target, reason=reason)
+
         try:
-            return OriginResponse(await self._ask(method, target, token, headers), done)
+            headers = {**forwarded, **conditions}
+            response = await self._ask(method, target, token, headers, self._timeout)
         except BaseException:
             done()
             raise
+        if validation.answers(response.status, conditional=bool(conditions)):
+            return OriginResponse(response, done, broken)
+        response.close()
+        done()
+        status = response.status
+        self._log.warning(
+            "origin gave an answer to another question", about=status, target=target, status=status
+        )
+        raise OriginError(502, "The origin's answer is none to this request.")
 
     async def _ask(
-        self, method: str, target: str, token: str | None, headers: dict[str, str]
+        self, method: str, target: str, token: str | None, headers: dict[str, str], seconds: float
     ) -> aiohttp.ClientResponse:
         if token is not None:
             headers = {**headers, self._token_headers.user: token}
-        url = URL(self._base + target, encoded=True)
         try:
-            return await self._session.request(method, url, headers=headers, allow_redirects=False)
+            async with asyncio.timeout(seconds):
+                return await self._sent(method, URL(self._base + target, encoded=True), headers)
         except TimeoutError as error:
-            log.warning("origin did not answer in time", target=target)
+            self._log.warning("origin did not answer in time", target=target)
             raise OriginError(504, "The origin did not answer in time.") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            log.warning("origin could not be reached", target=target, reason=type(error).__name__)
+        except (aiohttp.ClientConnectionError, OSError) as error:
+            reason = type(error).__name__
+            self._log.warning("origin could not be reached", about=reason, target=target, reason=reason)
             raise OriginError(502, "The origin could not be reached.") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            self._log.warning("origin's answer cannot be read", target=target, reason=type(error).__name__)
+            raise OriginError(502, "The origin's answer cannot be read.") from error
+
+    async def _sent(self, method: str, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Sends a request that may be sent twice, and again while all that it met is idle connections that the origin
+        had given up (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Raises what aiohttp raises.
+        """
+        while True:
+            met: dict[str, bool] = {}
+            try:
+                return await self._session.request(
+                    method, url, headers=headers, allow_redirects=False, trace_request_ctx=met
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if "reused" not in met:
+                    raise
 
     async def check(self) -> None:
         """Raises `OriginError` unless the origin says that it is alive."""
-        response = await self._ask("GET", "/-/liveness", None, {})
+        response = await self._ask("GET", "/-/liveness", None, {}, min(self._timeout, CHECK_SECONDS))
         response.release()
         if response.status != 200:
             raise OriginError(502, f"The origin's liveness is {response.status}.")
+
+
+def _noting_reuse() -> aiohttp.TraceConfig:
+    """Tells the dictionary that goes with a request whether its connection had been used before."""
+
+    async def reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _: Any) -> None:
+        context.trace_request_ctx["reused"] = True
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(reused)
+    return config
 
 
 def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:

@@ -10,7 +10,7 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
 from common import conditions, ranges
-from storage_edge.cache.cache import Answer, FromOrigin, FromStore
+from storage_edge.cache.answer import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
@@ -185,12 +185,12 @@ def empty(
     return web.Response(status=status, headers=own)
 
 
-def failure(status: int, sentence: str, *, retry_after: int | None = None) -> web.Response:
+def failure(status: int, sentence: str, retry_after: str | None = None) -> web.Response:
     """Static objects with external storage: an internal failure has the error's status, or 500."""
     headers = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": cache_status.value(Outcome.FAILED)}
     headers[hdrs.CACHE_CONTROL] = "no-store"
     if retry_after is not None:
-        headers[hdrs.RETRY_AFTER] = str(retry_after)
+        headers[hdrs.RETRY_AFTER] = retry_after
     return web.Response(status=status, headers=headers, text=f"{sentence}\n")
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from common.connection import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin import OriginBusy, OriginError
+from storage_edge.cache.origin import RETRY_AFTER, OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
@@ -30,8 +30,6 @@ SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
 SETTINGS = web.AppKey("settings", Settings)
-#: Seconds after which a request that found the origin's places taken is worth another try.
-RETRY_AFTER = 5
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
@@ -70,15 +68,13 @@ def _refused(http: web.Request, refusal: Refusal) -> web.Response:
 
 async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamResponse:
     metrics = http.app[METRICS]
+    retry_after: str | None = None
     try:
         answer = await http.app[CACHE].answer(request)
         metrics.answered(request.kind, answer.outcome)
         return await http.app[SENDER].send(http, request, answer)
-    except OriginBusy as error:
-        metrics.failed(error.status)
-        return answers.failure(error.status, str(error), retry_after=RETRY_AFTER)
     except OriginError as error:
-        status, sentence = error.status, str(error)
+        status, sentence, retry_after = error.status, str(error), error.retry_after
     except TruncatedBodyError:
         status, sentence = 502, "The origin stopped before the end of its answer."
     except (ConnectionError, asyncio.CancelledError):
@@ -87,7 +83,7 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
         log.exception("request failed", target=request.target)
         status, sentence = 500, "The edge failed."
     metrics.failed(status)
-    return answers.failure(status, sentence)
+    return answers.failure(status, sentence, retry_after)
 
 
 async def purge(http: web.Request) -> web.Response:
@@ -118,7 +114,7 @@ async def purge(http: web.Request) -> web.Response:
     except OSError as error:
         log.warning("a purge may not outlive a crash", reason=error.strerror)
         message = {"message": "The purge may not outlive a crash of the machine."}
-        return web.json_response(message, status=503, headers={"Retry-After": str(RETRY_AFTER)})
+        return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
     http.app[METRICS].purged.inc(count)
     log.info("purged", responses=count, soft=wanted.soft)
     return web.json_response({"purged": count})

@@ -7,7 +7,8 @@ from typing import Final
 from aiohttp import ClientConnectionResetError, HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 
-from storage_edge.cache.cache import Cache, FromStore
+from storage_edge.cache.answer import FromStore
+from storage_edge.cache.cache import Cache
 from storage_edge.client import access_log
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest

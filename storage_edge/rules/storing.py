@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.rules import fields
+from storage_edge.rules import fields, validation
 from storage_edge.rules.freshness import Policy
 
 Headers = CIMultiDictProxy[str]
@@ -73,7 +73,7 @@ def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy)
     if "*" in fields.members(headers.getall("Vary", [])):
         return Storage.NONE
     if policy.private:
-        keep = request.has_token and status == 200 and has_strong_validator(headers)
+        keep = request.has_token and status == 200 and validation.has_strong_tag(headers)
         return Storage.PRIVATE if keep else Storage.NONE
     if request.has_token and status != 200:
         return Storage.NONE
@@ -81,12 +81,6 @@ def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy)
         return Storage.NONE
     can_be_validated = status < 500 and ("ETag" in headers or "Last-Modified" in headers)
     return Storage.SHARED if policy.lifetime > 0 or can_be_validated else Storage.NONE
-
-
-def has_strong_validator(headers: Headers) -> bool:
-    """A well-formed entity tag that is not weak (RFC 9110 section 8.8.3)."""
-    tag = headers.get("ETag", "")
-    return len(tag) >= 2 and tag[0] == tag[-1] == '"'
 
 
 def end_to_end(headers: Headers) -> CIMultiDict[str]:

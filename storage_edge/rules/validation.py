@@ -34,6 +34,39 @@ def conditions_for(stored: Headers) -> dict[str, str]:
     return asked
 
 
+def answers(status: int, *, conditional: bool) -> bool:
+    """Whether a GET or HEAD that asks for no range and no upgrade can have this status as its final answer.
+
+    304 belongs to conditions (RFC 9110 section 15.4.5), 206 to ranges (15.3.7), 1xx is not final, and the rest is none
+    (15). To a client that asked for something else such an answer would say what is not so.
+    """
+    return 200 <= status < 600 and status != 206 and (conditional or status != 304)
+
+
+def selects(stored: Headers, update: Headers) -> bool:
+    """Whether a 304 with these fields is about the stored response, of which alone was asked (RFC 9111 4.3.4).
+
+    A strong entity tag decides alone. Otherwise no validator that both have may differ, and they share one; entity
+    tags are compared weakly then. A 304 without any validator can only be about what was asked.
+    """
+    if has_strong_tag(update):
+        return stored.get("ETag") == update["ETag"]
+    shared = [name for name in ("ETag", "Last-Modified") if name in update and name in stored]
+    if any(_weak(stored[name]) != _weak(update[name]) for name in shared):
+        return False
+    return bool(shared) or not ("ETag" in update or "Last-Modified" in update)
+
+
+def has_strong_tag(headers: Headers) -> bool:
+    """A well-formed entity tag that is not weak (RFC 9110 section 8.8.3)."""
+    tag = headers.get("ETag", "")
+    return len(tag) >= 2 and tag[0] == tag[-1] == '"'
+
+
+def _weak(validator: str) -> str:
+    return validator.removeprefix("W/")
+
+
 def head_matches(stored: Headers, length: int | None, head: Headers) -> bool:
     """Whether a 200 to HEAD describes the stored response and so may freshen it (RFC 9111 4.3.5)."""
     for name in ("ETag", "Last-Modified"):

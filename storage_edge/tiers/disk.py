@@ -84,8 +84,7 @@ class DiskTier:
         """Closes the index; what arrives still is lost."""
         self._index.close()
         self.purges.close()
-        with contextlib.suppress(OSError), self._lock.held():
-            self._arrivals.close()
+        self._arrivals.close()
 
     def has(self, target: str) -> bool:
         """Whether anything is stored under a target, or may be; quick, for the event loop."""
@@ -148,7 +147,8 @@ class DiskTier:
         size, digest = spool.size, spool.digest
         displace = wanted_again or size <= self._budget * LARGE_PART
         with self._lock.held():
-            if spool.in_memory and not self._make_room(size, displace=displace):
+            needed = size if spool.in_memory and not index_file.has_body(self._index.writer(), digest) else 0
+            if needed and not self._make_room(needed, displace=displace):
                 return None
             with self._transaction() as index:
                 if any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch)):

@@ -6,6 +6,7 @@ the origin has said 304 to its entity tag; what is saved is making and sending t
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,25 +16,24 @@ import attrs
 import obstore
 import orjson
 import structlog
-from obstore.exceptions import BaseError
+from obstore.exceptions import PermissionDeniedError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from common.ending import end
+from common.throttled_log import ThrottledLog
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import selection, storing
+from storage_edge.rules import selection, validation
 from storage_edge.tiers.bodies import BLOCK
 from storage_edge.tiers.spool import Spool, UnwantedError
+from storage_edge.tiers.store_health import NO_BUCKET, READ, UNREACHABLE, WRITE, StoreHealth, reason_of
 from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 log = structlog.get_logger(__name__)
 
-#: Seconds for which a store that failed is left alone, so that it does not slow every miss down.
-AVOIDED_SECONDS: Final = 10.0
 #: Bodies that are written at a time, and those that may wait for it; more are not shared.
 UPLOADS: Final = 2
 MAX_PENDING: Final = 256
 UPLOAD_SECONDS: Final = 300.0
-_UNREACHABLE = (BaseError, OSError, TimeoutError)
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -45,46 +45,77 @@ class SharedCopy:
     spool: Spool
     digest: str
     size: int
+    #: Seconds that are left for it.
+    left: float = 0.0
 
 
 class SharedTier:
-    """Bodies by digest and one record for each target, at most `timeout` seconds for each answer or piece.
+    """Bodies by digest and one record for each target URI, at most `timeout` seconds for an object.
 
-    No failure of the store reaches a request: it counts as not having the object. `count` is told of each
-    "hit", "miss", "failure" and "written".
+    No failure of the store reaches a request: it counts as not having the object, and `health` leaves the store alone
+    for a while. A body that came too late is one of those that are too large, for `pause` seconds. `count` is told of
+    each "hit", "miss", "failure" and "written".
     """
 
-    def __init__(self, store: ObjectStore, timeout: float, count: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: ObjectStore, timeout: float, pause: float, count: Callable[[str], None]
+    ) -> None:
         self._store = store
         self._timeout = timeout
+        self._pause = pause
         self._count = count
-        self._avoided_until = 0.0
+        self._log = ThrottledLog(log)
+        self.health = StoreHealth(store, timeout, pause)
+        self._most, self._most_until = math.inf, 0.0
         self._uploads = asyncio.Semaphore(UPLOADS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self, request: EdgeRequest, spool: Callable[[int | None], Spool]) -> SharedCopy | None:
         """What is kept for a request, its body not read yet."""
-        if asyncio.get_running_loop().time() < self._avoided_until:
+        if not self.health.may_be_read:
             return None
+        copy, clock = None, asyncio.get_running_loop().time
+        begun = clock()
         try:
             async with asyncio.timeout(self._timeout):
                 found = await obstore.get_async(self._store, _record_key(request.uri))
                 copy = _from_record(bytes(await found.bytes_async()), request, spool)
-        except FileNotFoundError:
-            copy = None
-        except (*_UNREACHABLE, *_UNREADABLE) as error:
-            self._failed("read", error)
+        except FileNotFoundError as error:
+            if reason_of(error) == NO_BUCKET:
+                self._failed(READ, error)
+                return None
+        except PermissionDeniedError:
+            # S3 says so of what is not there to whoever may not list; if it is more than that, a trial tells.
+            self.health.doubt()
+        except _UNREADABLE as error:
+            self._damaged(error)
+            return None
+        except UNREACHABLE as error:
+            self._failed(READ, error)
             return None
         if copy is None:
             self._count("miss")
-        return copy
+            return None
+        if copy.size > self._most and begun < self._most_until:
+            copy.spool.release()
+            return None
+        return attrs.evolve(copy, left=self._timeout - (clock() - begun))
 
     async def fill(self, copy: SharedCopy) -> bool:
-        """Reads the body into the copy's spool; False unless all of it came and has the right digest."""
+        """Reads the body into the copy's spool; False unless all of it came in time and has the right digest."""
         try:
             await self._read_into(copy)
-        except (*_UNREACHABLE, ValueError) as error:
-            self._failed("read", error)
+        except FileNotFoundError:
+            self._count("miss")  # a rule of the bucket has deleted it before its record
+            return False
+        except ValueError as error:
+            self._damaged(error)
+            return False
+        except UNREACHABLE as error:
+            if copy.spool.size:
+                self._came_late(copy)
+            else:
+                self._failed(READ, error)
             return False
         except UnwantedError:
             return False  # the disk has no room for it
@@ -95,22 +126,21 @@ class SharedTier:
         return True
 
     async def _read_into(self, copy: SharedCopy) -> None:
-        async with asyncio.timeout(self._timeout) as limit:
+        async with asyncio.timeout(copy.left):
             found = await obstore.get_async(self._store, _body_key(copy.digest))
             if found.meta["size"] != copy.size:
                 raise ValueError("The body is not the one that was written.")
             async for chunk in found.stream(min_chunk_size=BLOCK):
                 await copy.spool.write(bytes(chunk))
-                limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
         if copy.spool.digest != copy.digest:
             raise ValueError("The body is not the one that was written.")
         copy.spool.finish()
 
     def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:
         """Writes a public response whose body is in `file`, in the background."""
-        if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
+        if stored.private or stored.status != 200 or not validation.has_strong_tag(stored.headers):
             return
-        if len(self._tasks) >= MAX_PENDING or asyncio.get_running_loop().time() < self._avoided_until:
+        if len(self._tasks) >= MAX_PENDING or not self.health.may_be_written:
             return
         task = asyncio.get_running_loop().create_task(self._write(stored, digest, file))
         self._tasks.add(task)
@@ -132,10 +162,10 @@ class SharedTier:
                 if not await self._has_body(digest):
                     await obstore.put_async(self._store, _body_key(digest), file)
                 await obstore.put_async(self._store, _record_key(stored.target), _record(stored, digest))
-        except FileNotFoundError:
-            return  # evicted meanwhile
-        except _UNREACHABLE as error:
-            self._failed("written", error)
+        except UNREACHABLE as error:
+            was_evicted = isinstance(error, FileNotFoundError) and not await asyncio.to_thread(file.exists)
+            if not was_evicted:
+                self._failed(WRITE, error)
             return
         self._count("written")
 
@@ -148,9 +178,19 @@ class SharedTier:
 
     def _failed(self, what: str, error: Exception) -> None:
         self._count("failure")
-        if not isinstance(error, _UNREADABLE):
-            self._avoided_until = asyncio.get_running_loop().time() + AVOIDED_SECONDS
-        log.warning(f"the shared store could not be {what}", reason=type(error).__name__)
+        self.health.failed(what, error)
+
+    def _damaged(self, error: Exception) -> None:
+        """One object is, or its body has gone."""
+        self._count("failure")
+        reason = type(error).__name__
+        self._log.warning("an object of the shared store cannot be used", about=reason, reason=reason)
+
+    def _came_late(self, copy: SharedCopy) -> None:
+        """The body is too large for the time that there is; for a while none that is as large is asked for."""
+        self._count("failure")
+        self._most, self._most_until = copy.spool.size, asyncio.get_running_loop().time() + self._pause
+        self._log.warning("the shared store is too slow", size=copy.size, came=copy.spool.size)
 
 
 def open_store(url: str, timeout: float) -> ObjectStore:
@@ -206,6 +246,6 @@ def _from_record(
     stored = StoredResponse.from_json(
         record["response"], target=request.uri, selected=selected, epoch=0, body=spool, stale=True
     )
-    if stored.private or stored.status != 200 or not storing.has_strong_validator(stored.headers):
+    if stored.private or stored.status != 200 or not validation.has_strong_tag(stored.headers):
         return None
     return SharedCopy(stored, spool, record["digest"], record["size"])

@@ -159,14 +159,15 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        kept = self._memory.get(old.target, ())
-        if any(s.times == old.times and s.selected == old.selected for s in kept):
-            self._replace(new)
-            is_written = await self._on_disk(False, self.disk.update, new)
-            if new.private and not old.private and not is_written:
-                await self._announce(
-                    Purge(urls=frozenset({new.target}))
-                )  # what is on disk says it were public
+        same = (old.times, old.selected)
+        kept = [s for s in self._memory.get(old.target, ()) if (s.times, s.selected) == same]
+        if not kept:
+            return
+        new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
+        self._replace(new)
+        is_written = await self._on_disk(False, self.disk.update, new)
+        if new.private and not old.private and not is_written:
+            await self._announce(Purge(urls=frozenset({new.target})))  # what is on disk says it were public
 
     async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""

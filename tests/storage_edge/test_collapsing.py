@@ -162,14 +162,6 @@ async def test_a_failed_leader_does_not_fail_the_next_try(edge: Edge, origin: Or
     assert (await edge.get(ARCHIVE)).body == b"back"
 
 
-async def test_the_edge_never_repeats_a_request(edge: Edge, origin: Origin) -> None:
-    origin.answers(cache_control="no-store")
-    await edge.get(ARCHIVE)
-    origin.handler = _hang_up
-    assert (await edge.get(ARCHIVE)).status == 502
-    assert len(origin.requests) == 2
-
-
 async def test_stale_objects_are_validated_once_for_all(edge: Edge, origin: Origin, clock: Clock) -> None:
     origin.answers(b"same")
     await edge.get(ARCHIVE)

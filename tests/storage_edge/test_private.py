@@ -152,3 +152,24 @@ async def test_an_answer_from_before_a_purge_begins_no_grace(start_edge: StartEd
     gate.set()
     assert (await asked).status == 200
     assert (await edge.get(f"{RAW}?token=alice")).status == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_while_the_service_cannot_say_who_may_read_it_nobody_gets_a_private_object(
+    start_edge: StartEdge, origin: Origin, method: str
+) -> None:
+    """As when its database is away: no allowance for stale objects is one for private ones."""
+    Project(origin, readers={"alice"})
+    edge = await start_edge(stale_when_unreachable=3600.0)
+    target = f"{RAW}?token=alice"
+    assert (await edge.get(target)).body == b"the plan"
+    await edge.settled()
+    origin.answers(b"away", status=503, etag=None, cache_control="no-store", Retry_After="10")
+    for _ in range(2):
+        answer = await edge.get(target, method)
+        body = b"" if method == "HEAD" else b"away"
+        assert (answer.status, answer.headers["Retry-After"], answer.body) == (503, "10", body)
+        assert "ETag" not in answer.headers
+    Project(origin, readers={"alice"})
+    again = await edge.get(target)
+    assert (again.body, "hit; fwd=request; fwd-status=304" in again.cache_status) == (b"the plan", True)

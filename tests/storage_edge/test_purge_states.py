@@ -116,8 +116,11 @@ class World:
             case "tend":
                 await self.stores[process].tend()
             case "lose":
-                (root,) = self.directory.glob("v*")
-                shutil.rmtree(root)
+                self.lose()
+
+    def lose(self) -> None:
+        for root in self.directory.glob("v*"):
+            shutil.rmtree(root)
 
     def hold(self) -> sqlite3.Connection | None:
         index = sqlite3.connect(

@@ -28,6 +28,10 @@ DIRECTIVE = st.one_of(
     st.text(max_size=10),
 )
 CACHE_CONTROL = st.lists(DIRECTIVE, max_size=5).map(", ".join)
+TAG = st.sampled_from(['"a"', '"b"', 'W/"a"', 'W/"b"', "a", "", 'W/"'])
+VALIDATORS = st.fixed_dictionaries(
+    {}, optional={"ETag": TAG, "Last_Modified": st.sampled_from(["Monday", "Tuesday"])}
+)
 STATUS = st.sampled_from([200, 203, 204, 206, 301, 302, 304, 401, 403, 404, 410, 416, 500, 503, 599])
 
 
@@ -90,3 +94,35 @@ def test_age_only_grows_and_never_below_what_is_known(
     assert times.current_age(now) >= max(age + delay + wait, 0)
     assert times.current_age(now) >= now - times.date
     assert times.current_age(now + longer) == times.current_age(now) + longer
+
+
+@given(VALIDATORS, VALIDATORS)
+def test_a_304_selects_what_has_its_validators_and_nothing_else(
+    kept: dict[str, str], said: dict[str, str]
+) -> None:
+    stored, update = _headers(**kept), _headers(**said)
+    selected = validation.selects(stored, update)
+    if validation.has_strong_tag(update):
+        assert selected == (stored.get("ETag") == update["ETag"])
+        return
+    shared = [name for name in ("ETag", "Last-Modified") if name in stored and name in update]
+    agree = all(stored[name].removeprefix("W/") == update[name].removeprefix("W/") for name in shared)
+    assert selected == (agree and (bool(shared) or not said))
+
+
+@given(VALIDATORS, VALIDATORS, CACHE_CONTROL)
+def test_a_response_freshened_by_a_304_keeps_what_it_is_identified_by(
+    kept: dict[str, str], said: dict[str, str], cache_control: str
+) -> None:
+    stored, update = _headers(**kept), _headers(**said, Cache_Control=cache_control)
+    if validation.selects(stored, update):
+        new = CIMultiDictProxy(storing.freshened(stored, update))
+        assert new.get("ETag") == stored.get("ETag")
+        assert validation.selects(new, stored)
+        assert validation.selects(stored, stored)
+
+
+@given(st.integers(0, 1000), st.booleans())
+def test_only_answers_to_what_was_asked_are_answers(status: int, conditional: bool) -> None:
+    expected = status in range(200, 600) and status != 206 and (status != 304 or conditional)
+    assert validation.answers(status, conditional=conditional) == expected

@@ -35,6 +35,8 @@ def lfs_errors(handler: Handler) -> Handler:
         except BodyRefused as problem:
             return lfs_json({"message": str(problem)}, problem.status, problem.headers)
         except (Unavailable, TooBusy) as problem:
+            if request.writer.output_size:  # an object that breaks off: nothing can be told any more
+                raise ConnectionResetError from problem
             return lfs_json({"message": "503 Service Unavailable"}, 503, told_to_come_later(problem))
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}

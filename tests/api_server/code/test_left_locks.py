@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,15 @@ BUSY = (503, {"message": "503 Service Unavailable"}, "5")
 
 def _repository(forge: Forge, project_id: int) -> Path:
     return forge.server.app[REPOSITORIES].path(project_id)
+
+
+@contextlib.asynccontextmanager
+async def _held(repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Somebody moves refs for as long as we watch, and is not waited for."""
+    with monkeypatch.context() as impatient:
+        impatient.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
+        async with at_work(repository, "moving"):
+            yield
 
 
 @contextlib.contextmanager
@@ -65,11 +74,10 @@ async def test_what_a_killed_git_has_locked_can_be_written(
 async def test_what_somebody_living_has_locked_is_503(
     forge: Forge, owner: Person, made: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
     write, moves = WRITES[what]
     repository = _repository(forge, made["id"])
     with _locked(repository, moves[0][1]) as lock:
-        async with at_work(repository, "moving"):
+        async with _held(repository, monkeypatch):
             answer = await write(owner, made)
         assert (answer.status, answer.body, answer.headers["Retry-After"]) == BUSY
         assert lock.exists()
@@ -83,7 +91,6 @@ async def test_what_somebody_living_has_locked_is_503(
 async def test_a_pipeline_is_made_once_its_commit_can_be_kept(
     forge: Forge, owner: Person, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
     body = {
         "branch": "ci",
         "start_branch": "main",
@@ -96,7 +103,7 @@ async def test_a_pipeline_is_made_once_its_commit_can_be_kept(
     repository = _repository(forge, made["id"])
     (repository / KEEP_AROUND / head).unlink(missing_ok=True)
     with _locked(repository, KEEP_AROUND + head):
-        async with at_work(repository, "moving"):
+        async with _held(repository, monkeypatch):
             answer = await owner.api.post(f"{url}/pipeline", {"ref": "ci"})
         assert (answer.status, answer.body, answer.headers["Retry-After"]) == BUSY
         answer = await owner.api.post(f"{url}/pipeline", {"ref": "ci"})
@@ -117,14 +124,13 @@ async def test_the_default_branch_moves_in_spite_of_a_lock(
 async def test_a_push_with_a_living_lock_is_told_by_git_and_goes_through_later(
     forge: Forge, owner: Person, made: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
     repository, git = _repository(forge, made["id"]), Git(tmp_path / "work")
     url = git_url(forge, made["path_with_namespace"], owner)
     git.folder.mkdir()
     await git("clone", "--quiet", url, ".")
     await git.commit_files({"pushed.txt": "x"}, "Push")
     with _locked(repository, "refs/heads/main"):
-        async with at_work(repository, "moving"):
+        async with _held(repository, monkeypatch):
             said = await git("push", "origin", "main", fails=True)
         assert "cannot lock ref 'refs/heads/main'" in said
         assert "has moved" not in said

@@ -17,7 +17,6 @@ from api_server.invitations.mails import mail_invitation
 from api_server.outbound.mail import delivery
 from api_server.outbound.mail.letters import Letter, compose, is_address
 from api_server.settings import Settings
-from api_server.state import queue
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite_by_mail, new_address
 from tests.support.mailbox import Mailbox, parts_of
@@ -111,9 +110,7 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
         await mailbox.arrival(address)
         assert await server.wait() == -signal.SIGKILL
     monkeypatch.setattr(mailbox, "on_data", None)
-    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
-    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
-    async with running_forge(url, tmp_path, **settings):
+    async with running_forge(url, tmp_path, worker_timeout=2, **settings):
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
     assert {parts_of(message) for message in others} == {parts_of(first)}

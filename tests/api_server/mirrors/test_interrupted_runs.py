@@ -12,7 +12,6 @@ from aiohttp import web
 
 from api_server.git.remote.secret_files import secret_folder
 from api_server.mirrors import run_queries, runs, schedule
-from api_server.state import queue
 from api_server.web.context import CLOCK
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, mails, with_credentials
@@ -41,7 +40,6 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     tmp_path: Path,
     target: BareRepository,
     http_target: Http,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, folder = new_database(), tmp_path / "data"
     folder.mkdir()
@@ -58,9 +56,7 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     async with asyncio.timeout(20):
         while command_lines_with(http_target[1]):
             await asyncio.sleep(0.05)
-    monkeypatch.setattr(queue, "HEARTBEAT_SECONDS", 0.2)
-    monkeypatch.setattr(queue, "STALLED_SECONDS", 2)
-    async with running_forge(url, folder, allow_local_requests=True) as forge:
+    async with running_forge(url, folder, allow_local_requests=True, worker_timeout=2) as forge:
         mirrored = attrs.evolve(mirrored, forge=forge)
         gate.set()
         async with asyncio.timeout(20):

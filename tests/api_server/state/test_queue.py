@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import psycopg2
 import pytest
@@ -10,6 +11,7 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.manager import JobManager
 
 from api_server.state import queue
+from api_server.state.errors import Unavailable
 from api_server.state.queue import Queue
 from tests.support.background import watched
 
@@ -26,14 +28,14 @@ WAITING_JOB = """
 """
 
 
-async def _done(url: str, *statements: str) -> list[str]:
+async def _done(url: str, *statements: str, dead_after: float = 30) -> list[str]:
     """What a worker does in a database where `statements` have left jobs, until none is left."""
     words: list[str] = []
 
     async def note(word: str) -> None:
         words.append(word)
 
-    tasks = Queue(url)
+    tasks = Queue(url, dead_after)
     tasks.add("note", note)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
@@ -133,3 +135,44 @@ async def test_it_ends_when_the_driver_loses_the_cancellation(
     async with asyncio.timeout(10):
         async with watched() as life, Queue(new_database(), dead_after=1).working(*life):
             await asked.wait()
+
+
+async def test_work_whose_end_could_not_be_written_down_is_done_again(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker lives on, and would hold the work's lock for as long as it does."""
+    finish, lost = JobManager.finish_job, []
+
+    async def loses_the_first(manager: JobManager, job: Any, *arguments: Any, **options: Any) -> None:
+        if not lost:
+            lost.append(job)
+            raise ConnectorException("server closed the connection unexpectedly")
+        await finish(manager, job, *arguments, **options)
+
+    monkeypatch.setattr(JobManager, "finish_job", loses_the_first)
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
+    assert await _done(new_database(), WAITING_JOB, dead_after=0.3) == ["second", "second"]
+
+
+async def test_what_the_database_kept_from_being_done_was_no_attempt(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
+    tries: list[int] = []
+    url, done = new_database(), asyncio.Event()
+    tasks = Queue(url)
+
+    async def note(word: str) -> None:
+        tries.append(len(tries))
+        if len(tries) < 5:
+            raise Unavailable(word)
+        done.set()
+
+    tasks.add("note", note)
+    with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(WAITING_JOB)
+    async with watched() as life, tasks.working(*life), asyncio.timeout(20):
+        await done.wait()
+    assert tries == [0, 1, 2, 3, 4]

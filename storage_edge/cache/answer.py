@@ -1,0 +1,54 @@
+"""What the cache answers a request with: a stored response, one of the origin's, or nothing."""
+
+import attrs
+
+from storage_edge.cache.origin import OriginResponse
+from storage_edge.rules import cache_status
+from storage_edge.rules.cache_status import Outcome
+from storage_edge.tiers.bodies import Reader
+from storage_edge.tiers.spool import Spool
+from storage_edge.tiers.stored_responses import StoredResponse
+
+
+@attrs.frozen
+class FromStore:
+    """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed."""
+
+    stored: StoredResponse
+    outcome: Outcome
+    reader: Reader
+    is_new: bool = False
+
+    def age_and_status(self, now: float) -> tuple[str, str]:
+        """Values of Age and Cache-Status; `now` is seconds since 1970."""
+        age = self.stored.age(now)
+        ttl = None if self.is_new or self.stored.private else self.stored.policy.lifetime - age
+        return str(int(age)), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
+
+
+@attrs.frozen
+class FromOrigin:
+    """Pass on a response of the origin that is not kept; it has to be read or closed."""
+
+    response: OriginResponse
+    outcome: Outcome
+
+
+@attrs.frozen
+class Missing:
+    """`only-if-cached`, and nothing is (RFC 9111 section 5.2.1.7)."""
+
+    outcome: Outcome = Outcome.ONLY_IF_CACHED
+
+
+Answer = FromStore | FromOrigin | Missing
+
+
+def hit(stored: StoredResponse, age: float) -> Outcome:
+    if isinstance(stored.body, Spool) and not stored.body.finished:
+        return Outcome.COLLAPSED
+    return Outcome.HIT if age < stored.policy.lifetime else Outcome.STALE
+
+
+def from_store(stored: StoredResponse, outcome: Outcome, *, is_new: bool = False) -> FromStore:
+    return FromStore(stored, outcome, stored.body.open(), is_new)

@@ -1,0 +1,271 @@
+"""The origin behaving badly: what the client sees, what is stored, and the one line that the log gets."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from storage_edge.app import ORIGIN
+from tests.storage_edge.bare_origin import BareOrigin, Behaviour, Wire, bare_origin, says
+from tests.storage_edge.conftest import Clock, Edge, StartEdge
+from tests.support.certificates import key_and_certificate
+from tests.support.ports import free_port
+
+RAW = "/group/app/-/raw/main/README.md"
+FIELDS = b'Cache-Control: max-age=60\r\nETag: "1"\r\n'
+OK = b"HTTP/1.1 200 OK\r\n" + FIELDS
+WHOLE = OK + b"Content-Length: 3\r\n\r\nabc"
+#: What the client sees when its answer breaks off.
+BROKEN = "broken"
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[BareOrigin]:
+    async with bare_origin() as bare:
+        yield bare
+
+
+async def _seen(edge: Edge, bare: BareOrigin | None = None) -> object:
+    """Status and body of an answer, or that it broke off after its head."""
+    if bare is not None:
+        bare.delivered.clear()
+    async with edge.session.get(edge.url + RAW, allow_redirects=False) as response:
+        if bare is not None:
+            bare.delivered.set()
+        try:
+            return response.status, await response.read()
+        except (aiohttp.ClientError, ConnectionError):
+            return BROKEN
+
+
+UNREACHABLE = (502, b"The origin could not be reached.\n")
+UNREADABLE = (502, b"The origin's answer cannot be read.\n")
+MISFIT = (502, b"The origin's answer is none to this request.\n")
+STOPPED = (502, b"The origin stopped before the end of its answer.\n")
+LATE = (504, b"The origin did not answer in time.\n")
+REACH, READ, QUESTION, STOP, TIME = (
+    "origin could not be reached",
+    "origin's answer cannot be read",
+    "origin gave an answer to another question",
+    "origin stopped early",
+    "origin did not answer in time",
+)
+
+#: The origin's behaviour | what the client sees | whether it is stored | the log line.
+FAULTS: list[tuple[str, Behaviour, object, bool, str | None]] = [
+    ("closes at once", says(then="closes"), UNREACHABLE, False, REACH),
+    ("resets at once", says(then="resets"), UNREACHABLE, False, REACH),
+    ("closes within the head", says(b"HTTP/1.1 200 OK\r\nCache", then="closes"), UNREACHABLE, False, REACH),
+    ("is silent", says(), LATE, False, TIME),
+    ("sends its head without end", says(OK, b"X: y\r\n", then="repeats"), LATE, False, TIME),
+    ("says 100 without end", says(b"HTTP/1.1 100 Continue\r\n\r\n", then="repeats"), LATE, False, TIME),
+    ("is no web server", says(b"SSH-2.0-OpenSSH_9.2\r\n"), UNREADABLE, False, READ),
+    ("sends garbage", says(b"\x00\xff\r\n\r\n"), UNREADABLE, False, READ),
+    ("sends HTTP/2", says(b"HTTP/2 200 OK\r\n" + FIELDS + b"\r\n"), UNREADABLE, False, READ),
+    ("sends a NUL", says(OK + b"X: a\0b\r\nContent-Length: 0\r\n\r\n"), UNREADABLE, False, READ),
+    ("sends a long line", says(OK + b"X: " + b"y" * 40_000 + b"\r\n\r\n"), UNREADABLE, False, READ),
+    ("announces no number", says(OK + b"Content-Length: abc\r\n\r\n"), UNREADABLE, False, READ),
+    ("announces less than nothing", says(OK + b"Content-Length: -1\r\n\r\n"), UNREADABLE, False, READ),
+    ("announces two lengths", says(OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc"), UNREADABLE, False,
+     READ),
+    ("announces a length and chunks",
+     says(OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), UNREADABLE, False, READ),
+    ("sends more than announced", says(WHOLE + b"def"), UNREADABLE, False, READ),
+    ("says 101", says(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), MISFIT,
+     False, QUESTION),
+    ("says 206", says(b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-2/9\r\nContent-Length: 3\r\n"
+                      + FIELDS + b"\r\nabc"), MISFIT, False, QUESTION),
+    ("says 304", says(b"HTTP/1.1 304 Not Modified\r\n" + FIELDS + b"\r\n"), MISFIT, False, QUESTION),
+    ("says 999", says(b"HTTP/1.1 999 What\r\n" + FIELDS + b"Content-Length: 0\r\n\r\n"), MISFIT, False, QUESTION),
+    ("stops before the body", says(OK + b"Content-Length: 9\r\n\r\n", then="closes"), STOPPED, False, STOP),
+    ("is silent before the body", says(OK + b"Content-Length: 9\r\n\r\n"), STOPPED, False, STOP),
+    ("stops within the body", says(OK + b"Content-Length: 9\r\n\r\nabc", then="breaks"), BROKEN, False, STOP),
+    ("resets within the body", says(OK + b"Content-Length: 9\r\n\r\nabc", then="resets"), BROKEN, False, STOP),
+    ("is silent within the body", says(OK + b"Content-Length: 9\r\n\r\nabc"), BROKEN, False, STOP),
+    ("stops within a large body", says(OK + b"Content-Length: 900000\r\n\r\n" + b"x" * 800_000, then="breaks"),
+     BROKEN, False, STOP),
+    ("stops within a chunk", says(OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc", then="breaks"), BROKEN, False,
+     STOP),
+    ("stops between chunks", says(OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", then="breaks"), BROKEN,
+     False, STOP),
+    ("resets a body without announced end", says(OK + b"\r\nabc", then="resets"), BROKEN, False, STOP),
+    ("ends a body without announced end", says(OK + b"\r\nabc", then="closes"), (200, b"abc"), False, None),
+    ("says 103 first", says(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + WHOLE), (200, b"abc"), True, None),
+    ("is of 1996", says(b"HTTP/1.0 200 OK\r\n" + FIELDS + b"Content-Length: 3\r\n\r\nabc", then="closes"),
+     (200, b"abc"), True, None),
+    ("redirects", says(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/x\r\nContent-Length: 0\r\n\r\n"),
+     (302, b""), False, None),
+    ("fails", says(b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops"), (500, b"oops"), False,
+     None),
+]  # fmt: skip
+
+
+async def _edge(start_edge: StartEdge, bare: BareOrigin, line: str | None, name: str) -> Edge:
+    """One that gives its origin little time where that is what the test waits for."""
+    is_slow = line == TIME or "silent" in name
+    return await start_edge(origin=bare.url, origin_timeout=0.3 if is_slow else 5.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "behaviour", "seen", "is_stored", "line"), FAULTS, ids=[row[0] for row in FAULTS]
+)
+async def test_what_the_origin_does_wrong_costs_one_request_and_one_line(
+    start_edge: StartEdge, bare: BareOrigin,
+    name: str, behaviour: Behaviour, seen: object, is_stored: bool, line: str | None,
+) -> None:  # fmt: skip
+    edge = await _edge(start_edge, bare, line, name)
+    bare.behaviour = behaviour
+    with capture_logs() as logs:
+        assert await _seen(edge, bare) == seen
+        await edge.settled()
+    assert bare.requests == 1
+    assert [entry["event"] for entry in logs] == ([line] if line else [])
+    assert not any(entry.get("exc_info") for entry in logs)
+    stored = await edge.get(RAW, Cache_Control="only-if-cached")
+    assert (stored.status, stored.body) == (seen if is_stored else (504, b""))
+
+
+async def test_what_fails_again_and_again_is_one_line_a_second(
+    start_edge: StartEdge, bare: BareOrigin
+) -> None:
+    edge = await start_edge(origin=bare.url)
+    bare.behaviour = says(then="closes")
+    with capture_logs() as logs:
+        begun = asyncio.get_running_loop().time()
+        for number in range(60):
+            assert (await edge.get(f"{RAW}{number}")).status == 502
+        seconds = asyncio.get_running_loop().time() - begun
+    assert {line["event"] for line in logs} == {REACH}
+    assert len(logs) <= 1 + seconds
+
+
+STAND_IN = [row for row in FAULTS if row[2] != BROKEN and row[4] is not None] + [FAULTS[-1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "behaviour", "line"),
+    [(row[0], row[1], row[4]) for row in STAND_IN],
+    ids=[row[0] for row in STAND_IN],
+)
+async def test_a_stale_response_stands_in_for_each_failure_that_comes_before_the_body(
+    start_edge: StartEdge, bare: BareOrigin, clock: Clock, name: str, behaviour: Behaviour, line: str | None
+) -> None:
+    """A failure that comes with the head of the answer, to be exact: what is said cannot be taken back."""
+    kept = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=9, stale-if-error=60\r\nContent-Length: 4\r\n\r\nkept"
+    edge = await _edge(start_edge, bare, line, name)
+    bare.behaviour = says(kept)
+    assert await _seen(edge) == (200, b"kept")
+    await edge.settled()
+    clock.advance(20)
+    bare.behaviour = behaviour
+    answer = await edge.get(RAW)
+    assert (answer.status, answer.body) in [(200, b"kept"), *([STOPPED] if line == STOP else [])]
+    assert ("stale" in answer.cache_status) == (answer.status == 200)
+
+
+async def test_an_origin_that_is_not_there(start_edge: StartEdge) -> None:
+    edge = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
+    with capture_logs() as logs:
+        assert await _seen(edge) == UNREACHABLE
+    assert [(line["event"], line["reason"]) for line in logs] == [(REACH, "ClientConnectorError")]
+
+
+@pytest.mark.parametrize("name", ["forgelet.invalid", "*"])
+async def test_a_name_that_is_nobodys(start_edge: StartEdge, name: str) -> None:
+    edge = await start_edge(origin=f"http://{name}")
+    with capture_logs() as logs:
+        assert await _seen(edge) == UNREACHABLE
+    assert [line["event"] for line in logs] == [REACH]
+
+
+@pytest.mark.parametrize("speaks", ["tls with a certificate of its own", "no tls"])
+async def test_an_origin_whose_tls_fails(start_edge: StartEdge, tmp_path: Path, speaks: str) -> None:
+    key, certificate = key_and_certificate()
+    (tmp_path / "both.pem").write_bytes(key + certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "both.pem")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.read(100)
+            writer.write(WHOLE)
+        writer.close()
+
+    tls = context if speaks.startswith("tls") else None
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+        edge = await start_edge(origin=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with capture_logs() as logs:
+            assert await _seen(edge) == UNREACHABLE
+    reason = "ClientConnectorCertificateError" if tls else "ClientConnectorSSLError"
+    assert [(line["event"], line["reason"]) for line in logs] == [(REACH, reason)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_request_that_met_only_connections_that_the_origin_had_given_up_is_sent_again(
+    start_edge: StartEdge, bare: BareOrigin, method: str
+) -> None:
+    """As when an origin is started anew behind something that keeps connections: all idle ones are dead."""
+    edge = await start_edge(origin=bare.url)
+    kept: set[asyncio.StreamWriter] = set()
+    all_here = asyncio.Event()
+
+    async def keep(wire: Wire) -> bool:
+        kept.add(wire.writer)
+        if len(kept) == 3:
+            all_here.set()
+        await all_here.wait()
+        return await says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(wire)
+
+    async def reset_what_was_kept(wire: Wire) -> bool:
+        if wire.writer in kept:
+            wire.reset()
+            return False
+        return await says(OK + b"Content-Length: 0\r\n\r\n")(wire)
+
+    bare.behaviour = keep
+    await asyncio.gather(*(edge.get(f"{RAW}{number}") for number in range(3)))
+    bare.behaviour = reset_what_was_kept
+    assert (await edge.get(RAW, method)).status == 200
+    assert bare.requests == 3 + 3 + 1
+
+
+class OneDead(aiohttp.abc.AbstractResolver):
+    """A name with two addresses, at the first of which nobody listens."""
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002
+    ) -> list[aiohttp.abc.ResolveResult]:
+        return [
+            {
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": socket.AF_INET,
+                "proto": 0,
+                "flags": 0,
+            }
+            for address in ("127.0.0.2", "127.0.0.1")
+        ]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def test_one_dead_address_of_several_costs_nobody_an_answer(
+    start_edge: StartEdge, bare: BareOrigin
+) -> None:
+    bare.behaviour = says(WHOLE)
+    edge = await start_edge(origin=f"http://origin.example:{bare.port}")
+    edge.app[ORIGIN]._session.connector._resolver = OneDead()  # type: ignore[union-attr]
+    with capture_logs() as logs:
+        assert await _seen(edge) == (200, b"abc")
+    assert logs == []
