@@ -55,7 +55,7 @@ class Load:
             Versions(ground),
             Veiled(ground),
             LfsObjects(ground),
-            Mirrors(ground),
+            Mirrors(ground, patience),
         ]
         self._runners: list[Worker] = [Runner(self.jobs, f"s_runner{number}") for number in range(2)]
         self.pulse = [kind for worker in self.workers for kind in worker.pulse]

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
+#: After which what a killed server had in hand is done by another.
+TAKEN_SECONDS = 60.0
 #: By kind, how often each identity is there.
 Present = Mapping[str, "Counter[str]"]
 

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scripts.faults.ground import OWNER, Ground
-from scripts.faults.load import Present
+from scripts.faults.load import TAKEN_SECONDS, Present
 from scripts.faults.load.git import mirror_of, subjects
 
 PROJECT = "merged"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
-#: After which what a killed server had taken is due again.
-TAKEN_SECONDS = 60.0
 
 
 class MergeRequests:
