@@ -19,8 +19,9 @@ _NO_STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Input/output error"
     r"|(?:couldn't|could not|cannot|unable to|failed to) (?:write|close|append)"
 )
-#: What pygit2 says where libgit2 could not write an object, for which it has no words at all.
-_NO_WORDS = "no error"
+#: What pygit2 says where libgit2 could not write an object, for which it has no words: those of the look whether the
+#: object was there already, or none at all.
+_NO_WORDS = re.compile(r"^no error$|failed to find pack entry")
 
 
 @contextlib.contextmanager
@@ -33,7 +34,7 @@ def told_apart() -> Iterator[None]:
         words = problem.stderr if isinstance(problem, GitError) else str(problem)
         if _LOCKED.search(words):
             raise RepositoryLockedError from problem
-        if words == _NO_WORDS:
+        if _NO_WORDS.search(words):
             raise StorageUnavailableError from OSError("an object could not be written")
         if _NO_STORAGE.search(words):
             raise StorageUnavailableError from problem

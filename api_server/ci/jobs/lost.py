@@ -26,7 +26,10 @@ _AT_A_TIME = 200
 
 async def look(database: Database, runner_timeout: float, hand_out_timeout: float) -> None:
     """Fails the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long, and
-    takes back those whose runner was not heard of once in `hand_out_timeout` seconds."""
+    takes back those whose runner was not heard of once in `hand_out_timeout` seconds. While no runner has a job, nobody
+    can be silent, and nothing is written."""
+    if not await queries.any_running(database):
+        return
     async with database.transaction() as transaction:
         listening_since = await queries.note_look(transaction, GAP)
 

@@ -8,6 +8,14 @@ import attrs
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
 
+ANY_RUNNING = "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling'))"
+
+
+async def any_running(database: Executor) -> bool:
+    """Whether any runner has a job."""
+    return bool(await database.value(ANY_RUNNING))
+
+
 NOTE_LOOK = """
     INSERT INTO runner_watch AS known (looked_at, listening_since) VALUES (%(now)s, %(now)s)
     ON CONFLICT (one) DO UPDATE SET

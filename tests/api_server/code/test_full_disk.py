@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pygit2
 import pytest
 
+from api_server.git.errors import StorageUnavailableError
+from api_server.git.failures import told_apart
 from api_server.git.processes import run
 from api_server.git.repositories import REPOSITORIES
 from tests.support.folders import files_below
@@ -132,3 +135,17 @@ async def test_a_project_whose_repository_cannot_be_stored_is_not_made(full: Ful
     assert (await full.owner.api.get("/projects?owned=true&search=another")).body == []
     answer = await full.owner.api.post("/projects", {"name": "another", "initialize_with_readme": True})
     assert answer.status == 201, answer
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "no error",
+        "object not found - failed to find pack entry (2f3a)",
+        "failed to write chunk to the pack: No space left on device",
+    ],
+)
+def test_what_libgit2_says_of_a_full_disk(words: str) -> None:
+    """Where it cannot write an object, it says what its look for it had said before."""
+    with pytest.raises(StorageUnavailableError), told_apart():
+        raise pygit2.GitError(words)

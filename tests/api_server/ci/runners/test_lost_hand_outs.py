@@ -36,7 +36,8 @@ class Scene:
         await lost.look(self.forge.database, RUNNER_TIMEOUT, HAND_OUT_TIMEOUT)
 
     async def pass_time(self, seconds: int) -> None:
-        """With the looks that the server takes meanwhile."""
+        """With the looks that the server takes meanwhile, the first one just now."""
+        await self.look()
         while seconds:
             self.clock.move(seconds=min(seconds, lost.EVERY_SECONDS))
             seconds -= min(seconds, lost.EVERY_SECONDS)
@@ -138,8 +139,7 @@ async def test_a_word_that_comes_while_it_is_taken_back_counts(scene: Scene) -> 
     """Whoever has the job's row first."""
     await scene.project.pipeline()
     job = await scene.runner.job()
-    scene.clock.move(seconds=45)
-    await scene.look()
+    await scene.pass_time(45)
     scene.clock.move(seconds=30)
     async with scene.forge.database.transaction() as transaction:
         assert await acknowledge_job(transaction, digest(job.token))
