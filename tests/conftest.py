@@ -29,6 +29,11 @@ structlog.configure(
 LONGEST_CALLBACK = 0.05
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/scripts/", "tests/end_to_end/")))
+
+
 @pytest.fixture(scope="session")
 def watchdog() -> Iterator[Watchdog]:
     watchdog = Watchdog(LONGEST_CALLBACK)

@@ -77,6 +77,7 @@ class Forgelet:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self._tell("Stopping ...")
         self.stop()
 
     def api(self, token: str | None = None) -> Api:

@@ -107,10 +107,7 @@ def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, plan.checkout, tell)
             tell(what_next(plan, with_demo=with_demo))
-            try:
-                forgelet.watch()
-            finally:
-                tell("Stopping ...")
+            forgelet.watch()
     sys.exit(0)
 
 
