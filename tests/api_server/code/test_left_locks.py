@@ -14,10 +14,12 @@ import structlog
 from api_server.code import housekeeping, refs
 from api_server.git import ref_locks
 from api_server.git.at_work import at_work, written_mark
+from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import KEEP_AROUND
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.code.test_moved_refs import WRITES, moved_project
+from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
 
@@ -101,7 +103,12 @@ async def test_a_pipeline_is_made_once_its_commit_can_be_kept(
     assert (await owner.api.post(f"{url}/repository/files/%2Egitlab-ci.yml", body)).status == 201
     head = (await owner.api.get(f"{url}/repository/branches/ci")).body["commit"]["id"]
     repository = _repository(forge, made["id"])
-    (repository / KEEP_AROUND / head).unlink(missing_ok=True)
+
+    async def push_is_settled() -> bool:
+        return bool((await owner.api.get(f"{url}/pipelines?ref=ci")).body)
+
+    await eventually(push_is_settled)
+    await run(["update-ref", "-d", KEEP_AROUND + head], repository=repository)
     with _locked(repository, KEEP_AROUND + head):
         async with _held(repository, monkeypatch):
             answer = await owner.api.post(f"{url}/pipeline", {"ref": "ci"})
