@@ -1,5 +1,6 @@
 """The processes under test, each of which is started again whenever it ends, as an init does."""
 
+import abc
 import asyncio
 import contextlib
 import os
@@ -18,7 +19,7 @@ RESTART_SECONDS = 0.2
 STOP_SECONDS = 40.0
 
 
-class Kept:
+class Kept(abc.ABC):
     """A process that runs as long as its block lasts, whatever ends it. `pid` is 0 while there is none."""
 
     def __init__(self, name: str, logs: Path) -> None:
@@ -95,8 +96,9 @@ class Kept:
             if not self._closing:
                 await asyncio.sleep(RESTART_SECONDS)
 
+    @abc.abstractmethod
     async def _started(self, log: Path) -> Child:
-        raise NotImplementedError
+        """The process, started anew. Raises `CannotStart`."""
 
 
 class KeptProgram(Kept):

@@ -150,15 +150,19 @@ def test_the_name_server_answers_as_it_is_told(
 #: Each fault once, several at the same moment, since the suite has little time.
 TOGETHER = (
     "kill-tree+kill-edge+bad-receivers+bad-mirror-targets+bad-names",
-    "kill-postgresql+full-data+full-edge+clock-jumps",
+    "kill-postgresql+full-data+full-edge",
     "kill-server+stop-postgresql+cut-connections+slow-database",
     "full-postgresql+crash-postgresql+freeze-postgresql",
 )
+#: libfaketime can keep a server waiting for ever (`scripts/faults/faults/clock.py`).
+NOT_IN_SHORT = {"clock-jumps"}
 PULSE = ("read", "commit", "edge read")
 
 
 def test_each_fault_is_made() -> None:
-    assert sorted(part for name in TOGETHER for part in parts(name)) == sorted(set(FAULTS) - set(S3))
+    assert sorted(part for name in TOGETHER for part in parts(name)) == sorted(
+        set(FAULTS) - set(S3) - NOT_IN_SHORT
+    )
 
 
 def test_a_fault_that_there_is_not_is_named() -> None:

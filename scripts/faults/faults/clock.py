@@ -1,6 +1,8 @@
 """The wall clock of the API server jumps (libfaketime); the monotonic one goes on, as when somebody sets the time.
 
-The edge's does not: under libfaketime 0.9.10 Python's `time.sleep` fails, with which the edge waits for its locks.
+The edge's does not: under libfaketime 0.9.10 Python's `time.sleep` fails, with which the edge waits for its locks. A
+child that is forked while another thread holds a lock of libfaketime's waits for it for ever, and the server for the
+child. That is no fault of the service's, which therefore ends with all that is below it when the fault is over.
 """
 
 import asyncio
@@ -42,6 +44,7 @@ async def jump(ground: Ground, random: Random) -> None:
         await asyncio.sleep(1.0)  # for as long as the old time is remembered
     finally:
         ground.api.environment = before
+        ground.api.kill_tree()
 
 
 def _set(file: Path, seconds: int) -> None:
