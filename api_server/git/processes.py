@@ -153,6 +153,12 @@ class Child:
             self.signal_group(signal.SIGKILL)
             await asyncio.wait(tasks, timeout=KILLED_SECONDS)
             await end(*tasks)
+            self._drop_input()
+
+    def _drop_input(self) -> None:
+        """What git has not read of it nobody will: its pipe need not wait for a reader."""
+        if self.process.stdin is not None and not self.process.stdin.is_closing():
+            self.process.stdin.transport.abort()
 
     async def _discard_output(self) -> None:
         """git would wait for a reader, and asyncio for the end of the output."""
