@@ -99,6 +99,7 @@ class Child:
         self.name = name
         self.log = log
         self._stop_signal = stop_signal
+        self._is_asked = False
         with log.open("ab") as output:
             self._log_begins = output.tell()
             try:
@@ -132,7 +133,9 @@ class Child:
         return f"{how}{f': {said}' if said else ''} (log: {self.log})"
 
     def ask_to_stop(self) -> None:
-        if not self.has_ended():
+        """Once: to many programs a second signal says that they are to end at once."""
+        if not self._is_asked and not self.has_ended():
+            self._is_asked = True
             self.process.send_signal(self._stop_signal)
 
     def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
