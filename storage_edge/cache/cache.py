@@ -70,7 +70,15 @@ class Cache:
             except BodyGoneError:  # others may have noticed it before, and fetched it anew
                 if stored is not None:
                     await self._store.remove(stored)
-        return await self._fetch(request, None)
+        return await self._alone(request)
+
+    async def _alone(self, request: EdgeRequest) -> Answer:
+        """Asks for oneself: what others had, or were fetching, has gone twice."""
+        if request.directives.only_if_cached:
+            return Missing()
+        if request.method == "HEAD":
+            return await self._head(request, None)
+        return await self._lead(request, self._start(request, None), None)
 
     async def _find(self, request: EdgeRequest) -> StoredResponse | None:
         """What is stored for a request, or on its way to the store."""
