@@ -19,9 +19,6 @@ _NO_STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Input/output error"
     r"|(?:couldn't|could not|cannot|unable to|failed to) (?:write|close|append)"
 )
-#: What pygit2 says where libgit2 could not write an object, for which it has no words: those of the look whether the
-#: object was there already, or none at all.
-_NO_WORDS = re.compile(r"^no error$|failed to find pack entry")
 
 
 @contextlib.contextmanager
@@ -34,8 +31,22 @@ def told_apart() -> Iterator[None]:
         words = problem.stderr if isinstance(problem, GitError) else str(problem)
         if _LOCKED.search(words):
             raise RepositoryLockedError from problem
-        if _NO_WORDS.search(words):
-            raise StorageUnavailableError from OSError("an object could not be written")
         if _NO_STORAGE.search(words):
             raise StorageUnavailableError from problem
         raise
+
+
+@contextlib.contextmanager
+def storing() -> Iterator[None]:
+    """Around libgit2 where it writes objects. Raises `StorageUnavailableError` where it could not.
+
+    It has no words and no class of error for that: pygit2 raises with those of what went wrong in this thread before,
+    or none at all. An object that a new one is to lead to and that is not there is told by its code, and goes through.
+    """
+    try:
+        yield
+    except pygit2.errors.NotFoundError:
+        raise
+    except (pygit2.GitError, OSError, ValueError) as problem:
+        cause = OSError(f"an object could not be written; what libgit2 said last is: {problem}")
+        raise StorageUnavailableError from cause

@@ -8,6 +8,7 @@ import pygit2
 from pygit2.enums import FileMode
 
 from api_server.git.errors import GitError, InvalidPathError
+from api_server.git.failures import storing
 from api_server.git.processes import run
 
 _FAULT = re.compile(r"^error in [a-z]+ [0-9a-f]{40}: (.*)$", re.MULTILINE)
@@ -30,5 +31,6 @@ def _write_alone(folder: Path, name: str, content: bytes) -> None:
     """A repository in which there is nothing else."""
     repository = pygit2.init_repository(str(folder), bare=True)
     tree = repository.TreeBuilder()
-    tree.insert(name, repository.create_blob(content), FileMode.BLOB)
-    tree.write()
+    with storing():
+        tree.insert(name, repository.create_blob(content), FileMode.BLOB)
+        tree.write()

@@ -16,7 +16,7 @@ from api_server.git.errors import (
     NotFoundError,
     NothingToMergeError,
 )
-from api_server.git.failures import told_apart
+from api_server.git.failures import storing, told_apart
 from api_server.git.file_names import check_path, read_by_git
 from api_server.git.fsck import check_content
 from api_server.git.references import commit_id
@@ -88,9 +88,10 @@ async def _committed(
             raise InvalidPathError(f"{name} may have {READ_BY_GIT_BYTES} bytes at most")
         await check_content(name, repository[blob].peel(pygit2.Blob).data)
     parents = [] if parent is None else [parent]
-    return await asyncio.to_thread(
-        lambda: _create_commit(repository, commit, files.index.write_tree(repository), parents)
-    )
+    with storing():
+        return await asyncio.to_thread(
+            lambda: _create_commit(repository, commit, files.index.write_tree(repository), parents)
+        )
 
 
 async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
@@ -103,13 +104,18 @@ async def merge(repository: Repository, source: str, target: str, commit: NewCom
         raise NotFoundError("A commit of the merge does not exist.")
     if await is_ancestor(repository, source, target):
         raise NothingToMergeError("The target branch already contains the source.")
-    with told_apart():
+    with storing():
         return await asyncio.to_thread(_merge, repository, source, target, commit)
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
-    """The paths in which merging two commits would conflict; empty when it would not."""
-    return await asyncio.to_thread(lambda: _conflicts(_merged_index(repository, source, target)))
+    """The paths in which merging two commits would conflict; empty when it would not.
+
+    libgit2 stores the files that it merges. Raises `StorageUnavailableError`.
+    """
+    with storing():
+        index = await asyncio.to_thread(_merged_index, repository, source, target)
+    return _conflicts(index)
 
 
 def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
@@ -185,7 +191,8 @@ class _Files:
     def _blob(self, action: FileAction) -> pygit2.Oid:
         if action.content is None:
             raise InvalidActionError(f"The action {action.action!r} of {action.path!r} needs content.")
-        return self.repository.create_blob(action.content)
+        with storing():
+            return self.repository.create_blob(action.content)
 
     def _existing(self, path: str) -> int:
         if (mode := self.modes.get(path)) is None:

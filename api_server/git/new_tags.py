@@ -2,7 +2,7 @@
 
 from pygit2.enums import ObjectType
 
-from api_server.git.failures import told_apart
+from api_server.git.failures import storing
 from api_server.git.new_commits import Person
 from api_server.git.ref_names import check_branch_name
 from api_server.git.repositories import Repository
@@ -21,5 +21,5 @@ def new_target(repository: Repository, name: str, commit: str, message: str | No
     zone = f"{'-' if tagger.offset < 0 else '+'}{hours:02}{minutes:02}"
     text = message.replace("\0", "").rstrip("\n")
     head = f"object {commit}\ntype commit\ntag {name}\ntagger {who.name} <{who.email}> {who.time} {zone}\n"
-    with told_apart():
+    with storing():
         return str(repository.write(ObjectType.TAG, f"{head}\n{text}\n".encode()))

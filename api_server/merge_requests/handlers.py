@@ -136,7 +136,7 @@ async def create_merge_request(
 async def show_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    await merging.check_mergeability(request, merge_request)
+    await merging.check_shown(request, merge_request)
     return json_text(
         await queries.show(context.database(request), merge_request.id, shows_pipelines=found.shows_pipelines)
     )

@@ -1,6 +1,7 @@
 """Merging: git makes the merge commit, and what follows from the moved target marks the merge request merged."""
 
 import functools
+from contextlib import suppress
 
 import attrs
 from aiohttp import web
@@ -10,7 +11,12 @@ from api_server.code.refs import move
 from api_server.code.repository.committing import acting_person
 from api_server.git import new_commits as git
 from api_server.git.commits import merge_base
-from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
+from api_server.git.errors import (
+    BranchMovedError,
+    MergeConflictError,
+    NothingToMergeError,
+    StorageUnavailableError,
+)
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import branch
@@ -40,7 +46,7 @@ class Merge:
 
 
 async def check_mergeability(request: web.Request, found: MergeRequest) -> None:
-    """Asks git, where that has not been done since a branch moved."""
+    """Asks git, where that has not been done since a branch moved. Raises `StorageUnavailableError`."""
     if found.state != "opened" or found.mergeability != "unchecked":
         return
     repository = repositories(request).open(found.project_id)
@@ -53,6 +59,12 @@ async def check_mergeability(request: web.Request, found: MergeRequest) -> None:
     # Not one of the request's own: nothing is decided by it.
     async with request.config_dict[DATABASE].transaction() as transaction:
         await head_queries.set_mergeability(transaction, found, answer)
+
+
+async def check_shown(request: web.Request, found: MergeRequest) -> None:
+    """`check_mergeability` for who only looks: it stays unchecked on a full disk."""
+    with suppress(StorageUnavailableError):
+        await check_mergeability(request, found)
 
 
 async def merge(request: web.Request, project: Project, iid: int, wanted: Merge) -> MergeRequest:

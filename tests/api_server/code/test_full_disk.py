@@ -12,9 +12,9 @@ import pygit2
 import pytest
 
 from api_server.git.errors import StorageUnavailableError
-from api_server.git.failures import told_apart
+from api_server.git.failures import storing
 from api_server.git.processes import run
-from api_server.git.repositories import REPOSITORIES
+from api_server.git.repositories import REPOSITORIES, open_repository
 from tests.support.folders import files_below
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
@@ -137,15 +137,65 @@ async def test_a_project_whose_repository_cannot_be_stored_is_not_made(full: Ful
     assert answer.status == 201, answer
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "no error",
-        "object not found - failed to find pack entry (2f3a)",
-        "failed to write chunk to the pack: No space left on device",
-    ],
-)
-def test_what_libgit2_says_of_a_full_disk(words: str) -> None:
-    """Where it cannot write an object, it says what its look for it had said before."""
-    with pytest.raises(StorageUnavailableError), told_apart():
-        raise pygit2.GitError(words)
+@attrs.frozen
+class Said:
+    """What has gone wrong before in the thread in which libgit2 writes, `of` another repository."""
+
+    of: Path
+
+    def nothing(self) -> None:
+        pass
+
+    def not_found(self) -> None:
+        pygit2.Repository(str(self.of)).get("0" * 40)
+
+    def system(self) -> None:
+        with contextlib.suppress(pygit2.GitError, OSError):
+            pygit2.Repository(str(self.of / "none"))
+
+    def invalid(self) -> None:
+        with contextlib.suppress(ValueError):
+            pygit2.Repository(str(self.of)).lookup_reference("a..b")
+
+
+@pytest.mark.parametrize("last", ["nothing", "not_found", "system", "invalid"])
+async def test_whatever_libgit2_has_said_before(full: Full, tmp_path: Path, last: str) -> None:
+    """Of an object that it could not write it says nothing of its own."""
+    pygit2.init_repository(str(tmp_path / "other"), bare=True)
+    repository = open_repository(full.repository)
+    repository.revparse_single("main")  # reading for the first time forgets what was said
+    full.fill()
+    getattr(Said(tmp_path / "other"), last)()
+    with pytest.raises(StorageUnavailableError), storing():
+        repository.create_blob(b"x" * 10_000)
+
+
+async def test_a_merge_request_is_shown_and_not_merged(full: Full) -> None:
+    """Even asking whether it could be merged writes files, where both sides have changed one."""
+    project, lines = full.project["id"], [f"line {number}" for number in range(2_000)]
+    files = f"/projects/{project}/repository/files/long.txt"
+
+    async def put(branch: str, method: str = "put", **more: str) -> None:
+        body = {"branch": branch, "commit_message": "Change", "content": "\n".join(lines), **more}
+        assert (await getattr(full.owner.api, method)(files, body)).status in (200, 201)
+
+    await put("main", "post")
+    lines[0] = "first"
+    await put("new", start_branch="main")
+    made = await full.owner.api.post(
+        f"/projects/{project}/merge_requests",
+        {"source_branch": "new", "target_branch": "main", "title": "Change"},
+    )
+    lines[0], lines[-1] = "line 0", "last"
+    await put("main")
+    merge_request = f"/projects/{project}/merge_requests/{made.body['iid']}"
+    full.fill()
+    shown = await full.owner.api.get(merge_request)
+    assert (shown.status, shown.body["detailed_merge_status"]) == (200, "unchecked")
+    merged = await full.owner.api.put(f"{merge_request}/merge")
+    assert (merged.status, merged.body, merged.headers.get("Retry-After")) == FULL
+    await full.check()
+    full.make_room()
+    shown = await full.owner.api.get(merge_request)
+    assert (shown.status, shown.body["detailed_merge_status"]) == (200, "mergeable")
+    assert (await full.owner.api.put(f"{merge_request}/merge")).status == 200
