@@ -29,6 +29,11 @@ def of_type(*types: type) -> Check:
     return check
 
 
+def anything(_at: str, _value: Any) -> Iterator[str]:
+    """Nothing is wrong with any value."""
+    return iter(())
+
+
 text = of_type(str)
 boolean = of_type(bool)
 scalar = of_type(str, int)
@@ -39,9 +44,16 @@ class ByType:
     """The check of the value's own type."""
 
     checks: Mapping[type, Check]
+    #: Said of other types; without it that a value should be of one of these.
+    complaint: str | None = None
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
-        return self.checks.get(type(value), of_type(*self.checks))(at, value)
+        if type(value) in self.checks:
+            yield from self.checks[type(value)](at, value)
+        elif self.complaint is not None:
+            yield f"{at} {self.complaint}"
+        else:
+            yield from of_type(*self.checks)(at, value)
 
 
 @frozen
@@ -63,7 +75,8 @@ class Fields:
             return
         if unknown := [key for key in value if key not in self.keys and key not in self.beyond]:
             yield f"{at} config contains unknown keys: {', '.join(unknown)}"
-        if missing := [key for key in self.required if value.get(key) is None]:
+        foreign = any(key in self.beyond for key in value)
+        if not foreign and (missing := [key for key in self.required if value.get(key) is None]):
             yield f"{at} config missing required keys: {', '.join(missing)}"
         for key, inner in value.items():
             if key in self.beyond:

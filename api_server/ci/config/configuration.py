@@ -42,7 +42,7 @@ def read(text: str, context: Context) -> Configuration:
         raise ConfigError("Please provide content of .gitlab-ci.yml")
     budget = Budget()
     reader = Reader(context, budget)
-    merged = resolve_extends(resolve_references(reader.read(text), budget), budget)
+    merged = resolve_references(resolve_extends(reader.read(text), budget), budget)
     _spend(merged, budget)
     named = {name: entry for name, entry in merged.items() if name not in keywords.GLOBAL}
     visible = {

@@ -1,6 +1,7 @@
 """The keywords that say what a runner does, which are those that `default:` may set for all jobs."""
 
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 from api_server.ci.config.checks import (
@@ -9,10 +10,12 @@ from api_server.ci.config.checks import (
     Each,
     EachValue,
     Fields,
+    anything,
     boolean,
     duration,
     integer,
     label,
+    of_type,
     one_of,
     scalar,
     script,
@@ -53,11 +56,16 @@ RETRY_WHEN = (
 texts = Each(text)
 text_or_texts = ByType({str: text, list: texts})
 exit_codes = ByType({int: integer(0, 255), list: Each(integer(0, 255))})
-job_variable = Fields({"value": scalar, "expand": boolean}, required=["value"])
+#: What a variable may be without a hash around it.
+plain = of_type(str, int, bool)
+job_variable = Fields({"value": plain, "expand": boolean})
 
 
-def variables(long_form: Check) -> Check:
-    return EachValue(ByType({str: text, int: scalar, dict: long_form}))
+def variables(long_form: Fields) -> EachValue:
+    """A hash of variables: short ones are their value, and null is one that is empty."""
+    short = dict.fromkeys((str, int, bool, NoneType), anything)
+    complaint = "variable definition must be either a string or a hash"
+    return EachValue(ByType({**short, dict: long_form}, complaint))
 
 
 _pull_policy_name = one_of("always", "never", "if-not-present")

@@ -1,4 +1,4 @@
-"""How a job gets keywords that are written elsewhere: `!reference`, then `extends`, then `default`."""
+"""How a job gets keywords that are written elsewhere: `extends`, then `!reference`, then `default`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

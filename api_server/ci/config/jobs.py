@@ -36,10 +36,15 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     found = []
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
-        text = definition.get("value")
         raw = definition.get("expand") is False
-        found.append(Variable(key, "" if text is None else str(text), raw=raw))
+        found.append(Variable(key, _spelled(definition.get("value")), raw=raw))
     return tuple(found)
+
+
+def _spelled(value: str | int | bool | None) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _given(value: Hash) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from api_server.ci.config.execution import (
     WEEK,
     exit_codes,
     job_variable,
+    plain,
     text_or_texts,
     texts,
     variables,
@@ -53,7 +54,7 @@ def _listed(at: str, value: Any) -> Iterator[str]:
 
 
 _global_variable = Fields(
-    {"value": scalar, "expand": boolean, "description": text, "options": texts}, together=_listed
+    {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
 )
 
 _need = ByType(

@@ -128,3 +128,26 @@ def test_a_dependency_of_the_same_stage_is_taken_but_brings_nothing_unless_it_is
     text = "a: {script: x, stage: build}\nb: {script: x}\nc: {script: x, dependencies: [a, b]%s}"
     assert jobs(text % "")["c"].dependencies == ("a",)
     assert jobs(text % ", needs: [a, b]")["c"].dependencies == ("a", "b")
+
+
+def test_a_variable_may_be_a_truth_value_or_nothing():
+    found = job("a: {script: x, variables: {A: true, B: , C: {expand: false}, D: 1.10, E: {value: no}}}")
+    assert [(one.key, one.value, one.raw) for one in found.variables] == [
+        ("A", "true", False),
+        ("B", "", False),
+        ("C", "", True),
+        ("D", "1.10", False),
+        ("E", "false", False),
+    ]
+
+
+def test_references_reach_what_extends_has_brought():
+    found = job(
+        """
+        .one: {variables: {A: a}, tags: [x]}
+        .two: {extends: .one}
+        .three: {tags: !reference [.two, tags]}
+        a: {extends: .three, script: x, variables: !reference [.two, variables]}
+        """
+    )
+    assert (found.tags, found.variables[0].value) == (("x",), "a")

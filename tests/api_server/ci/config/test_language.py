@@ -94,12 +94,8 @@ SCRIPT = "script: make"
             "jobs:test:only:kubernetes is not supported by this service",
         ),
         (
-            "test: {script: x, variables: {A: true}}",
-            "jobs:test:variables:A config should be a string or an integer",
-        ),
-        (
-            "test: {script: x, variables: {A: {expand: true}}}",
-            "jobs:test:variables:A config missing required keys: value",
+            "test: {script: x, variables: {A: [x]}}",
+            "jobs:test:variables:A variable definition must be either a string or a hash",
         ),
         (
             "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
