@@ -190,6 +190,10 @@ regex = _parsed_by(patterns.parse_delimited, "config must be a regular expressio
 moment = _parsed_by(datetime.fromisoformat, "must be a valid datetime")
 #: An expression as `rules:if` has them.
 condition = _parsed_by(expressions.parse, "invalid expression syntax")
+#: A ref as `only` has them.
+ref = _parsed_by(
+    patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
+)
 glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
 
 

@@ -23,6 +23,7 @@ from api_server.ci.config.checks import (
     integer,
     moment,
     one_of,
+    ref,
     regex,
     scalar,
     script,
@@ -115,8 +116,9 @@ class Rules:
 
 
 _conditions = Each(condition)
-_only_hash = Fields({"refs": texts, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
-_only = ByType({str: text, list: texts, dict: _only_hash})
+_refs = Each(ref)
+_only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
+_only = ByType({str: ref, list: _refs, dict: _only_hash})
 
 _JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed", "never")
 _BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual", "never")
@@ -253,5 +255,15 @@ GLOBAL: dict[str, Check] = {
 #: What GitLab has there, or in a document of its own before the rest.
 BEYOND_GLOBAL = ("spec",)
 
-#: One entry of `include:` in its long form.
-INCLUDE = Fields({"local": text, "rules": Rules(Fields(_filter))}, ["local"])
+_BEYOND_INCLUDE = ("template", "component", "inputs", "cache", "artifact")
+_include: dict[str, Check] = {"rules": Rules(Fields(_filter))}
+#: One entry of `include:` in its long form, by its kind.
+INCLUDE: dict[str, Fields] = {
+    "local": Fields({"local": text, **_include}, ["local"], _BEYOND_INCLUDE),
+    "project": Fields(
+        {"project": text, "file": text_or_texts, "ref": text, **_include},
+        ["project", "file"],
+        _BEYOND_INCLUDE,
+    ),
+    "remote": Fields({"remote": text, "integrity": text, **_include}, ["remote"], _BEYOND_INCLUDE),
+}

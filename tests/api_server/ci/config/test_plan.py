@@ -141,7 +141,12 @@ def test_rules_look_at_changed_and_existing_files(rule, changed, wanted):
         ("script: x, only: {refs: [branches], variables: [$CI_COMMIT_BRANCH]}", True, False, False),
         ("script: x, only: {refs: [branches], variables: [$NO]}", False, False, False),
         ("script: x, except: {refs: [tags], variables: [$CI_COMMIT_BRANCH]}", False, False, False),
-        ("script: x, only: {changes: [a]}", True, True, True),
+        ("script: x, only: {changes: [a]}", True, True, False),
+        ("script: x, only: {refs: [merge_requests], changes: [a]}", False, False, True),
+        ("script: x, only: [main@group/app]", True, False, False),
+        ("script: x, only: [main@group/other]", False, False, False),
+        ("script: x, only: ['/^v\\d/@group/app']", False, True, False),
+        ("script: x, except: [tags@group/app]", True, False, False),
         ("script: x, rules: [{when: always}]", True, True, True),
     ],
 )
