@@ -39,19 +39,13 @@ def _kind(text: str) -> str:
 
 
 def _entry(item: Any) -> Entry:
-    if not isinstance(item, dict):
-        raise ConfigError("include config should be an array of hashes or strings")
-    kinds = [kind for kind in keywords.INCLUDE if item.get(kind) is not None]
-    if len(kinds) > 1:
-        raise ConfigError(f"include config is of one kind only: {', '.join(kinds)}")
-    kind = kinds[0] if kinds else "local"
-    if errors := list(keywords.INCLUDE[kind]("include", item)):
+    if errors := list(keywords.INCLUDE("include", item)):
         raise ConfigError(*errors)
     rules = item.get("rules")
-    if kind == "project":
+    if item.get("project") is not None:
         files = item["file"] if isinstance(item["file"], list) else [item["file"]]
         return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
-    if kind == "remote":
+    if item.get("remote") is not None:
         return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))
     return Entry("local", (item["local"],), rules)
 

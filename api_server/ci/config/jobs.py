@@ -213,13 +213,23 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
     given: Hash = {"project": value} if isinstance(value, str) else value
     include = given.get("include") or []
     files = include if isinstance(include, list) else [include]
-    paths = (file if isinstance(file, str) else file["local"] for file in files)
     forward = given.get("forward") or {}
     return Trigger(
         project=expand(given["project"], known) if given.get("project") else None,
         branch=expand(given["branch"], known) if given.get("branch") else None,
-        include=tuple(expand(path, known).lstrip("/") for path in paths),
+        include=tuple(_included(file, known) for file in files),
         depend=given.get("strategy") == "depend",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
     )
+
+
+def _included(value: Any, known: Known) -> Any:
+    if isinstance(value, str):
+        return expand(value, known)
+    if "local" in value:
+        return expand(value["local"], known)
+    return {
+        key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
+        for key, inner in _given(value).items()
+    }

@@ -4,7 +4,7 @@ A keyword of GitLab's that is missing here is named in the `beyond` of its place
 is in neither is unknown. `reference.py` has all of them as one list.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -70,13 +70,36 @@ _need = ByType(
 )
 _needs = ByType({str: text, list: Each(_need, at_most=50, nested=True)})
 
-_local: dict[type, Check] = {
+
+@frozen
+class ByKind:
+    """One entry of an `include`, of the one kind whose key it has: `local` where it has none of them."""
+
+    kinds: Mapping[str, Fields]
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        given = [kind for kind in self.kinds if isinstance(value, dict) and value.get(kind) is not None]
+        if len(given) > 1:
+            yield f"{at} config is of one kind only: {', '.join(given)}"
+        else:
+            yield from self.kinds[given[0] if given else "local"](at, value)
+
+
+def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
+    return ByKind(
+        {
+            "local": Fields({"local": text, **shared}, ["local"], beyond),
+            "project": Fields(
+                {"project": text, "file": text_or_texts, "ref": text, **shared}, ["project", "file"], beyond
+            ),
+            "remote": Fields({"remote": text, "integrity": text, **shared}, ["remote"], beyond),
+        }
+    )
+
+
+_child: dict[type, Check] = {
     str: text,
-    dict: Fields(
-        {"local": text},
-        required=["local"],
-        beyond=["project", "ref", "file", "remote", "template", "component", "artifact", "job", "inputs"],
-    ),
+    dict: _include(["template", "component", "artifact", "job", "inputs"], {}),
 }
 _trigger = ByType(
     {
@@ -85,7 +108,7 @@ _trigger = ByType(
             {
                 "project": text,
                 "branch": text,
-                "include": ByType({**_local, list: Each(ByType(_local), at_most=3)}),
+                "include": ByType({**_child, list: Each(ByType(_child), at_most=3)}),
                 "strategy": one_of("depend"),
                 "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
             },
@@ -120,11 +143,11 @@ _refs = Each(ref)
 _only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
 _only = ByType({str: ref, list: _refs, dict: _only_hash})
 
-_JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed", "never")
-_BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual", "never")
+_BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual")
+_JOB_WHEN = (*_BRIDGE_WHEN, "delayed")
 _rule: dict[str, Check] = {
     **_rule_conditions,
-    "when": one_of(*_JOB_WHEN),
+    "when": one_of(*_JOB_WHEN, "never"),
     "start_in": _start_in,
     "allow_failure": boolean,
     "interruptible": boolean,
@@ -190,7 +213,6 @@ _ANY_JOB: dict[str, Check] = {
     ),
     "needs": _needs,
     "environment": ByType({str: text, dict: _environment}),
-    "manual_confirmation": text,
     "resource_group": text,
     "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: _matrix}),
 }
@@ -208,6 +230,7 @@ BUILD = Fields(
         ),
         "coverage": regex,
         "dependencies": texts,
+        "manual_confirmation": text,
         "release": _release,
     },
     beyond=(*BEYOND_DEFAULT, "secrets", "run", "pages", "publish", "dast_configuration", "inputs"),
@@ -219,7 +242,7 @@ BRIDGE = Fields(
         **_ANY_JOB,
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN)})),
+        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")})),
         "allow_failure": boolean,
         "interruptible": boolean,
     }
@@ -255,15 +278,7 @@ GLOBAL: dict[str, Check] = {
 #: What GitLab has there, or in a document of its own before the rest.
 BEYOND_GLOBAL = ("spec",)
 
-_BEYOND_INCLUDE = ("template", "component", "inputs", "cache", "artifact")
-_include: dict[str, Check] = {"rules": Rules(Fields(_filter))}
-#: One entry of `include:` in its long form, by its kind.
-INCLUDE: dict[str, Fields] = {
-    "local": Fields({"local": text, **_include}, ["local"], _BEYOND_INCLUDE),
-    "project": Fields(
-        {"project": text, "file": text_or_texts, "ref": text, **_include},
-        ["project", "file"],
-        _BEYOND_INCLUDE,
-    ),
-    "remote": Fields({"remote": text, "integrity": text, **_include}, ["remote"], _BEYOND_INCLUDE),
-}
+#: One entry of `include:` in its long form.
+INCLUDE = _include(
+    ["template", "component", "inputs", "cache", "artifact"], {"rules": Rules(Fields(_filter))}
+)

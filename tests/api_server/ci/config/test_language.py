@@ -70,6 +70,7 @@ SCRIPT = "script: make"
             "test: {script: x, when: sometimes}",
             "jobs:test:when should be one of: on_success, on_failure, always,",
         ),
+        ("test: {script: x, when: never}", "jobs:test:when should be one of: on_success, on_failure,"),
         ("test: {script: x, when: delayed}", "jobs:test start_in should be given with when: delayed"),
         ("test: {script: x, start_in: 1 day}", "jobs:test start_in should be given with when: delayed"),
         (
@@ -139,7 +140,7 @@ SCRIPT = "script: make"
             "a job: dependency b is not defined in current or prior stages",
         ),
         (
-            "a: {script: x, stage: build}\nb: {script: x, needs: [], dependencies: [a]}",
+            "a: {script: x, stage: build}\nb: {script: x, needs: [c], dependencies: [a]}\nc: {script: x}",
             "jobs:b dependencies the a should be part of needs",
         ),
         ("a: {script: x}\nb: {script: x, needs: [a, a]}", "b has the following needs duplicated: a."),
