@@ -9,6 +9,9 @@ from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
+#: Refs that one configuration may have compared, each of which is work for git.
+MAX_COMPARED = 20
+
 
 def _no_file(_: str) -> str | None:
     return None
@@ -100,6 +103,8 @@ class Context:
     def changed_since(self, ref: str) -> PathSet | None:
         """What differs from where the commit's history left that of `ref`; None: not known. Raises ConfigError."""
         if ref not in self._since:
+            if len(self._since) >= MAX_COMPARED:
+                raise ConfigError(f"rules:changes:compare_to is for at most {MAX_COMPARED} different refs")
             changed = self.repository.changed_since(ref)
             self._since[ref] = None if changed is None else PathSet(frozenset(changed))
         return self._since[ref]

@@ -44,6 +44,8 @@ def _entry(item: Any) -> Entry:
     rules = item.get("rules")
     if item.get("project") is not None:
         files = item["file"] if isinstance(item["file"], list) else [item["file"]]
+        if not files:
+            raise ConfigError("include:file can't be blank")
         return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
     if item.get("remote") is not None:
         return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))

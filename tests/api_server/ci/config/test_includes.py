@@ -118,6 +118,7 @@ def test_files_of_other_projects_are_taken_and_local_ones_in_them_are_that_proje
     ("include", "expected"),
     [
         ("project: group/gone, file: a.yml", "Project `group/gone` not found or access denied! Make sure"),
+        ("project: group/lib, file: []", "include:file can't be blank"),
         ("project: group/lib, file: no.yml", "Project `group/lib` file `no.yml` does not exist!"),
         ("project: group/lib, file: empty.yml", "Project `group/lib` file `empty.yml` is empty!"),
         ("project: group/lib, file: a.txt", "Included file `a.txt` does not have YAML extension!"),
@@ -209,4 +210,8 @@ def test_changes_are_compared_to_where_the_history_left_a_ref():
         return bool(plan_pipeline(text, wanted).jobs)
 
     assert (found("main"), found("other"), asked) == (True, False, ["main", "other"])
+    many = "\n".join(text.replace("$BASE", f"b{n}").replace("a:", f"a{n}:", 1) for n in range(21))
+    wanted = evolve(context(), repository=Repository(changed_since=since))
+    with pytest.raises(ConfigError, match="compare_to is for at most 20 different refs"):
+        plan_pipeline(many, wanted)
     assert errors(text, given={"BASE": "gone"}) == ("rules:changes:compare_to is not a valid ref",)
