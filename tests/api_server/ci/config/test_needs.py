@@ -72,6 +72,7 @@ def test_needs_say_whose_artifacts_are_downloaded():
         named: {script: x, dependencies: [a]}
         needed: {script: x, needs: [a, {job: b, artifacts: false}]}
         both: {script: x, needs: [a, b], dependencies: [b]}
+        neither: {script: x, needs: [], dependencies: [b]}
         at_once: {script: x, needs: []}
         """
     )
@@ -83,6 +84,7 @@ def test_needs_say_whose_artifacts_are_downloaded():
         "named": (None, ("a",)),
         "needed": (2, ("a",)),
         "both": (2, ("b",)),
+        "neither": ((), ()),
         "at_once": ((), ()),
     }
 
