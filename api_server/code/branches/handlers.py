@@ -108,6 +108,7 @@ async def update_protected(request: web.Request, wanted: WriteProtected, found: 
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
 )
 async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    listeners = request.config_dict[changes.END_OF_PROTECTION_LISTENERS]
     async with context.database(request).transaction() as transaction:
-        await changes.unprotect(transaction, found, wanted.name, author(request))
+        await changes.unprotect(transaction, found, wanted.name, author(request), listeners)
     return no_content()
