@@ -52,9 +52,9 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
 
 @web.middleware
-async def without_path(http: web.Request, handler: Handler) -> web.StreamResponse:
+async def without_path(request: web.Request, handler: Handler) -> web.StreamResponse:
     """`OPTIONS *` and CONNECT name no path, so that no route finds them: refused as other targets are."""
-    return await (handler(http) if http.path.startswith("/") else static_object(http))
+    return await (handler(request) if request.path.startswith("/") else static_object(request))
 
 
 async def _response(http: web.Request) -> web.StreamResponse:

@@ -18,6 +18,7 @@ from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.pipelines.given_variables import check_may_begin_with
 from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
@@ -102,6 +103,7 @@ class Maker:
         if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
         try:
+            check_may_begin_with(subject, wanted.source, wanted.variables)
             context = await self._context(wanted, subject, read, trusted=True)
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:

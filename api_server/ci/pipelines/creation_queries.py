@@ -8,6 +8,7 @@ import orjson
 
 from api_server.ci.config.plan import PlannedJob, to_json
 from api_server.ci.config.variables import Variable
+from api_server.namespaces.projects.project import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 
@@ -49,6 +50,13 @@ class Subject:
     username: str | None
     user_name: str | None
     email: str | None
+    ci_pipeline_variables_minimum_override_role: OverrideRole
+    role: int | None
+
+    @property
+    def takes_variables(self) -> bool:
+        """Whether who starts the pipeline may give it variables."""
+        return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
 SUBJECT = Query(
@@ -57,8 +65,11 @@ SUBJECT = Query(
         projects.visibility, projects.default_branch, projects.ci_config_path,
         coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
             AS next_iid,
-        users.id AS user_id, users.username, users.name AS user_name, users.email
-    FROM projects LEFT JOIN users ON users.id = %(user_id)s
+        users.id AS user_id, users.username, users.name AS user_name, users.email,
+        projects.ci_pipeline_variables_minimum_override_role,
+        CASE WHEN users.admin THEN 50 ELSE project_role(projects, namespaces, users.id, %(now)s) END AS role
+    FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+    LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
     """,
     Subject,

@@ -20,7 +20,7 @@ from api_server.namespaces.projects import (
 )
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.creation import NewProject
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
@@ -97,6 +97,8 @@ class UpdateProject:
     only_allow_merge_if_pipeline_succeeds: bool | None = None
     allow_merge_on_skipped_pipeline: bool | None = None
     only_allow_merge_if_all_status_checks_passed: bool | None = None
+    restrict_user_defined_variables: bool | None = None
+    ci_pipeline_variables_minimum_override_role: OverrideRole | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)

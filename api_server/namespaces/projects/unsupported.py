@@ -8,7 +8,6 @@ import attrs
 from api_server.web.params import CommaList
 from api_server.web.unsupported import REFUSED
 
-OverrideRole = Literal["no_one_allowed", "developer", "maintainer", "owner"]
 FeatureAccess = Literal["disabled", "private", "enabled"]
 
 
@@ -113,9 +112,6 @@ class OfChangedProjects(OfProjects):
     max_artifacts_size: int | None = None
     runner_token_expiration_interval: int | None = None
     ci_restrict_pipeline_cancellation_role: Literal["developer", "maintainer", "no_one"] | None = None
-    ci_pipeline_variables_minimum_override_role: (
-        Literal["no_one_allowed", "developer", "maintainer", "owner"] | None
-    ) = None
     mirror_user_id: int | None = attrs.field(default=None, metadata=REFUSED)
 
 
