@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, queries
+from api_server.ci.pipelines import actions, queries, unsupported
 from api_server.ci.pipelines.access import (
     check_may_change,
     check_not_archived,
@@ -113,7 +113,11 @@ class LintFile:
     dry_run_ref: str | None = None
 
 
-@routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post(
+    "/projects/{id}/pipeline",
+    access=project(Role.DEVELOPER, opens="builds"),
+    ignores=unsupported.OfNewPipelines,
+)
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
     making = maker(request.config_dict, context.database(request))

@@ -35,6 +35,9 @@ class NewProject:
     public_jobs: bool
     repository_access_level: str
     builds_access_level: str
+    only_allow_merge_if_pipeline_succeeds: bool
+    allow_merge_on_skipped_pipeline: bool
+    only_allow_merge_if_all_status_checks_passed: bool
     initialize_with_readme: bool
 
 

@@ -70,6 +70,9 @@ class CreateProject:
     public_jobs: bool = True
     repository_access_level: FeatureAccess = "enabled"
     builds_access_level: FeatureAccess = "enabled"
+    only_allow_merge_if_pipeline_succeeds: bool = False
+    allow_merge_on_skipped_pipeline: bool = False
+    only_allow_merge_if_all_status_checks_passed: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not (self.name or self.path):
@@ -167,7 +170,7 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
     return json_text(shown, status=201)
 
 
-@routes.get("/projects/{id}", access=project())
+@routes.get("/projects/{id}", access=project(), ignores=unsupported.OfOneProject)
 async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
@@ -214,7 +217,9 @@ async def transfer_project(request: web.Request, wanted: TransferProject, found:
     return await _shown(request, found)
 
 
-@routes.delete("/projects/{id}", access=project(Role.OWNER), ends="project:{id}")
+@routes.delete(
+    "/projects/{id}", access=project(Role.OWNER), ends="project:{id}", ignores=unsupported.OfRemovedProjects
+)
 async def delete_project(request: web.Request, found: Project) -> web.Response:
     """With its repository and all that belongs to it."""
     async with context.database(request).transaction() as transaction:

@@ -134,11 +134,13 @@ async def update_project(transaction: Transaction, project_id: int, after: Locke
 
 CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
-        ci_config_path, public_jobs, repository_access_level, builds_access_level, created_at, updated_at,
-        last_activity_at)
+        ci_config_path, public_jobs, repository_access_level, builds_access_level,
+        only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
+        only_allow_merge_if_all_status_checks_passed, created_at, updated_at, last_activity_at)
     VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
         %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
-        %(builds_access_level)s, %(now)s, %(now)s, %(now)s)
+        %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
+        %(only_allow_merge_if_all_status_checks_passed)s, %(now)s, %(now)s, %(now)s)
     RETURNING id
 """
 
