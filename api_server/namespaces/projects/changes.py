@@ -15,7 +15,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.web.access import Role
-from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.errors import ApiError, check_present, forbidden, invalid
 
 #: GitLab's event names for settings that it audits.
 _AUDITED = {
@@ -46,6 +46,7 @@ async def update(
 ) -> frozenset[str]:
     """Changes what is not None of a project's `Settings`, and says what that was. Where it is the default branch, the
     caller lets it be followed. Raises 403 and 400 as GitLab words them."""
+    check_present("name", wishes.get("name"))
     before = await queries.lock_project(transaction, project.id)
     after = attrs.evolve(before, **_wished(before, wishes))
     changed = frozenset(
@@ -62,8 +63,10 @@ async def update(
     if "path" in changed:
         after = await _renamed(transaction, project, after)
     await queries.update_project(transaction, project.id, after)
+    renamed = attrs.evolve(project, full_path=after.full_path)
     for name in filter(changed.__contains__, _AUDITED):
-        await _record_change(transaction, project, author, name, getattr(before, name), getattr(after, name))
+        told = "full_path" if name == "path" else name
+        await _record_change(transaction, renamed, author, name, getattr(before, told), getattr(after, told))
     if _PURGED_AFTER & changed:
         await edges.changed(transaction, edges.project_key(project.id))
     return changed
