@@ -227,6 +227,7 @@ class Maker:
                     name=plan.name if plan is not None else None,
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
+                    tag_message=read.tag_message or None,
                     committed_at=read.commit["committed_date"],
                     yaml_errors=", ".join(errors) or None,
                     status="failed" if errors else "created" if plan is not None else "skipped",

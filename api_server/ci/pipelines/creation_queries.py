@@ -99,9 +99,10 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        yaml_errors, origin, source_job_id, hierarchy_id, committed_at, created_at, updated_at, finished_at)
+        tag_message, yaml_errors, origin, source_job_id, hierarchy_id, committed_at, created_at, updated_at,
+        finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
-        %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
+        %(sha)s, %(before_sha)s, %(commit)s, %(tag_message)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
         %(hierarchy_id)s, %(committed_at)s, %(now)s, %(now)s,
         CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
     FROM counted
