@@ -23,6 +23,7 @@ from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
 from api_server.code import housekeeping, reading, refs
+from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -138,6 +139,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[END_OF_PROTECTION_LISTENERS] = []
     app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)

@@ -51,6 +51,7 @@ class Settings(RepositorySettings):
         "active_jobs_limit",
         "job_token_allowlist_limit",
         "jobs_rate_limit",
+        "lint_rate_limit",
         "raw_rate_limit",
         "archive_rate_limit",
         "anonymous_archive_rate_limit",
@@ -222,6 +223,9 @@ class Settings(RepositorySettings):
     )
     jobs_rate_limit: int = option(
         default=600, metadata=count(0), help="requests a minute and user for a project's jobs; 0 is off"
+    )
+    lint_rate_limit: int = option(
+        default=60, metadata=count(0), help="CI files that a user tries out in a minute; 0 is off"
     )
     raw_rate_limit: int = option(
         default=300, metadata=count(0), help="requests a minute, project and path for raw files; 0 is off"

@@ -8,7 +8,7 @@ from api_server.code.reading import reading
 from api_server.code.repository.comparing import listed_commits, listed_differences
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
-from api_server.merge_requests import queries
+from api_server.merge_requests import queries, unsupported
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.access import project
@@ -39,7 +39,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     return await listed_commits(request, wanted, found, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"), ignores=unsupported.OfMergeRequestDiffs)
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)

@@ -132,7 +132,9 @@ async def create_merge_request(
     return json_text(shown, status=201)
 
 
-@routes.get(ONE, access=project(opens="repository"), takes_job_token=True)
+@routes.get(
+    ONE, access=project(opens="repository"), takes_job_token=True, ignores=unsupported.OfOneMergeRequest
+)
 async def show_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
@@ -183,7 +185,7 @@ async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Pr
     return await _approvals(request, merge_request.id, found.role)
 
 
-@routes.post(f"{ONE}/approve", access=CHANGE)
+@routes.post(f"{ONE}/approve", access=CHANGE, ignores=unsupported.OfApprovals)
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:

@@ -47,6 +47,29 @@ class OfMerging:
 
 
 @attrs.frozen(kw_only=True)
+class OfOneMergeRequest:
+    """Forms of one."""
+
+    include_diverged_commits_count: bool | None = None
+    include_rebase_in_progress: bool | None = None
+    render_html: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfApprovals:
+    """Where one is approved."""
+
+    approval_password: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfMergeRequestDiffs:
+    """Forms of differences."""
+
+    unidiff: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
 class OfMergeRequestLists:
     """Filters and forms of lists."""
 

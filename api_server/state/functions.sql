@@ -91,7 +91,9 @@ RETURN CASE level
 -- Whether a status check is meant for merge requests into that branch.
 CREATE OR REPLACE FUNCTION status_check_applies(c external_status_checks, branch text) RETURNS boolean
 LANGUAGE sql STABLE
-RETURN (c).all_branches OR EXISTS (
+RETURN NOT EXISTS (
+    SELECT FROM external_status_check_branches scope WHERE scope.check_id = (c).id
+) OR EXISTS (
     SELECT FROM external_status_check_branches scope
     JOIN protected_branches ON protected_branches.id = scope.protected_branch_id
     WHERE scope.check_id = (c).id AND wildcard_matches(protected_branches.name, branch)

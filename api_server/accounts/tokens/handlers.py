@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.tokens import changes, queries
+from api_server.accounts.tokens import changes, queries, unsupported
 from api_server.accounts.tokens.queries import Token
 from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
@@ -66,7 +66,7 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
     return json_text(made, status=201)
 
 
-@routes.get("/personal_access_tokens", access=SIGNED_IN)
+@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported.OfTokenLists)
 async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(wanted, queries.LISTING)

@@ -21,7 +21,7 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.context import VAULT, App
-from api_server.web.errors import ApiError, conflict, invalid
+from api_server.web.errors import ApiError, check_present, conflict, invalid
 
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
@@ -103,6 +103,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
 async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
     before = await existing_user(transaction, user_id)
+    check_present("name", values["name"])
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
@@ -132,7 +133,8 @@ async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
     """What opens or closes an account has an event of its own, everything else is told by one."""
-    record = functools.partial(audit_trail.record, transaction, author=author, entity=before.entity)
+    entity = attrs.evolve(before, username=values["username"] or before.username).entity
+    record = functools.partial(audit_trail.record, transaction, author=author, entity=entity)
     for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:

@@ -92,7 +92,7 @@ async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported.OfOneUser)
 async def show_user(request: web.Request, wanted: UserId) -> web.Response:
     shown = await queries.show_user_if_there(
         context.database(request), wanted.id, with_private_fields=caller(request).admin
@@ -147,7 +147,7 @@ async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     return json_text(shown)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported.OfRemovedUsers)
 async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     """Removes the account with its own namespace and the projects in it."""
     if wanted.id == caller(request).user_id:

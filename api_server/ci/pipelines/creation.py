@@ -17,6 +17,7 @@ from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, planning, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.pipelines.given_variables import check_may_begin_with
 from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
@@ -102,6 +103,7 @@ class Maker:
         if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
             return await self._write(wanted, read, plan=None)
         try:
+            check_may_begin_with(subject, wanted.source, wanted.variables)
             context = await self._context(wanted, subject, read, trusted=True)
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:
@@ -229,6 +231,7 @@ class Maker:
                     name=plan.name if plan is not None else None,
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
+                    tag_message=read.tag_message or None,
                     committed_at=read.commit["committed_date"],
                     yaml_errors=", ".join(errors) or None,
                     status="failed" if errors else "created" if plan is not None else "skipped",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.code.branches import changes, queries
+from api_server.code.branches import changes, queries, unsupported
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -84,7 +84,12 @@ async def show_protected(request: web.Request, wanted: OneProtected, found: Proj
     return json_text(await queries.show_protected(context.database(request), found.id, wanted.name))
 
 
-@routes.post("/projects/{id}/protected_branches", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.post(
+    "/projects/{id}/protected_branches",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported.OfProtection,
+)
 async def protect_branch(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
     rules = changes.Rules(**wanted.sent())
@@ -95,7 +100,10 @@ async def protect_branch(request: web.Request, wanted: WriteProtected, found: Pr
 
 
 @routes.patch(
-    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+    "/projects/{id}/protected_branches/{name}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported.OfChangedProtection,
 )
 async def update_protected(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
@@ -108,6 +116,7 @@ async def update_protected(request: web.Request, wanted: WriteProtected, found: 
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
 )
 async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    listeners = request.config_dict[changes.END_OF_PROTECTION_LISTENERS]
     async with context.database(request).transaction() as transaction:
-        await changes.unprotect(transaction, found, wanted.name, author(request))
+        await changes.unprotect(transaction, found, wanted.name, author(request), listeners)
     return no_content()

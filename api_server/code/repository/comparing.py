@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.code.repository import entities
+from api_server.code.repository import entities, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.pages import listed, on_page
@@ -43,7 +43,11 @@ class Compare:
     straight: bool = False
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/diff", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/diff",
+    access=project(opens="repository"),
+    ignores=unsupported.OfDiffs,
+)
 async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
     """Of a commit against its first parent."""
     repository = await opened(request, found)
@@ -52,7 +56,9 @@ async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> w
     return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
 
 
-@routes.get("/projects/{id}/repository/compare", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/compare", access=project(opens="repository"), ignores=unsupported.OfComparisons
+)
 async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(request, found)

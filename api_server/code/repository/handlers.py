@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
 from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities
+from api_server.code.repository import blobs, committing, entities, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
@@ -78,7 +78,12 @@ class WriteFile(ChangeFile):
     encoding: Encoding = "text"
 
 
-@routes.get("/projects/{id}/repository/branches", access=project(opens="repository"), takes_job_token=True)
+@routes.get(
+    "/projects/{id}/repository/branches",
+    access=project(opens="repository"),
+    takes_job_token=True,
+    ignores=unsupported.OfBranchLists,
+)
 async def list_branches(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
     """By name."""
     repository = await opened(request, found)
@@ -152,7 +157,10 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
 
 
 @routes.get(
-    "/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"), takes_job_token=True
+    "/projects/{id}/repository/files/{path}/raw",
+    access=project(opens="repository"),
+    takes_job_token=True,
+    ignores=unsupported.OfRawFiles,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
@@ -160,17 +168,29 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
     return await blobs.send(request, repository, file.entry, file.raw_headers, streaming(request))
 
 
-@routes.post("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfWrittenFiles,
+)
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
 
 
-@routes.put("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfWrittenFiles,
+)
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
 
 
-@routes.delete("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.delete(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfRemovedFiles,
+)
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")
     return no_content()

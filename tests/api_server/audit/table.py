@@ -135,6 +135,12 @@ NAMESPACES = [
         },
         "when to merge",
     ),
+    Change(
+        "PUT /projects/{project}",
+        "project_ci_pipeline_variables_minimum_override_role_updated",
+        {"restrict_user_defined_variables": True},
+        "who gives variables",
+    ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),
     Change("POST /projects/{archived}/unarchive", "project_unarchived"),

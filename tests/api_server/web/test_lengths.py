@@ -51,7 +51,6 @@ ELSEWHERE_HERE = {
     ("POST /groups/{id}/variables", "key"),
     ("POST /groups/{id}/variables", "description"),
     ("PUT /groups/{id}/variables/{key}", "description"),
-    ("POST /jobs/request", "system_id"),  # cut, so that no runner stands still
     # Addresses of mail, 254 characters.
     ("POST /projects/{id}/invitations", "email"),
     ("POST /groups/{id}/invitations", "email"),

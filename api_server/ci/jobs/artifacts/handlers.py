@@ -4,7 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.jobs.access import find_job
-from api_server.ci.jobs.artifacts import queries
+from api_server.ci.jobs.artifacts import queries, unsupported
 from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read, send_artifact, send_member
 from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.ci.jobs.parameters import OneJob
@@ -47,7 +47,10 @@ class FileOfRef(ArtifactsOfRef):
 
 
 @routes.get(
-    "/projects/{id}/jobs/artifacts/{ref:.+}/download", access=project(opens="builds"), takes_job_token=True
+    "/projects/{id}/jobs/artifacts/{ref:.+}/download",
+    access=project(opens="builds"),
+    takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
@@ -59,6 +62,7 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     access=project(opens="builds"),
     takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
