@@ -24,6 +24,7 @@ from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
+from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
@@ -50,6 +51,7 @@ ROUTES = [
     member_overviews,
     invitations,
     branches,
+    protected_tags,
     repository,
     browsing,
     comparing,

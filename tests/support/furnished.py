@@ -105,6 +105,7 @@ async def furnish(forge: Forge) -> Furnished:
     pipeline, over, finished, running = await _jobs(forge, url, runner)
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
+    await _made(root, f"{url}/protected_tags", name="main")
     merge_request = await _merge_request(forge, url, check["id"])
     mirror = await _made(
         root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"

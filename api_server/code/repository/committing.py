@@ -13,6 +13,7 @@ from api_server.code.branches.protection import protection_for, refusal_of_tag
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
+from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import new_commits as git_changes
 from api_server.git import new_tags, references, trees
 from api_server.git.errors import (
@@ -72,10 +73,13 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
 async def create_tag(
     request: web.Request, project: Project, name: str, ref: str, message: str | None
 ) -> None:
-    """An annotated tag where there is a message. Raises 400 as GitLab words it."""
+    """An annotated tag where there is a message. Raises 400 as GitLab words it, 403 on protected names."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
+    protection = await tag_protection_for(request, project.id, name)
+    if not protection.may_create(project.role, admin=project.admin):
+        raise forbidden(NOT_TO_CREATE)
     if problem := refusal_of_tag(project, name):
         raise invalid(problem)
     target = references.resolve(repository, ref)
@@ -91,11 +95,13 @@ async def create_tag(
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 403 in archived projects, 404, 409 where somebody else has just moved it."""
+    """Raises 403 in archived projects and on protected ones, 404, 409 where somebody else has just moved it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
     found = tag_named(repository, name)
+    if not (await tag_protection_for(request, project.id, name)).may_delete(project.role):
+        raise forbidden("You don't have access to delete the tag")
     try:
         await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:

@@ -36,13 +36,13 @@ def branch(
     }
 
 
-def tag(repository: pygit2.Repository, found: Tag, project_url: str) -> dict[str, Any]:
+def tag(repository: pygit2.Repository, found: Tag, project_url: str, *, protected: bool) -> dict[str, Any]:
     return {
         "name": found.name,
         "message": found.message or "",
         "target": found.target,
         "commit": commit(repository, found.commit, project_url),
         "release": None,
-        "protected": False,
+        "protected": protected,
         "created_at": None,
     }

@@ -13,6 +13,7 @@ from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
 from api_server.code.repository.pages import listed, on_page
+from api_server.code.tags.protection import tag_protection_of, tag_protections_of
 from api_server.git import references
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -115,8 +116,9 @@ async def list_tags(request: web.Request, wanted: ListRefs, found: Project) -> w
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
-    url = url_of(request, found)
-    told = [entities.tag(repository, tag, url) for tag in on_page(wanted, named)]
+    shown, url = on_page(wanted, named), url_of(request, found)
+    rules = await tag_protections_of(context.database(request), found.id, [tag.name for tag in shown])
+    told = [entities.tag(repository, tag, url, protected=rules[tag.name].protected) for tag in shown]
     return await listed(request, wanted, told, len(named))
 
 
@@ -193,4 +195,6 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
 
 async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
     repository = await opened(request, found)
-    return entities.tag(repository, tag_named(repository, name), url_of(request, found))
+    tag = tag_named(repository, name)
+    protection = await tag_protection_of(context.database(request), found.id, name)
+    return entities.tag(repository, tag, url_of(request, found), protected=protection.protected)

@@ -209,6 +209,8 @@ PROJECTS = [
         {"push_access_level": 0, "allow_force_push": True},
     ),
     Change("DELETE /projects/{project}/protected_branches/{branch}", "protected_branch_removed"),
+    Change("POST /projects/{project}/protected_tags", "protected_tag_created", {"name": "v*"}),
+    Change("DELETE /projects/{project}/protected_tags/{protected_tag}", "protected_tag_deleted"),
     Change(
         "POST /projects/{project}/remote_mirrors",
         "remote_mirror_created",

@@ -182,6 +182,9 @@ class Things:
     async def make_branch_id(self) -> int:
         return int((await self.post("/projects/{project}/protected_branches", name="{new}-too"))["id"])
 
+    async def make_protected_tag(self) -> str:
+        return str((await self.post("/projects/{project}/protected_tags", name="{new}"))["name"])
+
     async def make_check(self) -> int:
         values = {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"}
         return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])

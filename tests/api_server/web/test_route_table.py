@@ -51,6 +51,7 @@ OPENS: dict[str, Feature | None] = {
     "/pipeline": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
+    "/protected_tags": None,
     "/remote_mirrors": None,
     "/repository": "repository",
     "/runners": None,
