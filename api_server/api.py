@@ -34,6 +34,8 @@ from api_server.namespaces.job_token_scope.handlers import routes as job_token_s
 from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
+from api_server.releases.handlers import routes as releases
+from api_server.releases.link_handlers import routes as release_links
 from api_server.static_objects.archive_handlers import routes as archives
 from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
 from api_server.status_checks.result_handlers import routes as merge_request_checks
@@ -77,5 +79,7 @@ ROUTES = [
     outcomes,
     artifact_uploads,
     remote_mirrors,
+    releases,
+    release_links,
     version,
 ]

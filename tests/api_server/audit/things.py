@@ -215,6 +215,10 @@ class Things:
         """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
         return int((await self.get("owned"))["id"])
 
+    async def make_release(self) -> str:
+        made = await self.post("/projects/{repository}/releases", tag_name="{new}", ref="main")
+        return str(made["tag_name"])
+
     async def make_merge_request(self) -> int:
         self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))
         return int(self._made["request"]["iid"])

@@ -52,6 +52,7 @@ OPENS: dict[str, Feature | None] = {
     "/pipelines": "builds",
     "/protected_branches": None,
     "/protected_tags": None,
+    "/releases": "repository",
     "/remote_mirrors": None,
     "/repository": "repository",
     "/runners": None,
