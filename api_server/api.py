@@ -21,9 +21,11 @@ from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
+from api_server.code.repository.ancestry import routes as ancestry
 from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
+from api_server.code.repository.picking import routes as picking
 from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
@@ -57,6 +59,8 @@ ROUTES = [
     repository,
     browsing,
     comparing,
+    ancestry,
+    picking,
     archives,
     settings_routes,
     audit,

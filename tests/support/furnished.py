@@ -25,6 +25,7 @@ NO_MORE_ATTEMPTS = "UPDATE status_check_deliveries SET next_attempt_at = '2999-0
 #: Parameters of a request that name what exists, where an example would not.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
+    "GET /projects/{id}/repository/merge_base": {"refs": "v1,feature"},
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download": {"job": "finished"},
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}": {"job": "finished"},
 }

@@ -43,12 +43,12 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
     """Raises 400 as GitLab words it, 403 on protected names."""
     repository = await opened(request, project)
     _check_new_branch(name)
-    await _check_may_push(request, project, name)
+    await check_may_push(request, project, name)
     source = references.resolve(repository, ref)
     if source is None:
         raise invalid(f"Invalid reference name: {ref}")
     try:
-        await _move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
+        await move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
     except NameTakenError:
         raise invalid("Branch already exists") from None
 
@@ -65,7 +65,7 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     if (await protection_for(request, project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
-        await _move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+        await move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -87,7 +87,7 @@ async def create_tag(
         raise invalid(f"Target {ref} is invalid")
     try:
         target_id = new_tags.new_target(repository, name, target.commit, message, acting_person(request))
-        await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
+        await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
     except InvalidNameError:
@@ -103,7 +103,7 @@ async def delete_tag(request: web.Request, project: Project, name: str) -> None:
     if not (await tag_protection_for(request, project.id, name)).may_delete(project.role):
         raise forbidden("You don't have access to delete the tag")
     try:
-        await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+        await move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -149,18 +149,18 @@ async def commit_files(
     before = references.branch(repository, change.branch)
     if before is None:
         _check_new_branch(change.branch)
-    await _check_may_push(request, project, change.branch)
+    await check_may_push(request, project, change.branch)
     start = before or _start(repository, change)
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     parent = start.commit if start else None
     if parent is not None:
-        await _check_files(repository, parent, context.settings(request).commit_max_files)
+        await check_files(repository, parent, context.settings(request).commit_max_files)
     await _take_room(request, project, actions)
     try:
         sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
-        await _move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+        await move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
         raise invalid(words(problem)) from None
     return sha
@@ -183,7 +183,7 @@ def _check_new_branch(name: str) -> None:
         raise invalid("Branch name is invalid")
 
 
-async def _check_files(repository: Repository, commit: str, most: int) -> None:
+async def check_files(repository: Repository, commit: str, most: int) -> None:
     """Raises 400 for a tree of more files than are read to change one; a dozen objects can be a tree without end."""
     try:
         await trees.paths(repository, commit, most)
@@ -232,11 +232,13 @@ def _words(change: FileChange, problem: Exception) -> str:
     return str(problem)
 
 
-async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
+async def check_may_push(request: web.Request, project: Project, branch: str) -> None:
+    """Raises 403."""
     protection = await protection_for(request, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
-async def _move(request: web.Request, project: Project, update: RefUpdate) -> None:
+async def move(request: web.Request, project: Project, update: RefUpdate) -> None:
+    """For the caller, with all that follows. Raises as `refs.move`."""
     await refs.move(request, project.id, caller(request).user_id, update)

@@ -22,6 +22,8 @@ SILENT = {
     "POST /projects/{id}/repository/branches": "git's own history tells who made what, and pushes are not audited",
     "DELETE /projects/{id}/repository/branches/{name}": "as above",
     "POST /projects/{id}/repository/commits": "the commit names its author",
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": "as above",
+    "POST /projects/{id}/repository/commits/{sha}/revert": "as above",
     "POST /projects/{id}/repository/tags": "as above",
     "POST /projects/{id}/repository/files/{path}": "the commit names its author",
     "PUT /projects/{id}/repository/files/{path}": "the commit names its author",
