@@ -40,17 +40,29 @@ OneAction = Literal["create", "update", "delete"]
 
 
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
-    """Raises 400 as GitLab words it, 403 on protected names."""
+    """Of an empty repository's default branch after that was given a README, as GitLab does. Raises 400 as GitLab
+    words it, 403 on protected names."""
     repository = await opened(request, project)
     _check_new_branch(name)
     await check_may_push(request, project, name)
     source = references.resolve(repository, ref)
-    if source is None:
+    begins = source is None and ref == project.default_branch and references.is_empty(repository)
+    if source is None and not begins:
         raise invalid(f"Invalid reference name: {ref}")
+    commit = source.commit if source else await _first_commit(request, project, repository)
+    names = dict.fromkeys([project.default_branch, name] if begins else [name])
     try:
-        await move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
+        await move(request, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
     except NameTakenError:
         raise invalid("Branch already exists") from None
+
+
+async def _first_commit(request: web.Request, project: Project, repository: Repository) -> str:
+    """What the default branch of an empty repository begins with. Raises 403."""
+    await check_may_push(request, project, project.default_branch)
+    who = acting_person(request)
+    readme = FileAction("create", "README.md", b"")
+    return await git_changes.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
@@ -239,6 +251,6 @@ async def check_may_push(request: web.Request, project: Project, branch: str) ->
         raise forbidden("You are not allowed to push into this branch")
 
 
-async def move(request: web.Request, project: Project, update: RefUpdate) -> None:
+async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
     """For the caller, with all that follows. Raises as `refs.move`."""
-    await refs.move(request, project.id, caller(request).user_id, update)
+    await refs.move(request, project.id, caller(request).user_id, *updates)
