@@ -21,9 +21,12 @@ from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
+from api_server.code.repository.ancestry import routes as ancestry
 from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
+from api_server.code.repository.pick_handlers import routes as picking
+from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
@@ -33,6 +36,8 @@ from api_server.namespaces.job_token_scope.handlers import routes as job_token_s
 from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
+from api_server.releases.handlers import routes as releases
+from api_server.releases.link_handlers import routes as release_links
 from api_server.static_objects.archive_handlers import routes as archives
 from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
 from api_server.status_checks.result_handlers import routes as merge_request_checks
@@ -50,9 +55,12 @@ ROUTES = [
     member_overviews,
     invitations,
     branches,
+    protected_tags,
     repository,
     browsing,
     comparing,
+    ancestry,
+    picking,
     archives,
     settings_routes,
     audit,
@@ -75,5 +83,7 @@ ROUTES = [
     outcomes,
     artifact_uploads,
     remote_mirrors,
+    releases,
+    release_links,
     version,
 ]

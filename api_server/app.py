@@ -43,6 +43,7 @@ from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
+from api_server.releases import removed_tags
 from api_server.settings import Settings
 from api_server.state import database, sweep
 from api_server.state.database import Clock, system_clock
@@ -207,6 +208,7 @@ def _add_tasks(app: web.Application) -> None:
     pushes.setup(app)
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
+    removed_tags.setup(app)
     job_upkeep.setup(app)
 
 

@@ -50,6 +50,7 @@ class Settings(RepositorySettings):
         "status_checks_limit",
         "active_jobs_limit",
         "job_token_allowlist_limit",
+        "release_links_limit",
         "jobs_rate_limit",
         "lint_rate_limit",
         "raw_rate_limit",
@@ -220,6 +221,9 @@ class Settings(RepositorySettings):
         default=200,
         metadata=count(),
         help="projects, and groups, on the list of those whose jobs reach a project with their tokens",
+    )
+    release_links_limit: int = option(
+        default=500, metadata=count(0), help="links of one release; 0 is no limit"
     )
     jobs_rate_limit: int = option(
         default=600, metadata=count(0), help="requests a minute and user for a project's jobs; 0 is off"

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pygit2
 
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
-from api_server.git.ref_names import FULL_SHA
+from api_server.git.ref_names import BRANCHES, FULL_SHA, TAGS
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
@@ -117,10 +118,35 @@ def _first_parent(repository: Repository, sha: str) -> list[str]:
     return [str(parent) for parent in repository[_full(sha)].peel(pygit2.Commit).parent_ids[:1]]
 
 
-async def merge_base(repository: Repository, one: str, other: str) -> str | None:
-    """The best common ancestor of two commits, None when their histories have nothing in common."""
-    found = await _shas(repository, ["merge-base", _full(one), _full(other)], accept=(0, 1))
+async def merge_base(repository: Repository, *shas: str) -> str | None:
+    """The best common ancestor of these commits (of more than two, that of the first with a merge of the others), None
+    when their histories have nothing in common."""
+    found = await _shas(repository, ["merge-base", *map(_full, shas)], accept=(0, 1))
     return found[0] if found else None
+
+
+@attrs.frozen
+class Containing:
+    """A branch or a tag from which a commit can be reached."""
+
+    kind: Literal["branch", "tag"]
+    name: str
+
+
+async def refs_containing(repository: Repository, sha: str) -> list[Containing]:
+    """Branches by name, then tags by name; without names that are not UTF-8, which fit no JSON."""
+    found: list[Containing] = []
+    kinds: dict[str, Literal["branch", "tag"]] = {BRANCHES: "branch", TAGS: "tag"}
+    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *kinds]
+    for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
+        with suppress(UnicodeDecodeError):
+            name = line.decode()
+            found += [
+                Containing(kind, name.removeprefix(start))
+                for start, kind in kinds.items()
+                if name.startswith(start)
+            ]
+    return found
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:

@@ -90,7 +90,7 @@ async def _committed(
     parents = [] if parent is None else [parent]
     with storing():
         return await asyncio.to_thread(
-            lambda: _create_commit(repository, commit, files.index.write_tree(repository), parents)
+            lambda: create_commit(repository, commit, files.index.write_tree(repository), parents)
         )
 
 
@@ -115,7 +115,7 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
     """
     with storing():
         index = await asyncio.to_thread(_merged_index, repository, source, target)
-    return _conflicts(index)
+    return conflicts(index)
 
 
 def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
@@ -127,23 +127,23 @@ def _changed(repository: Repository, actions: Sequence[FileAction], parent: str 
 
 def _merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
     index = _merged_index(repository, source, target)
-    if paths := _conflicts(index):
+    if paths := conflicts(index):
         raise MergeConflictError(paths)
-    return _create_commit(repository, commit, index.write_tree(repository), [target, source])
+    return create_commit(repository, commit, index.write_tree(repository), [target, source])
 
 
 def _merged_index(repository: Repository, source: str, target: str) -> pygit2.Index:
     return repository.merge_commits(pygit2.Oid(hex=target), pygit2.Oid(hex=source))
 
 
-def _conflicts(index: pygit2.Index) -> list[str]:
+def conflicts(index: pygit2.Index) -> list[str]:
+    """The paths in which a merge conflicts."""
     sides = [side for conflict in index.conflicts or () for side in conflict if side is not None]
     return sorted({side.path for side in sides})
 
 
-def _create_commit(
-    repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]
-) -> str:
+def create_commit(repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]) -> str:
+    """The SHA of a new commit, to which no ref leads yet. Blocks; callers are `storing`."""
     author, committer = commit.author.signature(), commit.committer.signature()
     message = commit.message.replace("\0", "")
     return str(repository.create_commit(None, author, committer, message, tree, list(parents)))

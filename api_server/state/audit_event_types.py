@@ -175,6 +175,19 @@ EVENT_TYPES: dict[str, EventType] = dict(
         ),
         *_types(
             "Project",
+            "ProtectedTag",
+            protected_tag_created=_says("Added protected tag with *", "create_access_levels"),
+            protected_tag_deleted=_says("Unprotected tag", "create_access_levels"),
+        ),
+        *_types(
+            "Project",
+            "Release",
+            release_created=_says("Created release *"),
+            release_updated=_says("Updated release *"),
+            release_deleted_audit_event=_says("Deleted release *"),
+        ),
+        *_types(
+            "Project",
             "ExternalStatusCheck",
             create_status_check=_says("Added * status check with *"),
             external_status_check_name_updated=_says("Changed name from * to *", *CHANGE),

@@ -23,6 +23,7 @@ from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
+from api_server.code.tags.protection import tag_protection_of
 from api_server.git import server_refs
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
@@ -208,9 +209,8 @@ class Maker:
         ]
 
     async def _is_protected(self, wanted: Wanted) -> bool:
-        return (
-            not wanted.tag and (await protection_of(self.database, wanted.project_id, wanted.ref)).protected
-        )
+        protects = tag_protection_of if wanted.tag else protection_of
+        return (await protects(self.database, wanted.project_id, wanted.ref)).protected
 
     async def _write(
         self,

@@ -1,6 +1,7 @@
 """`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -8,12 +9,15 @@ from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
 from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities, unsupported
+from api_server.code.repository import blobs, committing, entities, queries, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
 from api_server.code.repository.pages import listed, on_page
+from api_server.code.tags.protection import tag_protections_of
 from api_server.git import references
+from api_server.git.references import Tag
+from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -120,8 +124,7 @@ async def list_tags(request: web.Request, wanted: ListRefs, found: Project) -> w
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
-    url = url_of(request, found)
-    told = [entities.tag(repository, tag, url) for tag in on_page(wanted, named)]
+    told = await _tags(request, found, repository, on_page(wanted, named))
     return await listed(request, wanted, told, len(named))
 
 
@@ -213,4 +216,19 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
 
 async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
     repository = await opened(request, found)
-    return entities.tag(repository, tag_named(repository, name), url_of(request, found))
+    (shown,) = await _tags(request, found, repository, [tag_named(repository, name)])
+    return shown
+
+
+async def _tags(
+    request: web.Request, found: Project, repository: Repository, tags: Sequence[Tag]
+) -> list[dict[str, Any]]:
+    database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
+    rules = await tag_protections_of(database, found.id, names)
+    releases = await queries.releases_of(database, found.id, names)
+    return [
+        entities.tag(
+            repository, tag, url, protected=rules[tag.name].protected, release=releases.get(tag.name)
+        )
+        for tag in tags
+    ]

@@ -172,6 +172,13 @@ async def a_receiver_that_is_gone(things: Things) -> AsyncIterator[None]:
         await things.forge.server.app[DISPATCHER].deliver_due()
 
 
+@deed("DELETE /projects/{id}/repository/tags/{name}", "release_deleted_audit_event")
+async def a_release_goes_with_its_tag(things: Things) -> AsyncIterator[None]:
+    tag = await things.get("release")
+    yield
+    await things.forge.root.delete(await things.fill(f"/projects/{{repository}}/repository/tags/{tag}"))
+
+
 # --- operators' commands
 
 

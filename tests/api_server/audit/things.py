@@ -182,6 +182,9 @@ class Things:
     async def make_branch_id(self) -> int:
         return int((await self.post("/projects/{project}/protected_branches", name="{new}-too"))["id"])
 
+    async def make_protected_tag(self) -> str:
+        return str((await self.post("/projects/{project}/protected_tags", name="{new}"))["name"])
+
     async def make_check(self) -> int:
         values = {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"}
         return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
@@ -211,6 +214,10 @@ class Things:
     async def make_repository(self) -> int:
         """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
         return int((await self.get("owned"))["id"])
+
+    async def make_release(self) -> str:
+        made = await self.post("/projects/{repository}/releases", tag_name="{new}", ref="main")
+        return str(made["tag_name"])
 
     async def make_merge_request(self) -> int:
         self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))

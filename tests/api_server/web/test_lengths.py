@@ -45,6 +45,7 @@ ELSEWHERE_HERE = {
     ("POST /projects/{id}/merge_requests", "description"),
     ("PUT /projects/{id}/merge_requests/{merge_request_iid}", "description"),
     ("POST /projects/{id}/protected_branches", "name"),
+    ("POST /projects/{id}/protected_tags", "name"),
     ("POST /projects/{id}/variables", "key"),
     ("POST /projects/{id}/variables", "description"),
     ("PUT /projects/{id}/variables/{key}", "description"),

@@ -173,6 +173,8 @@ def _needs_main(route: Route) -> bool:
 _LEVELS = ("repository_access_level", "builds_access_level")
 _PROTECTION = ("push_access_level", "merge_access_level")
 PUSH = (403, "403 Forbidden - You are not allowed to push into this branch")
+NEW_TAG = "POST /projects/{id}/repository/tags"
+TAG = "You are not allowed to create this tag as it is protected."
 RUN = (400, {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]})
 FORBIDDEN = (403, "403 Forbidden")
 GONE = ((404, "404 Project Not Found"), (404, "404 Group Not Found"))
@@ -219,6 +221,12 @@ TAKINGS = {
         _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 40)),
         _needs_main,
         (FORBIDDEN, PUSH, RUN),
+    ),
+    "protect the tag": Taking(
+        _project("POST", "/protected_tags", {"name": "*", "create_access_level": 60}),
+        _project("DELETE", "/protected_tags/*"),
+        lambda route: route.path.startswith("/projects/{id}/releases") or name_of(route) == NEW_TAG,
+        (FORBIDDEN, (403, TAG), (403, f"403 Forbidden - {TAG}")),
     ),
 }
 

@@ -51,6 +51,8 @@ OPENS: dict[str, Feature | None] = {
     "/pipeline": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
+    "/protected_tags": None,
+    "/releases": "repository",
     "/remote_mirrors": None,
     "/repository": "repository",
     "/runners": None,
