@@ -136,6 +136,17 @@ class PlannedJob:
 
 
 @frozen(kw_only=True)
+class AutoCancel:
+    """When a pipeline is canceled by itself; None: the file does not say."""
+
+    #: A newer commit on its branch cancels it: `conservative` unless a job that has started may not be ended,
+    #: `interruptible` those jobs of it that may be ended, `none` nothing.
+    on_new_commit: Literal["conservative", "interruptible", "none"] | None = None
+    #: A job that fails cancels `all` others, or `none`.
+    on_job_failure: Literal["all", "none"] | None = None
+
+
+@frozen(kw_only=True)
 class Plan:
     """What to create. Without jobs, `reason` says in GitLab's words why there is no pipeline."""
 
@@ -144,6 +155,7 @@ class Plan:
     jobs: tuple[PlannedJob, ...] = ()
     #: `workflow:name`, expanded.
     name: str | None = None
+    auto_cancel: AutoCancel = AutoCancel()
     reason: str | None = None
 
 

@@ -15,9 +15,10 @@ from api_server.ci.pipelines.access import (
     may_change,
     short_ref,
 )
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.states import Status
+from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
