@@ -12,6 +12,7 @@ from api_server.ci.config.yaml_text import load
 
 MAX_FILES = 150
 MAX_NESTING = 20
+MAX_WARNINGS = 100
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
 
 
@@ -40,11 +41,12 @@ class Reader:
     context: Context
     budget: Budget
     paths: list[str] = field(factory=list)
+    warnings: list[str] = field(factory=list)
     _bytes: int = 0
 
     def read(self, text: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
         """The hash of `text` and its includes: later includes win over earlier ones, the text over all."""
-        own = load(text, self.budget)
+        own = load(text, self.budget, lambda sentence: self._warn(sentence, chain))
         wanted = _entries(own.pop("include", None))
         if not wanted:
             return own
@@ -58,6 +60,10 @@ class Reader:
             for path in self._files(expand(entry.path, shown)):
                 merged = deep_merge(merged, self._file(path, chain), self.budget)
         return deep_merge(merged, own, self.budget)
+
+    def _warn(self, sentence: str, chain: tuple[str, ...]) -> None:
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(f"`{chain[-1]}`: {sentence}" if chain else sentence)
 
     def _files(self, path: str) -> list[str]:
         path = path.lstrip("/")

@@ -21,10 +21,15 @@ class Need:
 
 @frozen(kw_only=True)
 class Retry:
-    """How often (0 to 2), and after which failure reasons, a failed job is started again by itself."""
+    """How often (0 to 2), and after which failure reasons or exit codes, a failed job is started again by itself."""
 
     max: int = 0
     when: Texts = ("always",)
+    exit_codes: tuple[int, ...] = ()
+
+    def wants(self, failure_reason: str, exit_code: int | None) -> bool:
+        """Whether a job that failed so is one to start again, as long as it has not been too often."""
+        return "always" in self.when or failure_reason in self.when or exit_code in self.exit_codes
 
 
 @frozen(kw_only=True)
@@ -37,8 +42,13 @@ class Artifacts:
     untracked: bool = False
     when: str = "on_success"
     expire_in: int | None = None
+    #: False is an older word for `access: developer`.
     public: bool = True
-    #: Kind of report (a key of `keywords.REPORTS`) to its paths.
+    #: Who may download them (of `execution.ACCESS`); the jobs that need them get them all the same.
+    access: str | None = None
+    #: The name under which merge requests show them.
+    expose_as: str | None = None
+    #: Kind of report (a key of `execution.REPORTS`) to its paths.
     reports: dict[str, Texts] = field(factory=dict)
 
 
@@ -77,6 +87,32 @@ class Environment:
     url: str | None = None
     action: str = "start"
     tier: str | None = None
+    #: The job that stops it.
+    on_stop: str | None = None
+    #: A duration in the author's words, variables expanded, after which it stops by itself.
+    auto_stop_in: str | None = None
+
+
+@frozen(kw_only=True)
+class ReleaseLink:
+    name: str
+    url: str
+    filepath: str | None = None
+    link_type: str | None = None
+
+
+@frozen(kw_only=True)
+class Release:
+    """What the runner makes a release from after the script; variables are the running job's."""
+
+    tag_name: str
+    description: str
+    name: str | None = None
+    tag_message: str | None = None
+    ref: str | None = None
+    milestones: Texts = ()
+    released_at: str | None = None
+    links: tuple[ReleaseLink, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -104,6 +140,8 @@ class PlannedJob:
     script: Texts = ()
     before_script: Texts = ()
     after_script: Texts = ()
+    #: Run before the repository is fetched.
+    pre_get_sources_script: Texts = ()
     #: The file's variables for this job, weakest first and merged; values not yet expanded.
     variables: tuple[Variable, ...] = ()
     #: None: the job waits for all earlier stages. Empty: it waits for nothing.
@@ -127,6 +165,9 @@ class PlannedJob:
     image: Image | None = None
     services: tuple[Service, ...] = ()
     environment: Environment | None = None
+    release: Release | None = None
+    #: What a person is asked before she starts a manual job.
+    manual_confirmation: str | None = None
     resource_group: str | None = None
     interruptible: bool = False
     trigger: Trigger | None = None

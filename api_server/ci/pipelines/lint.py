@@ -77,6 +77,7 @@ def _judge(text: str, context: Context, question: Question) -> dict[str, Any]:
         return _verdict(list(refused.errors))
     errors = [plan.reason] if question.plans and plan.reason else []
     return _verdict(errors) | {
+        "warnings": list(read.warnings),
         "merged_yaml": yaml.safe_dump(read.merged, sort_keys=False, allow_unicode=True),
         "includes": [{"type": "local", "location": path} for path in read.includes],
         **({"jobs": [_job(job) for job in plan.jobs]} if question.shows_jobs else {}),

@@ -17,18 +17,18 @@ SCRIPT = "script: make"
         ("invalid: yaml", "jobs invalid config should implement a script: or a trigger: keyword"),
         ("test: {script: x, something: wrong}", "jobs:test config contains unknown keys: something"),
         ("test: {script: x, a: 1, b: 2}", "jobs:test config contains unknown keys: a, b"),
-        ("test: {script: x, release: {tag_name: v1}}", "jobs:test config contains unknown keys: release"),
+        (
+            "test: {script: x, release: {tag_name: v1}}",
+            "jobs:test:release config missing required keys: description",
+        ),
         ("test: {trigger: a/b, script: x}", "jobs:test config contains unknown keys: script"),
         ("test: {trigger: a/b, tags: [x]}", "jobs:test config contains unknown keys: tags"),
         ("default: {script: x}\ntest: {script: x}", "default config contains unknown keys: script"),
         (
-            "workflow: {auto_cancel: {}}\ntest: {script: x}",
-            "workflow config contains unknown keys: auto_cancel",
+            "workflow: {auto_cancel: {on_new_commit: all}}\ntest: {script: x}",
+            "workflow:auto_cancel:on_new_commit should be one of: conservative, interruptible, none",
         ),
-        (
-            "test: {script: x, artifacts: {expose_as: x}}",
-            "jobs:test:artifacts config contains unknown keys: expose_as",
-        ),
+        ("test: {script: x, artifacts: {expose_as: x}}", "jobs:test:artifacts paths can't be blank"),
         (
             "test: {script: x, artifacts: {reports: {load: x}}}",
             "jobs:test:artifacts:reports config contains unknown keys: load",
@@ -39,11 +39,11 @@ SCRIPT = "script: make"
         ),
         (
             "test: {script: x, needs: [{pipeline: a/b}]}",
-            "jobs:test:needs config contains unknown keys: pipeline",
+            "jobs:test:needs:pipeline is not supported by this service",
         ),
         (
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
-            "jobs:test:trigger:include config contains unknown keys: artifact, job",
+            "jobs:test:trigger:include:artifact is not supported by this service",
         ),
         ("include: {remote: 'https://example.org/a.yml'}", "include config contains unknown keys: remote"),
         ("include: [{template: a.yml}]", "include config contains unknown keys: template"),
@@ -91,15 +91,11 @@ SCRIPT = "script: make"
         ),
         (
             "test: {script: x, only: {kubernetes: active}}",
-            "jobs:test:only config contains unknown keys: kubernetes",
+            "jobs:test:only:kubernetes is not supported by this service",
         ),
         (
-            "test: {script: x, variables: {A: true}}",
-            "jobs:test:variables:A config should be a string or an integer",
-        ),
-        (
-            "test: {script: x, variables: {A: {expand: true}}}",
-            "jobs:test:variables:A config missing required keys: value",
+            "test: {script: x, variables: {A: [x]}}",
+            "jobs:test:variables:A variable definition must be either a string or a hash",
         ),
         (
             "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
@@ -132,8 +128,8 @@ SCRIPT = "script: make"
             "a job: need b is not defined in current or prior stages",
         ),
         (
-            "a: {script: x, dependencies: [b]}\nb: {script: x}",
-            "a job: dependency b is not defined in prior stages",
+            "a: {script: x, stage: build, dependencies: [b]}\nb: {script: x}",
+            "a job: dependency b is not defined in current or prior stages",
         ),
         (
             "a: {script: x, stage: build}\nb: {script: x, needs: [], dependencies: [a]}",

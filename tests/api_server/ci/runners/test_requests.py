@@ -20,7 +20,7 @@ async def test_the_payload_is_what_runners_read(forge: Forge, project: CiProject
     job = await runner.job(info={"version": "17.0", "features": {"cancel_gracefully": True}})
     payload = job.payload
     assert list(payload) == [
-        "id", "token", "allow_git_fetch", "job_info", "git_info", "runner_info", "variables", "steps", "image",
+        "id", "token", "allow_git_fetch", "job_info", "git_info", "runner_info", "variables", "steps", "hooks", "image",
         "services", "artifacts", "cache", "credentials", "dependencies", "features",
     ]  # fmt: skip
     assert payload["job_info"] | {"project_name": ""} == {
