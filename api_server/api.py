@@ -19,6 +19,7 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.browsing import routes as browsing
@@ -64,6 +65,7 @@ ROUTES = [
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    triggers,
     variables,
     agents,
     artifacts,

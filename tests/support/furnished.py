@@ -14,6 +14,7 @@ from tests.support.runner import Runner, RunningJob, a_runner
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
 running: {script: 'true', needs: []}
+reviewed: {script: 'true', only: [merge_requests]}
 """
 
 #: A running job's answer would be another one each time.
@@ -135,6 +136,7 @@ async def furnish(forge: Forge) -> Furnished:
         "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
         "group_event_id": (await root.get(f"/groups/{group['id']}/audit_events")).body[0]["id"],
         "email_id": email["id"],
+        "trigger_id": (await _made(root, f"{url}/triggers", description="nightly"))["id"],
     }
     of_root = {
         "path": "root",

@@ -230,7 +230,10 @@ class Maker:
         if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
             transaction, wanted.hierarchy_id, most
         ):
-            raise NotMade(reason="reached_max_pipeline_hierarchy_size")
+            raise NotMade(
+                f"There are {most} pipelines in this hierarchy already.",
+                reason="reached_max_pipeline_hierarchy_size",
+            )
 
     async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
         """One new pipeline of a project at a time gets here: each holds its counter's row."""

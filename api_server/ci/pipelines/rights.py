@@ -12,6 +12,8 @@ from api_server.state.database import Executor, Transaction
 from api_server.web.access import Role
 from api_server.web.grounds import share
 
+INSUFFICIENT = "Insufficient permissions to create a new pipeline"
+
 
 class NotAllowed(NotMade):
     """The user may not run pipelines there."""
@@ -34,14 +36,26 @@ async def make(maker: Maker, wanted: Wanted) -> int:
 async def judge(executor: Executor, wanted: Wanted) -> Project:
     """The project as the user meets it. Raises `NotAllowed` where she may not run `wanted`."""
     project = await _project(executor, wanted)
-    if project is None or project.role < Role.DEVELOPER:
-        raise NotAllowed("Insufficient permissions to create a new pipeline")
-    if project.archived or not project.opens(project.builds_access_level):
-        raise NotAllowed("Pipelines are disabled!")
+    if project is None:
+        raise NotAllowed(INSUFFICIENT)
+    check_open(project)
     ref, tag = wanted.short_ref, wanted.tag
     if not await may_run_on(executor, project.id, ref, tag=tag, role=project.role, admin=project.admin):
-        raise NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
+        raise not_allowed_on(ref)
     return project
+
+
+def check_open(project: Project) -> None:
+    """Raises `NotAllowed` where the user may run no pipeline at all."""
+    if project.role < Role.DEVELOPER:
+        raise NotAllowed(INSUFFICIENT)
+    if project.archived or not project.opens(project.builds_access_level):
+        raise NotAllowed("Pipelines are disabled!")
+
+
+def not_allowed_on(ref: str) -> NotAllowed:
+    """For a branch or tag on which the user may run none."""
+    return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
 async def _project(executor: Executor, wanted: Wanted) -> Project | None:

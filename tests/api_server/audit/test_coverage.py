@@ -36,6 +36,8 @@ SILENT = {
     ),
     "POST /projects/{id}/pipeline": "daily work, told by the pipeline itself",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/pipelines": "as above",
+    "POST /projects/{id}/trigger/pipeline": "as above",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",
