@@ -19,6 +19,7 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.ancestry import routes as ancestry
@@ -30,6 +31,7 @@ from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
@@ -66,10 +68,12 @@ ROUTES = [
     audit,
     merge_requests,
     merge_request_contents,
+    merge_request_pipelines,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    triggers,
     variables,
     agents,
     artifacts,

@@ -31,7 +31,7 @@ from api_server.code.repository import first_commit
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
-from api_server.merge_requests import pushes
+from api_server.merge_requests import pipeline_making, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
@@ -206,6 +206,7 @@ def _add_tasks(app: web.Application) -> None:
     confirmation.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
+    pipeline_making.setup(app)
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
     removed_tags.setup(app)

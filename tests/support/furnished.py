@@ -14,6 +14,7 @@ from tests.support.runner import Runner, RunningJob, a_runner
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
 running: {script: 'true', needs: []}
+reviewed: {script: 'true', only: [merge_requests]}
 """
 
 #: A running job's answer would be another one each time.
@@ -147,6 +148,7 @@ async def furnish(forge: Forge) -> Furnished:
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
         "email_id": email["id"],
+        "trigger_id": (await _made(root, f"{url}/triggers", description="nightly"))["id"],
     }
     of_root = {
         "path": "root",

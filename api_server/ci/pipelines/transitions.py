@@ -4,7 +4,7 @@ Locks are taken in one order: the pipeline's row, then its jobs. What concerns a
 for this one, the next job of a resource group) is queued and runs in a transaction of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from api_server.ci.pipelines import job_queries, queries
@@ -37,6 +37,8 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
         return None
     if moved[0].status == "failed":
         await _retry_by_itself(transaction, moved[0])
+        if await queries.cancels_on_failure(transaction, job_id):
+            await cancel_all(transaction, await job_queries.latest_jobs(transaction, moved[0].pipeline_id))
     await refresh(transaction, moved[0].pipeline_id)
     return moved[0]
 
@@ -93,6 +95,14 @@ async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event
     for row in moved:
         await _set_off(transaction, row)
     return moved
+
+
+async def cancel_all(transaction: Transaction, jobs: Collection[OrderedJob]) -> None:
+    """Cancels those that have not finished, at once or (a runner that knows how) after their `after_script`; the
+    pipeline is locked, and `refresh`ed after."""
+    graceful = {job.id for job in jobs if job.status == "running" and job.cancels_gracefully}
+    await transit(transaction, graceful, "cancel_gracefully")
+    await transit(transaction, {job.id for job in jobs} - graceful, "cancel")
 
 
 async def _set_off(transaction: Transaction, job: Job) -> None:

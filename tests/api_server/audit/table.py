@@ -203,6 +203,9 @@ PROJECTS = [
     Change("POST /projects/{project}/variables", "ci_variable_created", _VARIABLE),
     Change("PUT /projects/{project}/variables/{variable}", "ci_variable_updated", {"protected": True}),
     Change("DELETE /projects/{project}/variables/{variable}", "ci_variable_deleted"),
+    Change("POST /projects/{project}/triggers", "pipeline_trigger_created", {"description": "nightly"}),
+    Change("PUT /projects/{project}/triggers/{trigger}", "pipeline_trigger_updated", {"description": "new"}),
+    Change("DELETE /projects/{project}/triggers/{trigger}", "pipeline_trigger_destroyed"),
 ]
 
 STATUS_CHECKS = [

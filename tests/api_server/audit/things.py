@@ -206,6 +206,9 @@ class Things:
     async def make_group_variable(self) -> str:
         return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
 
+    async def make_trigger(self) -> int:
+        return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
+
     # --- merge requests
 
     async def make_owned(self) -> dict[str, Any]:

@@ -94,6 +94,7 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
         "runner_id": runner.body["id"],
         "head": merge_request["sha"],
         "other_project_id": other_project["id"],
+        "trigger_id": (await owner.api.post(f"{url}/triggers", {"description": "hers"})).body["id"],
     }
     return Stage(one, other, furnished, owner, admin)
 

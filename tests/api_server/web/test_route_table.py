@@ -25,6 +25,8 @@ OPEN_TO_ANYONE = {
     "POST /jobs/{id}/artifacts/authorize": "the job's token",
     "POST /jobs/{id}/artifacts": "the job's token",
     "GET /jobs/{id}/artifacts": "the job's token",
+    "POST /projects/{id}/trigger/pipeline": "the trigger's token, or a job's",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
 }
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
@@ -57,6 +59,7 @@ OPENS: dict[str, Feature | None] = {
     "/repository": "repository",
     "/runners": None,
     "/transfer": None,
+    "/triggers": "builds",
     "/unarchive": None,
     "/users": None,
     "/variables": None,
