@@ -34,6 +34,7 @@ from api_server.merge_requests import pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
+from api_server.namespaces.access_tokens import tasks as access_token_tasks
 from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
@@ -197,6 +198,7 @@ def _add_tasks(app: web.Application) -> None:
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
+    access_token_tasks.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)

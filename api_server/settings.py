@@ -48,6 +48,7 @@ class Settings(RepositorySettings):
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
+        "access_tokens_limit",
         "active_jobs_limit",
         "job_token_allowlist_limit",
         "jobs_rate_limit",
@@ -207,6 +208,9 @@ class Settings(RepositorySettings):
     )
     status_checks_limit: int = option(
         default=100, metadata=count(0), help="external status checks of one project; 0 is no limit"
+    )
+    access_tokens_limit: int = option(
+        default=200, metadata=count(0), help="access tokens of one project or group; 0 is no limit"
     )
     active_jobs_limit: int = option(
         default=20_000,

@@ -145,6 +145,22 @@ EVENT_TYPES: dict[str, EventType] = dict(
             secure_ci_job_token_group_removed=_says("Group * was removed from list of allowed groups for *"),
         ),
         *_types(
+            "Project",
+            "User",
+            project_access_token_created=_says(
+                "Created project access token with token_id: * with scopes: * and access level *"
+            ),
+            project_access_token_deleted=_says("Revoked project access token with token_id: *"),
+        ),
+        *_types(
+            "Group",
+            "User",
+            group_access_token_created=_says(
+                "Created group access token with token_id: * with scopes: * and access level *"
+            ),
+            group_access_token_deleted=_says("Revoked group access token with token_id: *"),
+        ),
+        *_types(
             _SOURCES,
             "User",
             member_created=_says(("Membership created", "Invitation created"), "add", "expires_at", *_MEMBER),

@@ -225,5 +225,6 @@ async def running_forge(
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)
-    async with server, aiohttp.ClientSession() as session:
+    # Some tests make a request to every route at once.
+    async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Forge(server, chosen, session)

@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from api_server.state.audit_event_types import EVENT_TYPES
+from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
-from tests.api_server.audit.table import CHANGES, Change, shape
+from tests.api_server.audit.table import CHANGES
 from tests.api_server.audit.things import Things
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
