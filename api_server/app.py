@@ -10,6 +10,7 @@ from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
+from api_server.accounts.passwords import resets
 from api_server.accounts.settings import values as instance_settings
 from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
@@ -203,6 +204,7 @@ def _add_tasks(app: web.Application) -> None:
     mail.setup(app)
     mail_rates.setup(app)
     confirmation.setup(app)
+    resets.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     status_check_tasks.setup(app)

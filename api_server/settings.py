@@ -145,7 +145,7 @@ class Settings(RepositorySettings):
     letters_per_address: int = option(
         default=20,
         metadata=count(0),
-        help="invitations and confirmations an hour to one address; 0 is no limit",
+        help="invitations, confirmations and links for new passwords an hour to one address; 0 is no limit",
     )
 
     audit_head_minutes: int = option(

@@ -83,6 +83,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             user_blocked=_says("User blocked"),
             user_unblocked=_says("User unblocked"),
             user_email_address_updated=_says("Changed email address from * to *", *CHANGE),
+            password_reset_requested=_says("Ask for password reset"),
             user_password_updated=_says("Changed the password"),
             user_admin_status_updated=_says("Changed admin status from * to *", *CHANGE),
             static_object_token_rotated=_says("Static object token rotated"),

@@ -15,6 +15,7 @@ JOB_TOKEN = "fljob-"
 STATIC_OBJECT_TOKEN = "flso-"
 INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
+PASSWORD_RESET_TOKEN = "flpwd-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

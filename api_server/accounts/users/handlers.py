@@ -6,6 +6,8 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.accounts.passwords import resets
+from api_server.accounts.passwords.rules import problem_with
 from api_server.accounts.settings.values import current
 from api_server.accounts.users import accounts, queries, unsupported
 from api_server.web import context
@@ -109,7 +111,8 @@ async def show_user(request: web.Request, wanted: UserId) -> web.Response:
 @routes.post("/users", access=ADMINISTRATOR, ignores=unsupported.OfUsers)
 async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
-    without `projects_limit` it may have as many projects as the instance's settings say."""
+    without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
+    to set the password."""
     if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
@@ -129,6 +132,8 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
             ),
             author(request),
         )
+        if wanted.reset_password:
+            await resets.queue_mail(transaction, user_id, is_new=True)
         shown = await queries.show_user(transaction, user_id, "user_for_administrators")
     return json_text(shown, status=201)
 
@@ -195,8 +200,8 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
 async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
     values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
-    if password is not None and len(password) < 8:
-        raise invalid({"password": ["is too short (minimum is 8 characters)"]})
+    if password is not None and (problem := problem_with(password)):
+        raise invalid({"password": [problem]})
     # Takes some 50 ms of computing.
     hash_password = context.vault(request).hash_password
     hashed = await asyncio.to_thread(hash_password, password) if password else None

@@ -102,6 +102,7 @@ SECRETS = (
     "glrt-",
     "flinv-",
     "flcon-",
+    "flpwd-",
     "user:secret",
     "even longer",
     "hidden",
