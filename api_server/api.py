@@ -33,6 +33,7 @@ from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.mirrors.handlers import routes as remote_mirrors
+from api_server.namespaces.access_tokens.handlers import routes as access_tokens
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
 from api_server.namespaces.members.handlers import routes as members
@@ -52,6 +53,7 @@ ROUTES = [
     groups,
     projects,
     job_token_scope,
+    access_tokens,
     members,
     member_roles,
     member_overviews,

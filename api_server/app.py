@@ -10,6 +10,7 @@ from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
+from api_server.accounts.passwords import resets
 from api_server.accounts.settings import values as instance_settings
 from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
@@ -35,6 +36,7 @@ from api_server.merge_requests import pipeline_making, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
+from api_server.namespaces.access_tokens import tasks as access_token_tasks
 from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
@@ -200,10 +202,12 @@ def _add_tasks(app: web.Application) -> None:
     pipeline_tasks.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
+    access_token_tasks.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)
     confirmation.setup(app)
+    resets.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     pipeline_making.setup(app)

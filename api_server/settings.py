@@ -41,6 +41,7 @@ class Settings(CiSettings):
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
+        "access_tokens_limit",
         "active_jobs_limit",
         "job_token_allowlist_limit",
         "release_links_limit",
@@ -139,7 +140,7 @@ class Settings(CiSettings):
     letters_per_address: int = option(
         default=20,
         metadata=count(0),
-        help="invitations and confirmations an hour to one address; 0 is no limit",
+        help="invitations, confirmations and links for new passwords an hour to one address; 0 is no limit",
     )
 
     audit_head_minutes: int = option(
@@ -161,6 +162,9 @@ class Settings(CiSettings):
     )
     status_checks_limit: int = option(
         default=100, metadata=count(0), help="external status checks of one project; 0 is no limit"
+    )
+    access_tokens_limit: int = option(
+        default=200, metadata=count(0), help="access tokens of one project or group; 0 is no limit"
     )
     active_jobs_limit: int = option(
         default=20_000,

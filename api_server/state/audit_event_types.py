@@ -83,6 +83,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             user_blocked=_says("User blocked"),
             user_unblocked=_says("User unblocked"),
             user_email_address_updated=_says("Changed email address from * to *", *CHANGE),
+            password_reset_requested=_says("Ask for password reset"),
             user_password_updated=_says("Changed the password"),
             user_admin_status_updated=_says("Changed admin status from * to *", *CHANGE),
             static_object_token_rotated=_says("Static object token rotated"),
@@ -144,6 +145,22 @@ EVENT_TYPES: dict[str, EventType] = dict(
             "Group",
             secure_ci_job_token_group_added=_says("Group * was added to list of allowed groups for *"),
             secure_ci_job_token_group_removed=_says("Group * was removed from list of allowed groups for *"),
+        ),
+        *_types(
+            "Project",
+            "User",
+            project_access_token_created=_says(
+                "Created project access token with token_id: * with scopes: * and access level *"
+            ),
+            project_access_token_deleted=_says("Revoked project access token with token_id: *"),
+        ),
+        *_types(
+            "Group",
+            "User",
+            group_access_token_created=_says(
+                "Created group access token with token_id: * with scopes: * and access level *"
+            ),
+            group_access_token_deleted=_says("Revoked group access token with token_id: *"),
         ),
         *_types(
             _SOURCES,

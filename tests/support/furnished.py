@@ -55,7 +55,7 @@ class Furnished:
         """Its path, with what exists in the place of the names."""
         values = dict(self.ids)
         if route.access.who == "group":
-            values["id"] = self.ids["group_id"]
+            values |= {"id": self.ids["group_id"], "token_id": self.ids["group_token_id"]}
         elif "/projects/{id}" not in route.path:
             values |= self.of_root | {"id": self._id_of(route)}
         if "merge_requests" in route.path:
@@ -149,6 +149,7 @@ async def furnish(forge: Forge) -> Furnished:
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
         "email_id": email["id"],
         "trigger_id": (await _made(root, f"{url}/triggers", description="nightly"))["id"],
+        **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
     of_root = {
         "path": "root",
@@ -158,6 +159,13 @@ async def furnish(forge: Forge) -> Furnished:
         "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
     }
     return Furnished(root, ids, of_root, running.token)
+
+
+async def _access_tokens(root: Client, project: str, group: str) -> dict[str, int]:
+    return {
+        name: (await _made(root, f"{place}/access_tokens", name="bot", scopes=["api"]))["id"]
+        for name, place in (("token_id", project), ("group_token_id", group))
+    }
 
 
 async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:

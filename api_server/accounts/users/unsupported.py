@@ -23,7 +23,6 @@ class OfUsers:
     discord: str | None = None
     extern_uid: str | None = None
     github: str | None = None
-    job_title: str | None = None
     linkedin: str | None = None
     mastodon: str | None = None
     note: str | None = None
@@ -64,12 +63,9 @@ class OfUserLists:
     auditors: bool | None = None
     exclude_active: bool | None = None
     exclude_external: bool | None = None
-    exclude_humans: bool | None = None
     exclude_internal: bool | None = None
     external: bool | None = None
-    humans: bool | None = None
     with_custom_attributes: bool | None = None
-    without_project_bots: bool | None = None
     without_projects: bool | None = None
     skip_ldap: bool | None = None
     saml_provider_id: int | None = None

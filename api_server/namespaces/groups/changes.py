@@ -78,6 +78,8 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
         await _check_visibility(transaction, group.id, after.visibility, above)
     if after.path != before.path:
         await _rename(transaction, group.id, before.full_path, after.path)
+    if after.name != before.name:
+        await namespace_queries.rename(transaction, group.id, after.name)
     await queries.update_group(transaction, group.id, after)
     entity = attrs.evolve(group, full_path=paths.beside(before.full_path, after.path)).entity
     for name, event_type in _AUDITED.items():

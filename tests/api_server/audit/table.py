@@ -1,6 +1,7 @@
 """Every change that the service makes for a caller, and the types of the audit events that it writes (decision D7)."""
 
 from tests.api_server.audit.change import Change
+from tests.api_server.audit.people import PEOPLE
 
 _CREATED, _REVOKED = "personal_access_token_created", "personal_access_token_revoked"
 _SETTING = "application_setting_updated"
@@ -276,4 +277,4 @@ RUNNERS = [
     Change("POST /projects/{project}/runners/reset_registration_token", _RESET),
 ]
 
-CHANGES = [*ACCOUNTS, *NAMESPACES, *MEMBERS, *PROJECTS, *STATUS_CHECKS, *RUNNERS]
+CHANGES = [*ACCOUNTS, *PEOPLE, *NAMESPACES, *MEMBERS, *PROJECTS, *STATUS_CHECKS, *RUNNERS]

@@ -109,6 +109,7 @@ SECRETS = (
     "glrt-",
     "flinv-",
     "flcon-",
+    "flpwd-",
     "user:secret",
     "even longer",
     "hidden",

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from tests.api_server.audit.things_of_people import ThingsOfPeople
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, ci_project, eventually, give_log
 from tests.support.forge import Client, Forge, Person, new_name
@@ -26,7 +27,7 @@ IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(even
 EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
 
 
-class Things:
+class Things(ThingsOfPeople):
     """Everything is made once, by `root`, and belongs to what is made under the name before it."""
 
     def __init__(self, forge: Forge) -> None:

@@ -39,6 +39,7 @@ ASKS_FOR_MORE = {
 #: the longest beginning counts. A path that is new has to be entered here.
 OPENS: dict[str, Feature | None] = {
     "": None,
+    "/access_tokens": None,
     "/archive": None,
     "/audit_events": None,
     "/ci/lint": "builds",
