@@ -8,6 +8,7 @@ from api_server.accounts.users.handlers import routes as users
 from api_server.accounts.version import routes as version
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
+from api_server.ci.commit_statuses.handlers import routes as commit_statuses
 from api_server.ci.jobs.allowed_agents import routes as allowed_agents
 from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
@@ -20,6 +21,7 @@ from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
 from api_server.ci.variables.handlers import routes as variables
+from api_server.ci.variables.instance_handlers import routes as instance_variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
@@ -62,7 +64,9 @@ ROUTES = [
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    commit_statuses,
     variables,
+    instance_variables,
     agents,
     artifacts,
     logs,

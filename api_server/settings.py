@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import typed_settings
 from typed_settings import option, secret
 
-from api_server.repository_settings import RepositorySettings
+from api_server.job_settings import JobSettings
 from common.logs import LogFormat, LogLevel
 from common.setting_forms import (
     count,
@@ -27,10 +27,10 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
-class Settings(RepositorySettings):
+class Settings(JobSettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
 
-    reloaded: ClassVar[frozenset[str]] = RepositorySettings.reloaded | {
+    reloaded: ClassVar[frozenset[str]] = JobSettings.reloaded | {
         "root_token_file",
         "root_token",
         "edge_purge_token_file",

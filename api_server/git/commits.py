@@ -11,7 +11,7 @@ import pygit2
 
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
-from api_server.git.ref_names import FULL_SHA
+from api_server.git.ref_names import BRANCHES, FULL_SHA
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
@@ -127,6 +127,13 @@ async def is_ancestor(repository: Repository, ancestor: str, descendant: str) ->
     """Whether `ancestor` is `descendant` or reachable from it: going from one to the other forces nothing."""
     arguments = ["merge-base", "--is-ancestor", _full(ancestor), _full(descendant)]
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
+
+
+async def branch_with(repository: Repository, sha: str) -> str | None:
+    """The first branch by name from which the commit with this full SHA is reached."""
+    arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
+    told = await run(arguments, repository=Path(repository.path))
+    return told.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
 
 
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:

@@ -225,5 +225,5 @@ async def running_forge(
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)
-    async with server, aiohttp.ClientSession() as session:
+    async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Forge(server, chosen, session)

@@ -203,6 +203,10 @@ class Things:
     async def make_group_variable(self) -> str:
         return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
 
+    async def make_instance_variable(self) -> str:
+        key = new_name("KEY").replace("-", "_")
+        return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
+
     # --- merge requests
 
     async def make_owned(self) -> dict[str, Any]:

@@ -38,6 +38,7 @@ ASKS_FOR_MORE = {
 OPENS: dict[str, Feature | None] = {
     "": None,
     "/archive": None,
+    "/artifacts": "builds",
     "/audit_events": None,
     "/ci/lint": "builds",
     "/cluster_agents": None,
@@ -53,7 +54,9 @@ OPENS: dict[str, Feature | None] = {
     "/protected_branches": None,
     "/remote_mirrors": None,
     "/repository": "repository",
+    "/repository/commits/{sha}/statuses": "builds",
     "/runners": None,
+    "/statuses": "builds",
     "/transfer": None,
     "/unarchive": None,
     "/users": None,
