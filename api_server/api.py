@@ -13,6 +13,7 @@ from api_server.ci.jobs.allowed_agents import routes as allowed_agents
 from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
 from api_server.ci.jobs.logs.handlers import routes as logs
+from api_server.ci.jobs.reports.handlers import routes as reports
 from api_server.ci.pipelines.handlers import routes as pipelines
 from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
@@ -70,6 +71,7 @@ ROUTES = [
     agents,
     artifacts,
     logs,
+    reports,
     jobs,
     allowed_agents,
     runner_registration,
