@@ -8,10 +8,12 @@ from api_server.accounts.users.handlers import routes as users
 from api_server.accounts.version import routes as version
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
+from api_server.ci.commit_statuses.handlers import routes as commit_statuses
 from api_server.ci.jobs.allowed_agents import routes as allowed_agents
 from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
 from api_server.ci.jobs.logs.handlers import routes as logs
+from api_server.ci.jobs.reports.handlers import routes as reports
 from api_server.ci.pipelines.handlers import routes as pipelines
 from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
@@ -21,6 +23,7 @@ from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
+from api_server.ci.variables.instance_handlers import routes as instance_variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.ancestry import routes as ancestry
 from api_server.code.repository.browsing import routes as browsing
@@ -76,10 +79,13 @@ ROUTES = [
     status_check_deliveries,
     pipelines,
     triggers,
+    commit_statuses,
     variables,
+    instance_variables,
     agents,
     artifacts,
     logs,
+    reports,
     jobs,
     allowed_agents,
     runner_registration,

@@ -21,6 +21,7 @@ from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
+from api_server.ci.jobs.reports import reading as report_reading
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
 from api_server.code import housekeeping, reading, refs
@@ -118,6 +119,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     static_objects.setup(app)
     job_requests.setup(app)
     artifact_storing.setup(app)
+    report_reading.setup(app)
     _add_tasks(app)
     return app
 

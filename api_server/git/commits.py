@@ -155,6 +155,13 @@ async def is_ancestor(repository: Repository, ancestor: str, descendant: str) ->
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
 
+async def branch_with(repository: Repository, sha: str) -> str | None:
+    """The first branch by name from which the commit with this full SHA is reached."""
+    arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
+    told = await run(arguments, repository=Path(repository.path))
+    return told.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
+
+
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:
     # A child and not libgit2, which would hold the interpreter's lock for the whole walk.
     return (await run(arguments, repository=Path(repository.path), accept=accept)).stdout.decode().split()

@@ -271,6 +271,13 @@ EVENT_TYPES: dict[str, EventType] = dict(
             ci_group_variable_deleted=_says("Removed ci variable", "remove"),
         ),
         *_types(
+            _INSTANCE,
+            "Ci::InstanceVariable",
+            ci_instance_variable_created=_says("Added ci variable", "add"),
+            ci_instance_variable_updated=_says("Changed *", *CHANGE),
+            ci_instance_variable_deleted=_says("Removed ci variable", "remove"),
+        ),
+        *_types(
             "Project",
             "Job",
             job_erased=_says("Erased the log and the artifacts of job *", "pipeline_id"),
@@ -282,6 +289,9 @@ EVENT_TYPES: dict[str, EventType] = dict(
             pipeline_trigger_created=_says("Added pipeline trigger with id *"),
             pipeline_trigger_updated=_says("Changed pipeline trigger with id *", *CHANGE),
             pipeline_trigger_destroyed=_says("Removed pipeline trigger with id *"),
+        ),
+        *_types(
+            "Project", "Project", project_artifacts_deleted=_says("Deleted the artifacts of the project")
         ),
         *_types("Project", "Ci::Pipeline", destroy_pipeline=_says("Deleted pipeline", "remove")),
         *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=_says("Changed *", *CHANGE)),

@@ -123,6 +123,7 @@ async def furnish(forge: Forge) -> Furnished:
     )
     for place in (url, f"/groups/{group['id']}"):
         await _made(root, f"{place}/variables", key="KEY", value="value")
+    everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
     email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
     user_id = (await root.get("/user")).body["id"]
     ids = {
@@ -153,6 +154,7 @@ async def furnish(forge: Forge) -> Furnished:
     }
     of_root = {
         "path": "root",
+        "key": everywhere["key"],
         "users_id": user_id,
         "runners_id": runner.id,
         "jobs_id": finished.id,

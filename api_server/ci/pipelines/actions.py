@@ -92,6 +92,8 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     for job in await job_queries.latest_jobs(transaction, pipeline_id):
+        if job.kind == "external":  # for those who said so to say otherwise
+            continue
         if job.status in ("failed", "canceled"):
             await job_queries.clone_job(transaction, job.id, user_id=user_id)
         elif job.status == "skipped":

@@ -36,7 +36,15 @@ from api_server.web.routes import Routes, caller
 routes = Routes()
 
 Source = Literal[
-    "push", "web", "api", "trigger", "schedule", "pipeline", "parent_pipeline", "merge_request_event"
+    "push",
+    "web",
+    "api",
+    "trigger",
+    "schedule",
+    "pipeline",
+    "parent_pipeline",
+    "merge_request_event",
+    "external",
 ]
 
 

@@ -114,7 +114,7 @@ async def _set_off(transaction: Transaction, job: Job) -> None:
         await enqueue(transaction, START_DELAYED, at=job.scheduled_at, job_id=job.id)
     if job.status == "waiting_for_resource" or job.status in COMPLETE:
         await release_resource(transaction, job)
-    if job.status in COMPLETE and job.started_at is not None:
+    if job.kind == "build" and job.status in COMPLETE and job.started_at is not None:
         await enqueue(transaction, SEAL_LOG, job_id=job.id)
 
 
@@ -153,7 +153,11 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
         return
     latest = await job_queries.latest_jobs(transaction, job.pipeline_id)
     after = dependents(latest, [job.name])
-    skipped = [other.id for other in latest if other.name in after and other.status == "skipped"]
+    skipped = [
+        other.id
+        for other in latest
+        if other.name in after and other.status == "skipped" and other.kind != "external"
+    ]
     if skipped:
         await transit(transaction, skipped, "process", user_id=moved[0].user_id)
 

@@ -207,6 +207,11 @@ PROJECTS = [
     Change("POST /projects/{project}/triggers", "pipeline_trigger_created", {"description": "nightly"}),
     Change("PUT /projects/{project}/triggers/{trigger}", "pipeline_trigger_updated", {"description": "new"}),
     Change("DELETE /projects/{project}/triggers/{trigger}", "pipeline_trigger_destroyed"),
+    Change("POST /admin/ci/variables", "ci_instance_variable_created", {"key": "EVERYWHERE", "value": "x"}),
+    Change(
+        "PUT /admin/ci/variables/{instance_variable}", "ci_instance_variable_updated", {"protected": True}
+    ),
+    Change("DELETE /admin/ci/variables/{instance_variable}", "ci_instance_variable_deleted"),
 ]
 
 STATUS_CHECKS = [
@@ -253,6 +258,7 @@ RUNNERS = [
     Change("DELETE /projects/{ci}/pipelines/{pipeline}", "destroy_pipeline"),
     Change("POST /projects/{ci}/jobs/{finished_job}/erase", "job_erased"),
     Change("DELETE /projects/{ci}/jobs/{job_with_artifacts}/artifacts", "job_artifacts_deleted"),
+    Change("DELETE /projects/{ci}/artifacts", "project_artifacts_deleted"),
     Change("POST /runners", "runner_registered", {"token": "{registration}"}, by="anonymous"),
     Change(
         "POST /user/runners", "runner_registered", {"runner_type": "project_type", "project_id": "{project}"}

@@ -45,6 +45,7 @@ SILENT = {
     "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/retry": "as above",
+    "POST /projects/{id}/statuses/{sha}": "daily work, told by the status itself",
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",
     "POST /projects/{id}/jobs/{job_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/play": "as above",

@@ -210,6 +210,10 @@ class Things(ThingsOfPeople):
     async def make_trigger(self) -> int:
         return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
 
+    async def make_instance_variable(self) -> str:
+        key = new_name("KEY").replace("-", "_")
+        return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
+
     # --- merge requests
 
     async def make_owned(self) -> dict[str, Any]:

@@ -52,6 +52,12 @@ ELSEWHERE_HERE = {
     ("POST /groups/{id}/variables", "key"),
     ("POST /groups/{id}/variables", "description"),
     ("PUT /groups/{id}/variables/{key}", "description"),
+    ("POST /projects/{id}/statuses/{sha}", "name"),
+    ("POST /projects/{id}/statuses/{sha}", "description"),
+    ("POST /projects/{id}/statuses/{sha}", "target_url"),
+    ("POST /admin/ci/variables", "key"),
+    ("POST /admin/ci/variables", "description"),
+    ("PUT /admin/ci/variables/{key}", "description"),
     # Addresses of mail, 254 characters.
     ("POST /projects/{id}/invitations", "email"),
     ("POST /groups/{id}/invitations", "email"),
