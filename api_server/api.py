@@ -25,8 +25,12 @@ from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
 from api_server.invitations.handlers import routes as invitations
+from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.lists.handlers import routes as merge_request_lists
+from api_server.merge_requests.merging.handlers import routes as merging
+from api_server.merge_requests.people.handlers import routes as merge_request_people
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
@@ -56,8 +60,12 @@ ROUTES = [
     archives,
     settings_routes,
     audit,
+    merge_request_lists,
     merge_requests,
     merge_request_contents,
+    merge_request_people,
+    merge_request_approvals,
+    merging,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

@@ -35,6 +35,8 @@ class NewProject:
     public_jobs: bool
     repository_access_level: str
     builds_access_level: str
+    merge_method: str
+    squash_option: str
     initialize_with_readme: bool
 
 
