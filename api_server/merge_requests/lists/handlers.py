@@ -38,7 +38,7 @@ async def list_of_group(request: web.Request, wanted: ListOfGroup, found: Group)
 async def _readable(
     request: web.Request, wanted: ListOfAll | ListOfGroup, found: Group | None = None
 ) -> web.Response:
-    page = wanted_page(wanted, queries.OF_PROJECT)
+    page = wanted_page(wanted, queries.OF_ALL if found is None else queries.BELOW_GROUP)
     who = caller(request)
     listed = await queries.list_readable(
         context.database(request),
