@@ -1,5 +1,6 @@
 """Merging later, by itself: as soon as the head's pipeline has succeeded and nothing else stands in the way."""
 
+import datetime
 from typing import Any
 
 import orjson
@@ -26,6 +27,7 @@ log = structlog.get_logger(__name__)
 MERGE_WHEN_READY = "merge_when_ready"
 #: What may stand in the way when somebody asks for it: it ends without anybody changing the merge request.
 _ENDS_BY_ITSELF = frozenset({"ci_still_running", "ci_must_pass", "status_checks_must_pass"})
+_SOON = datetime.timedelta(seconds=2)
 _NOT_ALLOWED = "You are not allowed to merge this merge request"
 #: How often it is judged at once while others change what it is judged on; the queue tries again.
 _ATTEMPTS = 4
@@ -57,9 +59,8 @@ async def merge_or_wait(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
 
 def _waits(status: MergeStatus) -> bool:
     obstacle = status.detailed_merge_status
-    return obstacle in _ENDS_BY_ITSELF or (
-        obstacle == "mergeable" and status.pipeline in ("ci_still_running", "ci_must_pass")
-    )
+    waits_for_pipeline = status.pipeline_is_queued or status.pipeline in ("ci_still_running", "ci_must_pass")
+    return obstacle in _ENDS_BY_ITSELF or (obstacle == "mergeable" and waits_for_pipeline)
 
 
 async def cancel(actor: Actor, iid: int) -> None:
@@ -77,13 +78,16 @@ async def cancel(actor: Actor, iid: int) -> None:
         await queries.end_auto_merge(transaction, found.id, found.merge_user_id)
 
 
-async def look_again(transaction: Transaction, merge_request_id: int) -> None:
+async def look_again(
+    transaction: Transaction, merge_request_id: int, after: datetime.timedelta = datetime.timedelta(0)
+) -> None:
     """Has it merged, if it is to be merged by itself and nothing stands in the way any more."""
     if await queries.is_waiting(transaction, merge_request_id):
         await enqueue(
             transaction,
             MERGE_WHEN_READY,
-            queueing_lock=f"{MERGE_WHEN_READY}:{merge_request_id}",
+            queueing_lock=f"{MERGE_WHEN_READY}:{merge_request_id}:{bool(after)}",
+            at=transaction.now + after if after else None,
             merge_request_id=merge_request_id,
         )
 
@@ -111,6 +115,9 @@ async def _merge_if_ready(app: App, merge_request_id: int) -> None:
         return
     status = await queries.merge_status(app[DATABASE], found.id)
     if _waits(status):
+        if status.pipeline_is_queued:  # it may turn out that the file asks for none
+            async with app[DATABASE].transaction() as transaction:
+                await look_again(transaction, found.id, _SOON)
         return
     try:
         await merge(actor, found.iid, _as_wanted(orjson.loads(found.auto_merge)))

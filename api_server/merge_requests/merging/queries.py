@@ -11,11 +11,12 @@ from api_server.state.statements import Query
 
 @attrs.frozen(kw_only=True)
 class MergeStatus:
-    """Why a merge request cannot be merged, in GitLab's names, or `mergeable`; what the newest pipeline of its head, if
-    there is one, says of that, asked for or not; and how its project merges."""
+    """Why a merge request cannot be merged, in GitLab's names, or `mergeable`; what the pipeline of its head, if there
+    is one, says of that, asked for or not; whether one may be about to be made; and how its project merges."""
 
     detailed_merge_status: str
     pipeline: Literal["mergeable", "ci_still_running", "ci_must_pass"] | None
+    pipeline_is_queued: bool
     merge_method: Literal["merge", "rebase_merge", "ff"]
     squash_option: Literal["never", "always", "default_on", "default_off"]
 
@@ -25,6 +26,14 @@ MERGE_STATUS = Query(
     SELECT detailed_merge_status(merge_requests, projects) AS detailed_merge_status,
         CASE WHEN head_pipeline_id(merge_requests) IS NOT NULL
             THEN ci_merge_status(merge_requests, projects) END AS pipeline,
+        EXISTS (
+            SELECT FROM procrastinate_jobs queued
+            WHERE queued.status IN ('todo', 'doing') AND (
+                queued.task_name = 'create_pushed_pipeline' AND queued.args ->> 'sha' = merge_requests.head_sha
+                    AND queued.args ->> 'project_id' = merge_requests.project_id::text
+                OR queued.task_name = 'create_merge_request_pipeline'
+                    AND queued.args ->> 'merge_request_id' = merge_requests.id::text)
+        ) AS pipeline_is_queued,
         projects.merge_method, projects.squash_option
     FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
     WHERE merge_requests.id = %(id)s

@@ -7,12 +7,21 @@ import gitlab
 import orjson
 import pytest
 
-from api_server.merge_requests.merging import auto_merge
+from api_server.merge_requests.merging import auto_merge, queries
 from api_server.web.access import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.support.ci import ONE_JOB, eventually, happen, run
 from tests.support.forge import Forge, Person
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.rights import stopped_before_acting
 
+#: What may be said of a merge that is still to come.
+HOW = ("commit_message", "squash", "squash_commit_message", "should_remove_source_branch", "sha")
+MEANWHILE = {
+    "demoted": "UPDATE members SET access_level = 30 WHERE user_id = %(user_id)s AND project_id = %(project_id)s",
+    "moved": "UPDATE merge_requests SET head_sha = repeat('a', 40), auto_merge = NULL WHERE id = %(id)s",
+    "drafted": "UPDATE merge_requests SET title = 'Draft: ' || title WHERE id = %(id)s",
+}
 LATER = {"merge_when_pipeline_succeeds": True}
 
 
@@ -74,9 +83,10 @@ async def test_what_is_to_wait_for_its_pipeline_is_merged_when_that_has_succeede
     assert (await person.api.get(f"{proposed.project.url}/repository/branches/topic")).status == 404
 
 
-async def test_what_waits_for_nothing_is_merged_at_once(forge: Forge, proposed: Proposed) -> None:
+async def test_what_waits_for_nothing_is_merged(forge: Forge, proposed: Proposed) -> None:
     await succeed(forge, await under_way(proposed))
-    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).body["state"] == "merged"
+    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
+    assert (await merged(proposed))["merge_user"]["username"] == "root"
 
 
 async def test_a_failed_pipeline_merges_nothing_and_one_that_is_tried_again_does(
@@ -105,6 +115,58 @@ async def test_it_waits_for_status_checks_too(forge: Forge, proposed: Proposed) 
     answer = {"sha": asked.body["sha"], "external_status_check_id": check["id"], "status": "passed"}
     assert (await forge.root.post(f"{proposed.url}/status_check_responses", answer)).status == 201
     await merged(proposed)
+
+
+LOOKED_AT_LATER = """
+    SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'merge_when_ready' AND scheduled_at > %(now)s
+"""
+QUEUED = "task_name = 'create_pushed_pipeline' AND status = 'todo'"
+
+
+async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(new_forge: Any) -> None:
+    """Whoever pushes, and asks for it at once, does not mean that nothing is tried out. It may turn out that the file
+    asks for none."""
+    async with new_forge(work=False) as forge:
+        alice = await forge.user("alice")
+        project = await new_project(forge, alice)
+        made = await open_merge_request(alice, project)
+        path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+        asked = await alice.api.put(f"{path}/merge", LATER)
+        assert (asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == ("opened", True)
+        await auto_merge.merge_when_ready(forge.server.app, made["id"])
+        assert (await alice.api.get(path)).body["state"] == "opened"
+        assert await forge.database.value(LOOKED_AT_LATER) == 1
+        async with forge.database.transaction() as transaction:
+            await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
+        await auto_merge.merge_when_ready(forge.server.app, made["id"])
+        assert (await alice.api.get(path)).body["state"] == "merged"
+
+
+@pytest.mark.parametrize("meanwhile", ["demoted", "moved", "drafted"])
+async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
+    forge: Forge, proposed: Proposed, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """In another process, say, between the judgement and the move."""
+    person, job = await maintainer(forge, proposed), await under_way(proposed)
+    await succeed(forge, job)
+    made, project = await proposed.shown(), proposed.project
+    async with forge.database.transaction() as transaction:
+        how = orjson.dumps(dict.fromkeys(HOW) | {"sha": made["sha"]}).decode()
+        await queries.set_auto_merge(transaction, made["id"], person.id, how, squash=None)
+    before = (await forge.root.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
+    with stopped_before_acting(forge, monkeypatch) as stop:
+        merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app, made["id"]))
+        await stop.until(1)
+        async with forge.database.transaction() as transaction:
+            await transaction.run(
+                MEANWHILE[meanwhile], user_id=person.id, id=made["id"], project_id=project.id
+            )
+        stop.open()
+        await merging
+    shown = await proposed.shown()
+    assert (shown["state"], shown["merge_when_pipeline_succeeds"]) == ("opened", meanwhile == "drafted")
+    main = await forge.root.get(f"{project.url}/repository/branches/main")
+    assert main.body["commit"]["id"] == before
 
 
 @pytest.mark.parametrize("end", ["push", "retarget", "close", "cancel"])
