@@ -32,8 +32,12 @@ from api_server.code.repository.handlers import routes as repository
 from api_server.code.repository.pick_handlers import routes as picking
 from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
+from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.lists.handlers import routes as merge_request_lists
+from api_server.merge_requests.merging.handlers import routes as merging
+from api_server.merge_requests.people.handlers import routes as merge_request_people
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.access_tokens.handlers import routes as access_tokens
@@ -71,9 +75,13 @@ ROUTES = [
     archives,
     settings_routes,
     audit,
+    merge_request_lists,
     merge_requests,
     merge_request_contents,
     merge_request_pipelines,
+    merge_request_people,
+    merge_request_approvals,
+    merging,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

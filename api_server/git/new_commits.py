@@ -100,12 +100,24 @@ async def merge(repository: Repository, source: str, target: str, commit: NewCom
     No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
     `StorageUnavailableError`.
     """
+    return await _joined(repository, source, target, commit, [target, source])
+
+
+async def squash(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+    """The SHA of a new commit on top of `target` that brings all that merging `source` would bring. Otherwise as
+    `merge`."""
+    return await _joined(repository, source, target, commit, [target])
+
+
+async def _joined(
+    repository: Repository, source: str, target: str, commit: NewCommit, parents: Sequence[str]
+) -> str:
     if commit_id(repository, source) is None or commit_id(repository, target) is None:
         raise NotFoundError("A commit of the merge does not exist.")
     if await is_ancestor(repository, source, target):
         raise NothingToMergeError("The target branch already contains the source.")
     with storing():
-        return await asyncio.to_thread(_merge, repository, source, target, commit)
+        return await asyncio.to_thread(_merge, repository, source, target, commit, parents)
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
@@ -125,11 +137,13 @@ def _changed(repository: Repository, actions: Sequence[FileAction], parent: str 
     return files
 
 
-def _merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+def _merge(
+    repository: Repository, source: str, target: str, commit: NewCommit, parents: Sequence[str]
+) -> str:
     index = _merged_index(repository, source, target)
     if paths := conflicts(index):
         raise MergeConflictError(paths)
-    return create_commit(repository, commit, index.write_tree(repository), [target, source])
+    return create_commit(repository, commit, index.write_tree(repository), parents)
 
 
 def _merged_index(repository: Repository, source: str, target: str) -> pygit2.Index:

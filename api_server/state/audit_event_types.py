@@ -130,6 +130,8 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_only_allow_merge_if_all_status_checks_passed_updated=_says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_pipeline_succeeds_updated=_says(_CHANGED, *CHANGE),
             project_ci_pipeline_variables_minimum_override_role_updated=_says(_CHANGED, *CHANGE),
+            project_merge_method_updated=_says(_CHANGED, *CHANGE),
+            squash_option_updated=_says(_CHANGED, *CHANGE),
             project_destroyed=_says("Removed project", "remove"),
             secure_ci_job_token_inbound_enabled=_says("Secure ci_job_token was enabled for inbound"),
             secure_ci_job_token_inbound_disabled=_says("Secure ci_job_token was disabled for inbound"),
@@ -226,6 +228,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             "Project",
             "MergeRequest",
             status_check_response_update=_says("Updated response for status check * to *", *_CHECK_ANSWER),
+            delete_merge_request=_says("Removed merge request *", "remove"),
         ),
         *_types(
             "Project",

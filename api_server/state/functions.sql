@@ -138,37 +138,6 @@ RETURN (
     ORDER BY pipelines.merge_request_id IS NULL, pipelines.id DESC LIMIT 1
 );
 
--- What the head's pipeline says where the project asks for one that has succeeded.
-CREATE OR REPLACE FUNCTION ci_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
-RETURN coalesce((
-    SELECT CASE
-        WHEN pipelines.status = 'success' OR pipelines.status = 'skipped' AND (p).allow_merge_on_skipped_pipeline
-            THEN 'mergeable'
-        WHEN pipelines.status IN ('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending',
-            'running') THEN 'ci_still_running'
-    END
-    FROM pipelines WHERE pipelines.id = head_pipeline_id(m)
-), 'ci_must_pass');
-
--- Why a merge request cannot be merged, in GitLab's names, or `mergeable`.
-CREATE OR REPLACE FUNCTION detailed_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
-RETURN CASE
-    WHEN (m).state <> 'opened' THEN 'not_open'
-    WHEN (m).mergeability = 'no_commits' THEN 'commits_status'
-    WHEN is_draft((m).title) THEN 'draft_status'
-    WHEN (p).only_allow_merge_if_all_status_checks_passed AND NOT status_checks_passed(m)
-        THEN 'status_checks_must_pass'
-    WHEN (m).mergeability = 'conflict' THEN 'conflict'
-    WHEN (m).mergeability = 'unchecked' THEN 'unchecked'
-    WHEN (p).only_allow_merge_if_pipeline_succeeds THEN ci_merge_status(m, p)
-    ELSE 'mergeable'
-END;
-
-CREATE OR REPLACE FUNCTION merge_status(mergeability text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE mergeability
-    WHEN 'mergeable' THEN 'can_be_merged' WHEN 'unchecked' THEN 'unchecked' ELSE 'cannot_be_merged'
-END;
-
 -- A project as deliveries show it.
 CREATE OR REPLACE FUNCTION delivered_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN json_build_object(

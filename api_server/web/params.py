@@ -110,6 +110,7 @@ def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> H
     """What is empty is null where that is accepted, else as if it had not been sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
     takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
+    takes_empty = takes_empty and not field.metadata.get("cleared_by_empty")
 
     def structured(value: Any, _type: Any) -> Any:
         if value is None or (value == "" and not takes_empty):

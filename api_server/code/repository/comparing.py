@@ -93,6 +93,17 @@ async def listed_differences(
     return await listed(request, wanted, [_diff(file) for file in files], total)
 
 
+async def all_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> tuple[list[dict[str, Any]], bool]:
+    """The files that differ between two commits, and whether there is more than is shown at once."""
+    limits = _limits(request)
+    async with reading(request):
+        files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
+    overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
+    return [_diff(file) for file in files], overflows
+
+
 async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:

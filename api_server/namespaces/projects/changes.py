@@ -30,6 +30,8 @@ _AUDITED = {
     "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
     "ci_pipeline_variables_minimum_override_role": "project_ci_pipeline_variables_minimum_override_role_updated",
+    "merge_method": "project_merge_method_updated",
+    "squash_option": "squash_option_updated",
 }
 #: Changes after which files may not be shown to those who saw them before, or not at the same URL.
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})

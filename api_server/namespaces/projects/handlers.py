@@ -34,6 +34,8 @@ from api_server.web.routes import Routes, caller
 routes = Routes()
 
 FeatureAccess = Literal["disabled", "private", "enabled"]
+MergeMethod = Literal["merge", "rebase_merge", "ff"]
+SquashOption = Literal["never", "always", "default_on", "default_off"]
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +75,8 @@ class CreateProject:
     only_allow_merge_if_pipeline_succeeds: bool = False
     allow_merge_on_skipped_pipeline: bool = False
     only_allow_merge_if_all_status_checks_passed: bool = False
+    merge_method: MergeMethod = "merge"
+    squash_option: SquashOption = "default_off"
 
     def __attrs_post_init__(self) -> None:
         if not (self.name or self.path):
@@ -102,6 +106,8 @@ class UpdateProject:
     only_allow_merge_if_all_status_checks_passed: bool | None = None
     restrict_user_defined_variables: bool | None = None
     ci_pipeline_variables_minimum_override_role: OverrideRole | None = None
+    merge_method: MergeMethod | None = None
+    squash_option: SquashOption | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)

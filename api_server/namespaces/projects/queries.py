@@ -81,6 +81,8 @@ class Settings:
     allow_merge_on_skipped_pipeline: bool
     only_allow_merge_if_all_status_checks_passed: bool
     ci_pipeline_variables_minimum_override_role: OverrideRole
+    merge_method: str
+    squash_option: str
     archived: bool
 
 
@@ -99,7 +101,8 @@ LOCK_PROJECT = Query(
         projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
         projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
-        projects.ci_pipeline_variables_minimum_override_role, projects.archived, projects.namespace_id,
+        projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
+        projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
@@ -122,6 +125,7 @@ UPDATE_PROJECT = """
         allow_merge_on_skipped_pipeline = %(allow_merge_on_skipped_pipeline)s,
         only_allow_merge_if_all_status_checks_passed = %(only_allow_merge_if_all_status_checks_passed)s,
         ci_pipeline_variables_minimum_override_role = %(ci_pipeline_variables_minimum_override_role)s,
+        merge_method = %(merge_method)s, squash_option = %(squash_option)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
@@ -136,11 +140,13 @@ CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
         ci_config_path, public_jobs, repository_access_level, builds_access_level,
         only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
-        only_allow_merge_if_all_status_checks_passed, created_at, updated_at, last_activity_at)
+        only_allow_merge_if_all_status_checks_passed, merge_method, squash_option,
+        created_at, updated_at, last_activity_at)
     VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
         %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
         %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
-        %(only_allow_merge_if_all_status_checks_passed)s, %(now)s, %(now)s, %(now)s)
+        %(only_allow_merge_if_all_status_checks_passed)s, %(merge_method)s, %(squash_option)s,
+        %(now)s, %(now)s, %(now)s)
     RETURNING id
 """
 

@@ -62,8 +62,6 @@ class OfProjects:
     auto_cancel_pending_pipelines: Literal["disabled", "enabled"] | None = None
     auto_devops_deploy_strategy: Literal["continuous", "manual", "timed_incremental"] | None = None
     build_git_strategy: Literal["fetch", "clone"] | None = None
-    merge_method: Literal["merge", "rebase_merge", "ff"] | None = None
-    squash_option: Literal["never", "always", "default_on", "default_off"] | None = None
     approvals_before_merge: int | None = None
     build_timeout: int | None = None
     ci_default_git_depth: int | None = None

@@ -103,6 +103,12 @@ NAMESPACES = [
         {"restrict_user_defined_variables": True},
         "who gives variables",
     ),
+    Change(
+        "PUT /projects/{project}",
+        "project_merge_method_updated squash_option_updated",
+        {"merge_method": "ff", "squash_option": "always"},
+        "how to merge",
+    ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),
     Change("POST /projects/{archived}/unarchive", "project_unarchived"),
@@ -252,6 +258,7 @@ STATUS_CHECKS = [
         {"sha": "{head}", "external_status_check_id": "{asked}", "status": "passed"},
     ),
     Change(f"POST {_REQUEST}/status_checks/{{failed}}/retry", ""),
+    Change(f"DELETE {_REQUEST}", "delete_merge_request"),
 ]
 
 RUNNERS = [

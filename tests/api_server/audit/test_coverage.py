@@ -31,6 +31,8 @@ SILENT = {
     "POST /projects/{id}/merge_requests": "daily work, told by the merge request itself",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}": "as above",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/merge": "as above; the merge commit names who merged",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/cancel_merge_when_pipeline_succeeds": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/rebase": "as above; the commits name their committer",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/approve": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/unapprove": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/status_checks/{external_status_check_id}/retry": (

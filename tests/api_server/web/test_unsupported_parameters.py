@@ -153,14 +153,14 @@ def _asks_more_than_its_path(route: Any) -> bool:
 
 async def test_what_is_ignored_is_named_in_the_answer(forge: Forge) -> None:
     name = new_name("project")
-    made = await forge.root.post("/projects", json={"name": name, "merge_method": "ff", "topics": ["a"]})
-    assert (made.status, made.headers[HEADER]) == (201, "merge_method, topics")
+    made = await forge.root.post("/projects", json={"name": name, "build_timeout": 60, "topics": ["a"]})
+    assert (made.status, made.headers[HEADER]) == (201, "build_timeout, topics")
     url = f"/projects/{made.body['id']}"
-    changed = await forge.root.put(url, json={"description": "x", "squash_option": "always"})
+    changed = await forge.root.put(url, json={"description": "x", "emails_disabled": True})
     assert (changed.status, changed.body["description"], changed.headers[HEADER]) == (
         200,
         "x",
-        "squash_option",
+        "emails_disabled",
     )
     listed = await forge.root.get("/projects?simple=true&search=" + name)
     assert (listed.status, len(listed.body), listed.headers[HEADER]) == (200, 1, "simple")
