@@ -27,6 +27,9 @@ from api_server.code.repository.handlers import routes as repository
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.notes.discussion_handlers import routes as discussions
+from api_server.merge_requests.notes.handlers import routes as notes
+from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
@@ -58,6 +61,9 @@ ROUTES = [
     audit,
     merge_requests,
     merge_request_contents,
+    notes,
+    discussions,
+    merge_request_versions,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

@@ -32,6 +32,8 @@ from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.merge_requests.notes import system_notes
+from api_server.merge_requests.versions import recording as versions
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
 from api_server.namespaces.members import tasks as member_tasks
@@ -203,6 +205,8 @@ def _add_tasks(app: web.Application) -> None:
     confirmation.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
+    versions.setup(app)
+    system_notes.setup(app)
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
     job_upkeep.setup(app)

@@ -15,7 +15,7 @@ SELECT page.id, page.position, json_build_object(
     'closed_at', iso8601(m.closed_at),
     'target_branch', m.target_branch,
     'source_branch', m.source_branch,
-    'user_notes_count', 0,
+    'user_notes_count', (SELECT count(*) FROM notes WHERE notes.merge_request_id = m.id AND NOT notes.system),
     'upvotes', 0,
     'downvotes', 0,
     'author', user_basic(author),
@@ -49,7 +49,7 @@ SELECT page.id, page.position, json_build_object(
     'squash', false,
     'task_completion_status', json_build_object('count', 0, 'completed_count', 0),
     'has_conflicts', m.mergeability = 'conflict',
-    'blocking_discussions_resolved', true,
+    'blocking_discussions_resolved', discussions_resolved(m, project),
     'diff_refs', json_build_object('base_sha', m.base_sha, 'head_sha', m.head_sha, 'start_sha', m.start_sha)
 ) AS entity
 FROM page

@@ -29,6 +29,9 @@ _AUDITED = {
     "builds_access_level": "project_feature_builds_access_level_updated",
     "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
+    "only_allow_merge_if_all_discussions_are_resolved": (
+        "project_only_allow_merge_if_all_discussions_are_resolved_updated"
+    ),
 }
 #: Changes after which files may not be shown to those who saw them before, or not at the same URL.
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})

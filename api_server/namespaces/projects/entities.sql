@@ -47,6 +47,7 @@ SELECT page.id, page.position, json_build_object(
     'only_allow_merge_if_pipeline_succeeds', page.only_allow_merge_if_pipeline_succeeds,
     'allow_merge_on_skipped_pipeline', page.allow_merge_on_skipped_pipeline,
     'only_allow_merge_if_all_status_checks_passed', page.only_allow_merge_if_all_status_checks_passed,
+    'only_allow_merge_if_all_discussions_are_resolved', page.only_allow_merge_if_all_discussions_are_resolved,
     'permissions', json_build_object(
         'project_access', (
             SELECT json_build_object('access_level', members.access_level, 'notification_level', 3)

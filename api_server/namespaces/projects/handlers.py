@@ -97,6 +97,7 @@ class UpdateProject:
     only_allow_merge_if_pipeline_succeeds: bool | None = None
     allow_merge_on_skipped_pipeline: bool | None = None
     only_allow_merge_if_all_status_checks_passed: bool | None = None
+    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
