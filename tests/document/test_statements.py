@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from . import test_invitations, test_mirrors, test_static_objects
+from . import test_audit_events, test_invitations, test_mirrors, test_static_objects
 from .statements import SAID, section
 
 #: Importing them says which sentences they try.
-AREAS = (test_invitations, test_mirrors, test_static_objects)
+AREAS = (test_audit_events, test_invitations, test_mirrors, test_static_objects)
 #: The heads of tables, names of rows, and sentences that say that nothing is said.
 _SAYS_NOTHING = re.compile(
     r"""^\|.*\|\n\|[-|]+\|$                            # the head of a table
@@ -29,6 +29,8 @@ _SAYS_NOTHING = re.compile(
         ("### Remote mirrors", "Endpoints"),
         ("### Remote mirror", "States and transitions"),
         ("### Remote mirror", "Resources and their fields"),
+        ("### Audit events", "Endpoints"),
+        ("### Audit event", "Resources and their fields"),
         ("### Invitations", "Endpoints"),
         ("### Invitation", "States and transitions"),
         ("### Invitation", "Resources and their fields"),
