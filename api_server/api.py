@@ -37,8 +37,11 @@ from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
 from api_server.merge_requests.lists.handlers import routes as merge_request_lists
 from api_server.merge_requests.merging.handlers import routes as merging
+from api_server.merge_requests.notes.discussion_handlers import routes as discussions
+from api_server.merge_requests.notes.handlers import routes as notes
 from api_server.merge_requests.people.handlers import routes as merge_request_people
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
+from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.access_tokens.handlers import routes as access_tokens
 from api_server.namespaces.groups.handlers import routes as groups
@@ -82,6 +85,9 @@ ROUTES = [
     merge_request_people,
     merge_request_approvals,
     merging,
+    notes,
+    discussions,
+    merge_request_versions,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

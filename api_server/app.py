@@ -36,6 +36,8 @@ from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pipeline_making, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
+from api_server.merge_requests.notes import system_notes
+from api_server.merge_requests.versions import recording as versions
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
@@ -213,6 +215,8 @@ def _add_tasks(app: web.Application) -> None:
     resets.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
+    versions.setup(app)
+    system_notes.setup(app)
     pipeline_making.setup(app)
     auto_merge.setup(app)
     rebase.setup(app)

@@ -3,10 +3,8 @@
 -- the moment is the application's, and is handed in.
 
 -- As they were before they were handed the moment.
-DROP FUNCTION IF EXISTS runner_basic(runners), runner_manager_basic(runner_managers);
-DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz);
-DROP FUNCTION IF EXISTS project_role(projects, namespaces, bigint);
-DROP FUNCTION IF EXISTS namespace_role(namespaces, bigint);
+DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz), namespace_role(namespaces, bigint),
+    project_role(projects, namespaces, bigint), runner_basic(runners), runner_manager_basic(runner_managers);
 
 -- ISO 8601, UTC, milliseconds.
 CREATE OR REPLACE FUNCTION iso8601(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE

@@ -12,12 +12,18 @@ RETURN coalesce((
     FROM pipelines WHERE pipelines.id = head_pipeline_id(m)
 ), 'ci_must_pass');
 
+-- Whether nothing is left to be resolved of what is said of a merge request, or the project does not ask.
+CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RETURNS boolean LANGUAGE sql STABLE
+RETURN NOT (p).only_allow_merge_if_all_discussions_are_resolved OR NOT EXISTS (
+    SELECT FROM notes WHERE notes.merge_request_id = (m).id AND notes.type IS NOT NULL AND notes.resolved_at IS NULL);
+
 -- Why a merge request cannot be merged, in GitLab's names, or `mergeable`.
 CREATE OR REPLACE FUNCTION detailed_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
 RETURN CASE
     WHEN (m).state <> 'opened' THEN 'not_open'
     WHEN (m).mergeability = 'no_commits' THEN 'commits_status'
     WHEN is_draft((m).title) THEN 'draft_status'
+    WHEN NOT discussions_resolved(m, p) THEN 'discussions_not_resolved'
     WHEN (p).only_allow_merge_if_all_status_checks_passed AND NOT status_checks_passed(m)
         THEN 'status_checks_must_pass'
     WHEN (m).mergeability = 'conflict' THEN 'conflict'

@@ -42,6 +42,14 @@ def _is_refused(field: "attrs.Attribute[Any]", value: Any) -> bool:
     return bool(field.metadata.get("refused")) and value not in _NOT_WANTED
 
 
+def ignore(request: web.Request, name: str) -> None:
+    """A parameter that was sent, and that the route uses for others, is of no use to this caller. Raises 400 where that
+    may not be sent at all."""
+    if context.settings(request).unsupported_parameters == "refuse":
+        raise bad_parameters(f"{name} is not supported by this service")
+    request[_SENT] = [*request.get(_SENT, []), name]
+
+
 def tell(request: web.Request, response: web.StreamResponse) -> None:
     """Names in the answer what was sent in vain."""
     if _SENT in request and not response.prepared:

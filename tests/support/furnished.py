@@ -107,6 +107,16 @@ async def _release(client: Client, url: str, tag: str) -> int:
     return int(made["assets"]["links"][0]["id"])
 
 
+async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
+    thread = await _made(root, f"{url}/discussions", body="Why?")
+    return {
+        "merge_request_iid": thread["notes"][0]["noteable_iid"],
+        "discussion_id": thread["id"],
+        "note_id": thread["notes"][0]["id"],
+        "version_id": (await root.get(f"{url}/versions")).body[0]["id"],
+    }
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -141,7 +151,7 @@ async def furnish(forge: Forge) -> Furnished:
         "format": "zip",
         "pipeline_id": pipeline["id"],
         "job_id": over.id,
-        "merge_request_iid": merge_request["iid"],
+        **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
         "delivery_id": await _first(root, f"{url}/external_status_checks/{check['id']}/deliveries"),
         "mirror_id": mirror["id"],

@@ -32,6 +32,9 @@ _AUDITED = {
     "ci_pipeline_variables_minimum_override_role": "project_ci_pipeline_variables_minimum_override_role_updated",
     "merge_method": "project_merge_method_updated",
     "squash_option": "squash_option_updated",
+    "only_allow_merge_if_all_discussions_are_resolved": (
+        "project_only_allow_merge_if_all_discussions_are_resolved_updated"
+    ),
 }
 #: Changes after which files may not be shown to those who saw them before, or not at the same URL.
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})

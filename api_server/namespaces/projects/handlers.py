@@ -108,6 +108,7 @@ class UpdateProject:
     ci_pipeline_variables_minimum_override_role: OverrideRole | None = None
     merge_method: MergeMethod | None = None
     squash_option: SquashOption | None = None
+    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)

@@ -83,6 +83,7 @@ class Settings:
     ci_pipeline_variables_minimum_override_role: OverrideRole
     merge_method: str
     squash_option: str
+    only_allow_merge_if_all_discussions_are_resolved: bool
     archived: bool
 
 
@@ -102,7 +103,7 @@ LOCK_PROJECT = Query(
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
         projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
         projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
-        projects.archived, projects.namespace_id,
+        projects.only_allow_merge_if_all_discussions_are_resolved, projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
@@ -126,6 +127,7 @@ UPDATE_PROJECT = """
         only_allow_merge_if_all_status_checks_passed = %(only_allow_merge_if_all_status_checks_passed)s,
         ci_pipeline_variables_minimum_override_role = %(ci_pipeline_variables_minimum_override_role)s,
         merge_method = %(merge_method)s, squash_option = %(squash_option)s,
+        only_allow_merge_if_all_discussions_are_resolved = %(only_allow_merge_if_all_discussions_are_resolved)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """

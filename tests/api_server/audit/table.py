@@ -90,10 +90,12 @@ NAMESPACES = [
     Change(
         "PUT /projects/{project}",
         "project_only_allow_merge_if_all_status_checks_passed_updated"
-        " project_only_allow_merge_if_pipeline_succeeds_updated",
+        " project_only_allow_merge_if_pipeline_succeeds_updated"
+        " project_only_allow_merge_if_all_discussions_are_resolved_updated",
         {
             "only_allow_merge_if_all_status_checks_passed": True,
             "only_allow_merge_if_pipeline_succeeds": True,
+            "only_allow_merge_if_all_discussions_are_resolved": True,
         },
         "when to merge",
     ),
