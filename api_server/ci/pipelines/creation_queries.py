@@ -49,6 +49,9 @@ class Subject:
     username: str | None
     user_name: str | None
     email: str | None
+    #: The user may do what she might; False without one.
+    active: bool
+    admin: bool
 
 
 SUBJECT = Query(
@@ -57,7 +60,8 @@ SUBJECT = Query(
         projects.visibility, projects.default_branch, projects.ci_config_path,
         coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
             AS next_iid,
-        users.id AS user_id, users.username, users.name AS user_name, users.email
+        users.id AS user_id, users.username, users.name AS user_name, users.email,
+        coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin
     FROM projects LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
     """,

@@ -7,7 +7,6 @@ for this one, the next job of a resource group) is queued and runs in a transact
 from collections.abc import Iterable
 from typing import Any
 
-from api_server.ci.config.plan import Retry
 from api_server.ci.pipelines import job_queries, queries
 from api_server.ci.pipelines.composite_status import composite
 from api_server.ci.pipelines.job_queries import Job, plan_of
@@ -151,10 +150,7 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
 
 async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
     retry = plan_of(job).retry
-    if not job.retried and job.attempt < retry.max and _is_wanted(retry, job.failure_reason):
+    failed = job.failure_reason or "unknown_failure"
+    if not job.retried and job.attempt < retry.max and retry.wants(failed, job.exit_code):
         again = await job_queries.clone_job(transaction, job.id, user_id=job.user_id, attempt=job.attempt + 1)
         await put_on_its_way(transaction, again)
-
-
-def _is_wanted(retry: Retry, failure_reason: str | None) -> bool:
-    return "always" in retry.when or (failure_reason or "unknown_failure") in retry.when
