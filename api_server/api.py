@@ -30,6 +30,7 @@ from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
@@ -66,6 +67,7 @@ ROUTES = [
     audit,
     merge_requests,
     merge_request_contents,
+    merge_requests_of_commits,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
