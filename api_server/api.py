@@ -39,6 +39,7 @@ from api_server.merge_requests.lists.handlers import routes as merge_request_lis
 from api_server.merge_requests.merging.handlers import routes as merging
 from api_server.merge_requests.notes.discussion_handlers import routes as discussions
 from api_server.merge_requests.notes.handlers import routes as notes
+from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
 from api_server.merge_requests.people.handlers import routes as merge_request_people
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
@@ -88,6 +89,7 @@ ROUTES = [
     notes,
     discussions,
     merge_request_versions,
+    merge_requests_of_commits,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
