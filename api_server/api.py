@@ -19,6 +19,8 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.schedules.handlers import routes as schedules
+from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
@@ -66,6 +68,8 @@ ROUTES = [
     status_check_deliveries,
     pipelines,
     triggers,
+    schedules,
+    schedule_variables,
     variables,
     agents,
     artifacts,

@@ -22,6 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -195,6 +196,7 @@ def _add_tasks(app: web.Application) -> None:
     first_commit.setup(app)
     housekeeping.setup(app)
     pipeline_tasks.setup(app)
+    schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
     audit_tasks.setup(app)

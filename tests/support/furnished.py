@@ -96,6 +96,15 @@ async def _merge_request(forge: Forge, url: str, check_id: int) -> dict[str, Any
     return made
 
 
+async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
+    """A schedule with a variable, and a trigger."""
+    schedules = f"{url}/pipeline_schedules"
+    schedule = await _made(root, schedules, description="x", ref="main", cron="0 4 1 1 *")
+    await _made(root, f"{schedules}/{schedule['id']}/variables", key="KEY", value="value")
+    trigger = await _made(root, f"{url}/triggers", description="nightly")
+    return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -136,7 +145,7 @@ async def furnish(forge: Forge) -> Furnished:
         "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
         "group_event_id": (await root.get(f"/groups/{group['id']}/audit_events")).body[0]["id"],
         "email_id": email["id"],
-        "trigger_id": (await _made(root, f"{url}/triggers", description="nightly"))["id"],
+        **await _what_starts_pipelines(root, url),
     }
     of_root = {
         "path": "root",

@@ -30,6 +30,7 @@ _ONE_OF: dict[str, dict[str, Any]] = {
     "POST /groups/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/runners": {"runner_id": 999_999_999},
+    "POST /projects/{id}/pipeline_schedules": {"cron": "0 4 1 1 *"},
 }
 
 
