@@ -145,7 +145,9 @@ class Settings(CiSettings):
         metadata=count(0),
         help="minutes until the audit trail's head is kept in log and object store again; 0 is never",
     )
-    allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
+    allow_local_requests: bool = option(
+        default=False, help="deliveries, mirrors and include:remote may call local addresses"
+    )
     status_check_timeout: int = option(
         default=0, metadata=whole_seconds(0), help="seconds until a pending result fails; 0 is never"
     )

@@ -66,13 +66,17 @@ class Fields:
     keys: Mapping[str, Check]
     required: Collection[str] = ()
     beyond: Collection[str] = ()
-    #: Asked last: what no single key's check can see.
+    #: Asked where all else is right: what no single key's check can see.
     together: Check | None = None
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
             yield f"{at} config should be a hash"
             return
+        wrong = list(self._wrong(at, value))
+        yield from self.together(at, value) if self.together is not None and not wrong else wrong
+
+    def _wrong(self, at: str, value: dict[str, Any]) -> Iterator[str]:
         if unknown := [key for key in value if key not in self.keys and key not in self.beyond]:
             yield f"{at} config contains unknown keys: {', '.join(unknown)}"
         foreign = any(key in self.beyond for key in value)
@@ -83,8 +87,6 @@ class Fields:
                 yield not_supported(f"{at}:{key}")
             elif key in self.keys and inner is not None:
                 yield from self.keys[key](f"{at}:{key}", inner)
-        if self.together is not None:
-            yield from self.together(at, value)
 
 
 @frozen
@@ -190,6 +192,10 @@ regex = _parsed_by(patterns.parse_delimited, "config must be a regular expressio
 moment = _parsed_by(datetime.fromisoformat, "must be a valid datetime")
 #: An expression as `rules:if` has them.
 condition = _parsed_by(expressions.parse, "invalid expression syntax")
+#: A ref as `only` has them.
+ref = _parsed_by(
+    patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
+)
 glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
 
 

@@ -8,7 +8,7 @@ from api_server.ci.config import dependencies, keywords
 from api_server.ci.config.checks import not_supported
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, ConfigError
-from api_server.ci.config.includes import Reader
+from api_server.ci.config.includes import Included, Reader
 from api_server.ci.config.inheritance import (
     apply_defaults,
     defaults_of,
@@ -28,7 +28,7 @@ class Configuration:
     #: Visible jobs in the order of the file, defaults applied, `stage` always set.
     jobs: dict[str, dict[str, Any]]
     #: Included files in the order in which they were read.
-    includes: tuple[str, ...]
+    includes: tuple[Included, ...]
     #: Sentences about what is probably not meant, though it can be read.
     warnings: tuple[str, ...] = ()
 
@@ -36,7 +36,8 @@ class Configuration:
 def read(text: str, context: Context) -> Configuration:
     """The checked configuration.
 
-    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable.
+    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable. FilesWanted
+    asks to be called again with a context that has them.
     """
     if not text.strip():
         raise ConfigError("Please provide content of .gitlab-ci.yml")
@@ -69,7 +70,7 @@ def read(text: str, context: Context) -> Configuration:
         merged=merged,
         stages=stages,
         jobs=jobs,
-        includes=tuple(reader.paths),
+        includes=tuple(reader.included),
         warnings=tuple(reader.warnings),
     )
 

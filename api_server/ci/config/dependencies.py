@@ -45,8 +45,8 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
         )
     for target in job.get("dependencies") or ():
         errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
-        if needs is not None and target not in named:
-            errors.append(f"jobs:{name} dependencies the {target} should be part of needs")
+    if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
+        errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
 
 

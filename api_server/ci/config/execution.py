@@ -63,7 +63,7 @@ job_variable = Fields({"value": plain, "expand": boolean})
 
 def variables(long_form: Fields) -> EachValue:
     """A hash of variables: short ones are their value, and null is one that is empty."""
-    short = dict.fromkeys((str, int, bool, NoneType), anything)
+    short: dict[type, Check] = {str: anything, int: anything, bool: anything, NoneType: anything}
     complaint = "variable definition must be either a string or a hash"
     return EachValue(ByType({**short, dict: long_form}, complaint))
 

@@ -9,6 +9,7 @@ from attrs import evolve
 from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
+from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
     Artifacts,
@@ -55,8 +56,16 @@ def _given(value: Hash) -> dict[str, Any]:
 def needs_of(value: Any) -> tuple[Need, ...] | None:
     if value is None:
         return None
-    items = flatten(value) or ()
-    return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
+    return tuple(need for item in flatten(value) or () for need in _needs(item))
+
+
+def _needs(item: str | Hash) -> list[Need]:
+    """The need, or one for each row of its matrix."""
+    if isinstance(item, str):
+        return [Need(job=item)]
+    need = _given(item)
+    parallel = need.pop("parallel", None)
+    return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
 
 
 def build(
@@ -213,13 +222,23 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
     given: Hash = {"project": value} if isinstance(value, str) else value
     include = given.get("include") or []
     files = include if isinstance(include, list) else [include]
-    paths = (file if isinstance(file, str) else file["local"] for file in files)
     forward = given.get("forward") or {}
     return Trigger(
         project=expand(given["project"], known) if given.get("project") else None,
         branch=expand(given["branch"], known) if given.get("branch") else None,
-        include=tuple(expand(path, known).lstrip("/") for path in paths),
+        include=tuple(_included(file, known) for file in files),
         depend=given.get("strategy") == "depend",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
     )
+
+
+def _included(value: Any, known: Known) -> Any:
+    if isinstance(value, str):
+        return expand(value, known)
+    if "local" in value:
+        return expand(value["local"], known)
+    return {
+        key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
+        for key, inner in _given(value).items()
+    }

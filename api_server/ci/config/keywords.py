@@ -4,7 +4,7 @@ A keyword of GitLab's that is missing here is named in the `beyond` of its place
 is in neither is unknown. `reference.py` has all of them as one list.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -22,7 +22,9 @@ from api_server.ci.config.checks import (
     glob,
     integer,
     moment,
+    not_supported,
     one_of,
+    ref,
     regex,
     scalar,
     script,
@@ -57,25 +59,61 @@ _global_variable = Fields(
     {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
 )
 
+_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
+_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
+
+
+def _written_out(at: str, value: Any) -> Iterator[str]:
+    """Which rows of a matrix: GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried out."""
+    if "$[[" in str(value):
+        yield not_supported(f"{at} $[[ ]]")
+
+
+_rows = Fields(_matrix.keys, _matrix.required, together=_written_out)
+
+
 _need = ByType(
     {
         str: text,
         dict: Fields(
-            {"job": text, "artifacts": boolean, "optional": boolean},
+            {"job": text, "artifacts": boolean, "optional": boolean, "parallel": _rows},
             required=["job"],
-            beyond=["project", "ref", "pipeline", "parallel"],
+            beyond=["project", "ref", "pipeline"],
         ),
     }
 )
 _needs = ByType({str: text, list: Each(_need, at_most=50, nested=True)})
 
-_local: dict[type, Check] = {
+
+@frozen
+class ByKind:
+    """One entry of an `include`, of the one kind whose key it has: `local` where it has none of them."""
+
+    kinds: Mapping[str, Fields]
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        given = [kind for kind in self.kinds if isinstance(value, dict) and value.get(kind) is not None]
+        if len(given) > 1:
+            yield f"{at} config is of one kind only: {', '.join(given)}"
+        else:
+            yield from self.kinds[given[0] if given else "local"](at, value)
+
+
+def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
+    return ByKind(
+        {
+            "local": Fields({"local": text, **shared}, ["local"], beyond),
+            "project": Fields(
+                {"project": text, "file": text_or_texts, "ref": text, **shared}, ["project", "file"], beyond
+            ),
+            "remote": Fields({"remote": text, "integrity": text, **shared}, ["remote"], beyond),
+        }
+    )
+
+
+_child: dict[type, Check] = {
     str: text,
-    dict: Fields(
-        {"local": text},
-        required=["local"],
-        beyond=["project", "ref", "file", "remote", "template", "component", "artifact", "job", "inputs"],
-    ),
+    dict: _include(["template", "component", "artifact", "job", "inputs"], {}),
 }
 _trigger = ByType(
     {
@@ -84,7 +122,7 @@ _trigger = ByType(
             {
                 "project": text,
                 "branch": text,
-                "include": ByType({**_local, list: Each(ByType(_local), at_most=3)}),
+                "include": ByType({**_child, list: Each(ByType(_child), at_most=3)}),
                 "strategy": one_of("depend"),
                 "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
             },
@@ -115,22 +153,21 @@ class Rules:
 
 
 _conditions = Each(condition)
-_only_hash = Fields({"refs": texts, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
-_only = ByType({str: text, list: texts, dict: _only_hash})
+_refs = Each(ref)
+_only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
+_only = ByType({str: ref, list: _refs, dict: _only_hash})
 
-_JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed", "never")
-_BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual", "never")
+_BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual")
+_JOB_WHEN = (*_BRIDGE_WHEN, "delayed")
 _rule: dict[str, Check] = {
     **_rule_conditions,
-    "when": one_of(*_JOB_WHEN),
+    "when": one_of(*_JOB_WHEN, "never"),
     "start_in": _start_in,
     "allow_failure": boolean,
     "interruptible": boolean,
     "variables": variables(job_variable),
     "needs": _needs,
 }
-_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
-_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
 
 
 def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
@@ -188,7 +225,6 @@ _ANY_JOB: dict[str, Check] = {
     ),
     "needs": _needs,
     "environment": ByType({str: text, dict: _environment}),
-    "manual_confirmation": text,
     "resource_group": text,
     "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: _matrix}),
 }
@@ -206,6 +242,7 @@ BUILD = Fields(
         ),
         "coverage": regex,
         "dependencies": texts,
+        "manual_confirmation": text,
         "release": _release,
     },
     beyond=(*BEYOND_DEFAULT, "secrets", "run", "pages", "publish", "dast_configuration", "inputs"),
@@ -217,7 +254,7 @@ BRIDGE = Fields(
         **_ANY_JOB,
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN)})),
+        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")})),
         "allow_failure": boolean,
         "interruptible": boolean,
     }
@@ -254,4 +291,6 @@ GLOBAL: dict[str, Check] = {
 BEYOND_GLOBAL = ("spec",)
 
 #: One entry of `include:` in its long form.
-INCLUDE = Fields({"local": text, "rules": Rules(Fields(_filter))}, ["local"])
+INCLUDE = _include(
+    ["template", "component", "inputs", "cache", "artifact"], {"rules": Rules(Fields(_filter))}
+)

@@ -62,9 +62,9 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     )
 
 
-def child_configuration(paths: tuple[str, ...]) -> str:
+def child_configuration(files: tuple[Any, ...]) -> str:
     """The configuration of the child pipeline that `Trigger.include` asks for."""
-    return json.dumps({"include": [{"local": path} for path in paths]})
+    return json.dumps({"include": files})
 
 
 def _flat(value: Any) -> list[Mapping[str, Any]]:

@@ -117,11 +117,12 @@ class Release:
 
 @frozen(kw_only=True)
 class Trigger:
-    """The pipeline that a bridge starts: another project's, or a child from files of this one (`include`)."""
+    """The pipeline that a bridge starts: another project's, or a child from the files that it includes."""
 
     project: str | None = None
     branch: str | None = None
-    include: Texts = ()
+    #: Paths of this project's files, or entries of `include:` as hashes.
+    include: tuple[Any, ...] = ()
     #: The bridge waits for the other pipeline and takes over its status (`strategy: depend`).
     depend: bool = False
     forward_yaml_variables: bool = True

@@ -1,10 +1,9 @@
 """Making a pipeline: read the commit, plan its jobs, write all of it down at once."""
 
-import asyncio
 import datetime
 import re
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 import orjson
@@ -16,11 +15,12 @@ from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import AutoCancel, Plan
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import creation_queries, repository, transitions
+from api_server.ci.pipelines import creation_queries, planning, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
 from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.merge_request_queries import MergeRequest
+from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.ci.variables import queries as variables
@@ -31,10 +31,9 @@ from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
-from api_server.state.errors import Conflict, NotFound, Unavailable
+from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
-from common.concurrency import TooBusy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +52,7 @@ class Maker:
     vault: Vault
     settings: Settings
     limits: Limits
+    remote: RemoteFiles
 
     async def make(self, wanted: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
@@ -95,13 +95,16 @@ class Maker:
         read = await self._read(wanted, subject)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
 
-    async def in_thread(self, planning: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs what plans a file, which may take a second; some at a time, since they share Python and the threads."""
-        try:
-            async with self.limits.planning.place():
-                return await asyncio.to_thread(planning, *args, **kwargs)
-        except TooBusy as problem:
-            raise Unavailable("the planning of pipelines") from problem
+    async def in_thread(
+        self,
+        plan: Callable[Concatenate[str, Context, P], T],
+        text: str,
+        context: Context,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Runs what plans a file where it is in nobody's way. Raises `ConfigError`."""
+        return await planning.in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, wanted: Wanted) -> None:
         """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
@@ -164,7 +167,8 @@ class Maker:
                 described_merge_request(wanted.merge_request),
             ),
             given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
-            repository=read.for_planning,
+            repository=repository.for_planning(read.repository, read.sha, subject.full_path, read.changed),
+            project=planning.other_projects(self.database, self.repositories, subject),
         )
 
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
@@ -270,4 +274,5 @@ def _planned(text: str, context: Context) -> tuple[Plan, str]:
 
 def maker(app: App, database: Database | None = None) -> Maker:
     """One that writes through `database`, where that is a request's."""
-    return Maker(database or app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS])
+    joined = (app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS], app[REMOTE_FILES])
+    return Maker(database or app[DATABASE], *joined)

@@ -52,6 +52,9 @@ class Subject:
     username: str | None
     user_name: str | None
     email: str | None
+    #: The user may do what she might; False without one.
+    active: bool
+    admin: bool
 
 
 #: Open merge requests of one branch that its jobs are told of.
@@ -68,7 +71,8 @@ SUBJECT = Query(
             WHERE merge_requests.project_id = projects.id AND merge_requests.source_branch = %(branch)s
                 AND merge_requests.state = 'opened'
             ORDER BY merge_requests.iid DESC LIMIT {MOST_TOLD}) newest) AS open_merge_requests,
-        users.id AS user_id, users.username, users.name AS user_name, users.email
+        users.id AS user_id, users.username, users.name AS user_name, users.email,
+        coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin
     FROM projects LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
     """,

@@ -34,8 +34,8 @@ class HandOut:
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
 
-        A job that cannot be described fails, and the next one is tried. Raises 403 where the runner is gone, or has
-        another token by now.
+        A job that cannot be described fails, so does one that the runner could not do, and the next one is tried.
+        Raises 403 where the runner is gone, or has another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
@@ -53,10 +53,12 @@ class HandOut:
                     token_digest=digest(token),
                     cancels_gracefully=contact.cancels_gracefully,
                 )
-            if started is not None and (told := await self._told(job_id, runner, token)) is not None:
+            if started is not None and (told := await self._told(job_id, runner, contact, token)) is not None:
                 return told
 
-    async def _told(self, job_id: int, runner: CallingRunner, token: str) -> dict[str, Any] | None:
+    async def _told(
+        self, job_id: int, runner: CallingRunner, contact: Contact, token: str
+    ) -> dict[str, Any] | None:
         try:
             response = await self._gathered(job_id, runner, token)
             told = response.payload()
@@ -64,10 +66,10 @@ class HandOut:
             raise
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
-            async with self.database.transaction() as transaction:
-                await transitions.advance(
-                    transaction, job_id, "drop", failure_reason="data_integrity_failure"
-                )
+            await self._drop(job_id, "data_integrity_failure")
+            return None
+        if response.planned.release is not None and not contact.takes_steps:
+            await self._drop(job_id, "runner_unsupported")
             return None
         debug_trace = _shows_secrets(told["variables"])
         masked = sorted({one.value for one in response.given if one.masked})
@@ -80,6 +82,10 @@ class HandOut:
             async with self.database.transaction() as transaction:
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
+
+    async def _drop(self, job_id: int, failure_reason: str) -> None:
+        async with self.database.transaction() as transaction:
+            await transitions.advance(transaction, job_id, "drop", failure_reason=failure_reason)
 
     async def _gathered(self, job_id: int, runner: CallingRunner, token: str) -> JobResponse:
         job = await queries.started_job(self.database, job_id)

@@ -57,8 +57,14 @@ BRANCH = {
     "CI_COMMIT_REF_NAME": "main",
     "CI_DEFAULT_BRANCH": "main",
     "CI_PIPELINE_SOURCE": "push",
+    "CI_PROJECT_PATH": "group/app",
 }
-TAG = {"CI_COMMIT_TAG": "v1.0", "CI_COMMIT_REF_NAME": "v1.0", "CI_PIPELINE_SOURCE": "push"}
+TAG = {
+    "CI_COMMIT_TAG": "v1.0",
+    "CI_COMMIT_REF_NAME": "v1.0",
+    "CI_PIPELINE_SOURCE": "push",
+    "CI_PROJECT_PATH": "group/app",
+}
 MERGE_REQUEST = {"CI_COMMIT_REF_NAME": "topic", "CI_PIPELINE_SOURCE": "merge_request_event"}
 
 

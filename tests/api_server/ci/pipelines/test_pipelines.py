@@ -91,7 +91,8 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
-    from api_server.ci.pipelines.creation import Wanted, maker
+    from api_server.ci.pipelines.creation import maker
+    from api_server.ci.pipelines.wanted import Wanted
 
     pipeline = await project.pipeline()
     wanted = Wanted(

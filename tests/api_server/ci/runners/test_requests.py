@@ -213,6 +213,25 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")
 
 
+async def test_a_job_that_makes_a_release_is_for_runners_that_take_such_a_step(
+    forge: Forge, project: CiProject
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    text = "build: {script: [make], release: {tag_name: v1, description: First}}"
+    for features, taken in (({}, False), ({"multi_build_steps": True}, True)):
+        pipeline = await project.pipeline(text)
+        answer = await runner.poll(info={"features": features})
+        (job,) = (await project.jobs(pipeline)).values()
+        if taken:
+            assert [step["name"] for step in answer.body["steps"]] == ["script", "release"]
+            assert answer.body["steps"][1]["script"] == [
+                'release-cli create --description "First" --tag-name "v1"'
+            ]
+        else:
+            assert answer.status == 204
+            assert (job["status"], job["failure_reason"]) == ("failed", "runner_unsupported")
+
+
 async def test_variables_given_to_pipeline_and_job_reach_the_runner(forge: Forge, project: CiProject) -> None:
     runner: Runner = await a_runner(forge, project_id=project.id)
     pipeline = await project.pipeline(
