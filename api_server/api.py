@@ -21,6 +21,8 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.schedules.handlers import routes as schedules
+from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.ci.variables.instance_handlers import routes as instance_variables
@@ -96,6 +98,8 @@ ROUTES = [
     pipelines,
     triggers,
     commit_statuses,
+    schedules,
+    schedule_variables,
     variables,
     instance_variables,
     agents,

@@ -12,7 +12,7 @@ import pygit2
 
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
-from api_server.git.ref_names import FULL_SHA
+from api_server.git.ref_names import BRANCHES, FULL_SHA
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8

@@ -1,12 +1,12 @@
 """`/projects/:id/protected_branches` (supporting resource)."""
 
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from aiohttp import web
 
 from api_server.code.branches import changes, queries, unsupported
-from api_server.code.branches.protection import NOBODY
+from api_server.code.branches.levels import AllowedTo, Level, check_allowed, level_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -17,8 +17,6 @@ from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes
 
 routes = Routes()
-
-Level = Literal[0, 30, 40, 60]
 
 
 @attrs.frozen(kw_only=True)
@@ -31,24 +29,6 @@ class ListProtected(Paginated):
 class OneProtected:
     id: str
     name: str = attrs.field(metadata={"present": True})
-
-
-@attrs.frozen(kw_only=True)
-class AllowedTo:
-    """GitLab's other way to name a level: `allowed_to_push: [{access_level: 40}]`, and when a rule is changed the one
-    that it had, `{id: 7, _destroy: true}`. Rules name nobody beside levels."""
-
-    id: int | None = None
-    access_level: Level | None = None
-    goes: bool = attrs.field(default=False, metadata={"name": "_destroy"})
-    user_id: int | None = None
-    group_id: int | None = None
-    deploy_key_id: int | None = None
-
-    @property
-    def unsupported(self) -> list[str]:
-        """What is sent of it that rules have not."""
-        return [name for name in ("user_id", "group_id", "deploy_key_id") if getattr(self, name) is not None]
 
 
 @attrs.frozen(kw_only=True)
@@ -65,38 +45,17 @@ class WriteProtected(OneProtected):
             ("push", self.push_access_level, self.allowed_to_push),
             ("merge", self.merge_access_level, self.allowed_to_merge),
         ):
-            _check(f"allowed_to_{verb}", level, allowed or [])
+            check_allowed(f"allowed_to_{verb}", level, allowed or [])
 
     def sent(self) -> dict[str, Any]:
         """The fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
         values = {
-            "push_access_level": _level(self.push_access_level, self.allowed_to_push),
-            "merge_access_level": _level(self.merge_access_level, self.allowed_to_merge),
+            "push_access_level": level_of(self.push_access_level, self.allowed_to_push),
+            "merge_access_level": level_of(self.merge_access_level, self.allowed_to_merge),
             "allow_force_push": self.allow_force_push,
             "code_owner_approval_required": self.code_owner_approval_required,
         }
         return {field: value for field, value in values.items() if value is not None}
-
-
-def _check(name: str, level: Level | None, allowed: list[AllowedTo]) -> None:
-    """Raises ValueError for more than one level, and for what has none."""
-    unsupported = [f"{name}[{key}]" for one in allowed for key in one.unsupported]
-    if unsupported:
-        verb = "is" if len(unsupported) == 1 else "are"
-        raise ValueError(f"{', '.join(unsupported)} {verb} not supported by this service")
-    staying = [one for one in allowed if not one.goes]
-    if (
-        len(staying) > 1
-        or (allowed and level is not None)
-        or any(one.access_level is None for one in staying)
-    ):
-        raise ValueError(f"{name} does not have a valid value")
-
-
-def _level(level: Level | None, allowed: list[AllowedTo] | None) -> Level | None:
-    if not allowed:
-        return level
-    return next((one.access_level for one in allowed if not one.goes), NOBODY)
 
 
 @routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
