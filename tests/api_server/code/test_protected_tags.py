@@ -193,7 +193,10 @@ async def test_python_gitlab_manages_protected_tags(scene: Scene) -> None:
     await asyncio.to_thread(use)
 
 
-CONFIG = "build: {script: echo}\n"
+CONFIG = """
+build: {script: echo}
+secret: {script: echo, rules: [{if: $SECRET}]}
+"""
 
 
 async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path: Path) -> None:
@@ -219,9 +222,10 @@ async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path:
         )
     assert (rows["v1"].protected, rows["v1"].jobs) == (True, True)
     assert (rows["free"].protected, rows["free"].jobs) == (False, False)
-    for tag, status in (("v1", 403), ("free", 201)):
-        (job,) = (await forge.root.get(f"{url}/pipelines/{runs[tag]}/jobs")).body
-        assert (await developer.api.post(f"{url}/jobs/{job['id']}/cancel")).status == status
+    for tag, names, status in (("v1", {"build", "secret"}, 403), ("free", {"build"}, 201)):
+        jobs = {job["name"]: job for job in (await forge.root.get(f"{url}/pipelines/{runs[tag]}/jobs")).body}
+        assert set(jobs) == names
+        assert (await developer.api.post(f"{url}/jobs/{jobs['build']['id']}/cancel")).status == status
     refused = await developer.api.post(f"{url}/pipeline", {"ref": "v1"})
     assert (refused.status, refused.body) == (
         400,
