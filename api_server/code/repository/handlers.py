@@ -88,6 +88,7 @@ class ChangeFile:
 class WriteFile(ChangeFile):
     content: str
     encoding: Encoding = "text"
+    execute_filemode: bool | None = None
 
 
 @routes.get(
@@ -186,7 +187,7 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfWrittenFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
@@ -195,7 +196,7 @@ async def create_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfWrittenFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
@@ -204,7 +205,7 @@ async def update_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfRemovedFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")
