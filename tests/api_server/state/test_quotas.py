@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.forge import Forge, new_name, running_forge
 
-LIMITS = {"variables_limit": 3, "agents_limit": 3, "status_checks_limit": 3}
+LIMITS = dict.fromkeys(
+    ("variables_limit", "agents_limit", "status_checks_limit", "triggers_limit", "schedules_limit"), 3
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,18 @@ def new_check() -> dict[str, str]:
             new_check,
             422,
             ["Maximum number of external status checks (3) exceeded"],
+        ),
+        (
+            "/projects/{project}/triggers",
+            lambda: {"description": "x"},
+            400,
+            {"base": ["Maximum number of pipeline triggers (3) exceeded"]},
+        ),
+        (
+            "/projects/{project}/pipeline_schedules",
+            lambda: {"description": "x", "ref": "main", "cron": "* * * * *"},
+            400,
+            {"base": ["Maximum number of pipeline schedules (3) exceeded"]},
         ),
     ],
 )
