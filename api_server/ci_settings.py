@@ -1,4 +1,4 @@
-"""What an operator sets about pipelines and jobs: how many there may be, and how long they are waited for."""
+"""What an operator sets about pipelines and jobs: how many there may be, how long they are waited for."""
 
 from typing import ClassVar
 
@@ -6,12 +6,12 @@ import typed_settings
 from typed_settings import option
 
 from api_server.repository_settings import RepositorySettings
-from common.setting_forms import count, whole_seconds
+from common.setting_forms import count, size, whole_seconds
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class CiSettings(RepositorySettings):
-    """Pipelines, what makes them by itself, and runners."""
+    """Pipelines, what makes them by itself, runners, commit statuses, reports of tests."""
 
     reloaded: ClassVar[frozenset[str]] = RepositorySettings.reloaded | {
         "archive_builds_older_than",
@@ -23,6 +23,10 @@ class CiSettings(RepositorySettings):
         "child_pipeline_depth",
         "triggers_limit",
         "schedules_limit",
+        "instance_variables_limit",
+        "commit_statuses_limit",
+        "test_cases_limit",
+        "test_report_limit",
     }
 
     archive_builds_older_than: int = option(
@@ -73,4 +77,20 @@ class CiSettings(RepositorySettings):
     )
     schedules_limit: int = option(
         default=10, metadata=count(0), help="pipeline schedules of one project; 0 is no limit"
+    )
+    instance_variables_limit: int = option(
+        default=25, metadata=count(0), help="variables of the instance for CI/CD; 0 is no limit"
+    )
+    commit_statuses_limit: int = option(
+        default=5000,
+        metadata=count(0),
+        help="jobs of a pipeline, its statuses included, beyond which no other system adds one; 0 is no limit",
+    )
+    test_cases_limit: int = option(
+        default=100_000, metadata=count(), help="test cases of a pipeline's reports that are read"
+    )
+    test_report_limit: int = option(
+        default=64 * 2**20,
+        metadata=size(),
+        help="bytes of a pipeline's test reports, unpacked, that are read",
     )

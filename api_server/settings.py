@@ -41,9 +41,12 @@ class Settings(CiSettings):
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
+        "access_tokens_limit",
         "active_jobs_limit",
         "job_token_allowlist_limit",
+        "release_links_limit",
         "jobs_rate_limit",
+        "lint_rate_limit",
         "raw_rate_limit",
         "archive_rate_limit",
         "anonymous_archive_rate_limit",
@@ -137,7 +140,7 @@ class Settings(CiSettings):
     letters_per_address: int = option(
         default=20,
         metadata=count(0),
-        help="invitations and confirmations an hour to one address; 0 is no limit",
+        help="invitations, confirmations and links for new passwords an hour to one address; 0 is no limit",
     )
 
     audit_head_minutes: int = option(
@@ -160,6 +163,9 @@ class Settings(CiSettings):
     status_checks_limit: int = option(
         default=100, metadata=count(0), help="external status checks of one project; 0 is no limit"
     )
+    access_tokens_limit: int = option(
+        default=200, metadata=count(0), help="access tokens of one project or group; 0 is no limit"
+    )
     active_jobs_limit: int = option(
         default=20_000,
         metadata=count(0),
@@ -170,8 +176,14 @@ class Settings(CiSettings):
         metadata=count(),
         help="projects, and groups, on the list of those whose jobs reach a project with their tokens",
     )
+    release_links_limit: int = option(
+        default=500, metadata=count(0), help="links of one release; 0 is no limit"
+    )
     jobs_rate_limit: int = option(
         default=600, metadata=count(0), help="requests a minute and user for a project's jobs; 0 is off"
+    )
+    lint_rate_limit: int = option(
+        default=60, metadata=count(0), help="CI files that a user tries out in a minute; 0 is off"
     )
     raw_rate_limit: int = option(
         default=300, metadata=count(0), help="requests a minute, project and path for raw files; 0 is off"

@@ -1,18 +1,20 @@
-"""`/merge_requests/:iid/commits` and `/diffs`: what a merge request brings."""
+"""`/merge_requests/:iid/commits`, `/diffs` and `/changes`: what a merge request brings."""
 
 import attrs
+import orjson
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.code.repository.comparing import listed_commits, listed_differences
+from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
-from api_server.merge_requests import queries
-from api_server.merge_requests.handlers import ONE
+from api_server.merge_requests import queries, unsupported
+from api_server.merge_requests.handlers import ONE, MergeRequestId
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
+from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated
 from api_server.web.routes import Routes
 
@@ -37,7 +39,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     return await listed_commits(request, wanted, found, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"), ignores=unsupported.OfMergeRequestDiffs)
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
@@ -48,6 +50,20 @@ async def list_diffs(request: web.Request, wanted: ListContents, found: Project)
         merge_request.base_sha,
         merge_request.head_sha,
     )
+
+
+@routes.get(f"{ONE}/changes", access=project(opens="repository"), ignores=unsupported.OfChanges)
+async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """The merge request with all of its diffs; `overflow` where there are more than are shown."""
+    database = context.database(request)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    repository = repositories(request).open(found.id)
+    async with reading(request):
+        diffs, overflows = await all_differences(
+            request, repository, merge_request.base_sha, merge_request.head_sha
+        )
+    shown = orjson.loads(await queries.show(database, merge_request.id, found))
+    return json_value(shown | {"changes": diffs, "overflow": overflows})
 
 
 async def shas_of(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:

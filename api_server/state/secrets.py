@@ -16,6 +16,7 @@ STATIC_OBJECT_TOKEN = "flso-"
 TRIGGER_TOKEN = "flptt-"
 INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
+PASSWORD_RESET_TOKEN = "flpwd-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

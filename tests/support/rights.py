@@ -21,6 +21,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "PUT /projects/{id}/transfer": {"namespace": "{group_id}"},
     "POST /projects/{id}/repository/branches": {"branch": "new", "ref": "main"},
     "POST /projects/{id}/repository/tags": {"tag_name": "new", "ref": "main"},
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": {"branch": "main"},
+    "POST /projects/{id}/repository/commits/{sha}/revert": {"branch": "main"},
+    "POST /projects/{id}/releases": {"tag_name": "released", "ref": "main"},
+    "POST /projects/{id}/releases/{tag_name}/assets/links": {"url": "http://203.0.113.7/other"},
+    "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}": {"name": "another"},
     "POST /projects/{id}/repository/files/{path}": _FILE,
     "PUT /projects/{id}/repository/files/{path}": _FILE,
     "DELETE /projects/{id}/repository/files/{path}": _FILE,
@@ -50,6 +55,7 @@ PATHS = {
     },
     "DELETE /projects/{id}/repository/branches/{name}": {"name": "feature"},
     "POST /projects/{id}/repository/files/{path}": {"path": "NEWS.md"},
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": {"sha": "feature"},
 }
 
 

@@ -18,6 +18,7 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, planning, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
+from api_server.ci.pipelines.given_variables import check_may_begin_with
 from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.ci.pipelines.merge_request_queries import MergeRequest
 from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
@@ -25,6 +26,7 @@ from api_server.ci.pipelines.repository import Commit
 from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
+from api_server.code.tags.protection import tag_protection_of
 from api_server.git import server_refs
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.references import Resolved
@@ -67,6 +69,7 @@ class Maker:
         if skips and wanted.source == "push":
             return await self._write(wanted, read, plan=None)
         try:
+            check_may_begin_with(subject, wanted.source, wanted.variables)
             context = await self._context(wanted, subject, read, trusted=True)
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:
@@ -183,9 +186,8 @@ class Maker:
         """Of a merge request both branches have to be."""
         if wanted.merge_request is not None:
             return wanted.merge_request.source_protected and wanted.merge_request.target_protected
-        return (
-            not wanted.tag and (await protection_of(self.database, wanted.project_id, wanted.ref)).protected
-        )
+        protects = tag_protection_of if wanted.tag else protection_of
+        return (await protects(self.database, wanted.project_id, wanted.ref)).protected
 
     async def _write(
         self,
@@ -207,6 +209,7 @@ class Maker:
                     **_of_plan(plan),
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
+                    tag_message=read.tag_message or None,
                     committed_at=read.commit["committed_date"],
                     yaml_errors=", ".join(errors) or None,
                     status="failed" if errors else "created" if plan is not None else "skipped",

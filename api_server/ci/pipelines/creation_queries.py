@@ -8,6 +8,7 @@ import orjson
 
 from api_server.ci.config.plan import PlannedJob, to_json
 from api_server.ci.config.variables import Variable
+from api_server.namespaces.projects.project import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 
@@ -55,6 +56,13 @@ class Subject:
     #: The user may do what she might; False without one.
     active: bool
     admin: bool
+    ci_pipeline_variables_minimum_override_role: OverrideRole
+    role: int | None
+
+    @property
+    def takes_variables(self) -> bool:
+        """Whether who starts the pipeline may give it variables."""
+        return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
 #: Open merge requests of one branch that its jobs are told of.
@@ -72,8 +80,11 @@ SUBJECT = Query(
                 AND merge_requests.state = 'opened'
             ORDER BY merge_requests.iid DESC LIMIT {MOST_TOLD}) newest) AS open_merge_requests,
         users.id AS user_id, users.username, users.name AS user_name, users.email,
-        coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin
-    FROM projects LEFT JOIN users ON users.id = %(user_id)s
+        coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin,
+        projects.ci_pipeline_variables_minimum_override_role,
+        CASE WHEN users.admin THEN 50 ELSE project_role(projects, namespaces, users.id, %(now)s) END AS role
+    FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+    LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
     """,
     Subject,
@@ -118,10 +129,10 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        yaml_errors, origin, source_job_id, hierarchy_id, schedule_id, merge_request_id, source_branch,
+        tag_message, yaml_errors, origin, source_job_id, hierarchy_id, schedule_id, merge_request_id, source_branch,
         auto_cancel_on_new_commit, auto_cancel_on_job_failure, committed_at, created_at, updated_at, finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
-        %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
+        %(sha)s, %(before_sha)s, %(commit)s, %(tag_message)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
         %(hierarchy_id)s, %(schedule_id)s, %(merge_request_id)s, %(source_branch)s, %(auto_cancel_on_new_commit)s,
         %(auto_cancel_on_job_failure)s, %(committed_at)s, %(now)s, %(now)s,
         CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END

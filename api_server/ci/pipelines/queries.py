@@ -198,7 +198,17 @@ async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> bool:
     return await transaction.value(LOCK_PIPELINE, id=pipeline_id) is not None
 
 
-SET_PIPELINE_STATUS = """
+@attrs.frozen
+class WhoFollows:
+    """Who wants to know that a pipeline has another status: the bridge that started it; a merge request that is to be
+    merged by itself, as soon as it has succeeded."""
+
+    source_job_id: int | None
+    is_awaited: bool
+
+
+SET_PIPELINE_STATUS = Query(
+    """
     UPDATE pipelines SET
         status = %(status)s,
         updated_at = %(now)s,
@@ -206,14 +216,20 @@ SET_PIPELINE_STATUS = """
             THEN coalesce(started_at, %(now)s) ELSE started_at END,
         finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled', 'skipped') THEN %(now)s END
     WHERE id = %(id)s AND status <> %(status)s
-    RETURNING source_job_id
-"""
+    RETURNING source_job_id, status IN ('success', 'skipped') AND EXISTS (
+        SELECT FROM merge_requests
+        WHERE merge_requests.project_id = pipelines.project_id AND merge_requests.head_sha = pipelines.sha
+            AND merge_requests.auto_merge IS NOT NULL) AS is_awaited
+    """,
+    WhoFollows,
+)
 
 
-async def set_pipeline_status(transaction: Transaction, pipeline_id: int, status: Status) -> int | None:
-    """The id of the bridge that started the pipeline, where there is one and the status is new."""
-    found = await transaction.value(SET_PIPELINE_STATUS, id=pipeline_id, status=status)
-    return None if found is None else int(found)
+async def set_pipeline_status(
+    transaction: Transaction, pipeline_id: int, status: Status
+) -> WhoFollows | None:
+    """None where the status is not new."""
+    return await transaction.row(SET_PIPELINE_STATUS, id=pipeline_id, status=status)
 
 
 DELETE_PIPELINE = """

@@ -86,6 +86,7 @@ class StartedJob:
     merge_request_id: int | None
     sha: str
     before_sha: str
+    tag_message: str
     #: JSON, as answers show it.
     commit: str
     committed_at: datetime.datetime
@@ -98,7 +99,8 @@ STARTED_JOB = Statement(
         jobs.protected, jobs.environment, jobs.timeout, jobs.plan, jobs.started_at,
         pipelines.iid AS pipeline_iid, pipelines.status AS pipeline_status, pipelines.name AS pipeline_name,
         pipelines.source, pipelines.ref, coalesce(pipelines.source_branch, pipelines.ref) AS short_ref, pipelines.tag,
-        pipelines.merge_request_id, pipelines.sha, pipelines.before_sha, pipelines.commit, pipelines.committed_at,
+        pipelines.merge_request_id, pipelines.sha, pipelines.before_sha,
+        coalesce(pipelines.tag_message, '') AS tag_message, pipelines.commit, pipelines.committed_at,
         pipelines.created_at AS pipeline_created_at
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE jobs.id = %(id)s
     """,

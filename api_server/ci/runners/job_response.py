@@ -132,6 +132,7 @@ class JobResponse:
             source=self.job.source,
             created_at=self.job.pipeline_created_at,
             tag=self.job.tag,
+            tag_message=self.job.tag_message,
             protected=self.job.protected,
             before_sha=self.job.before_sha,
             name=self.job.pipeline_name,

@@ -1,4 +1,4 @@
-"""A request, and the audit events that it writes."""
+"""A request to the API and the audit events that it writes."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,6 +1,7 @@
 """Every change that the service makes for a caller, and the types of the audit events that it writes (decision D7)."""
 
 from tests.api_server.audit.change import Change
+from tests.api_server.audit.people import PEOPLE
 from tests.api_server.audit.pipelines import PIPELINES
 
 _CREATED, _REVOKED = "personal_access_token_created", "personal_access_token_revoked"
@@ -90,12 +91,26 @@ NAMESPACES = [
     Change(
         "PUT /projects/{project}",
         "project_only_allow_merge_if_all_status_checks_passed_updated"
-        " project_only_allow_merge_if_pipeline_succeeds_updated",
+        " project_only_allow_merge_if_pipeline_succeeds_updated"
+        " project_only_allow_merge_if_all_discussions_are_resolved_updated",
         {
             "only_allow_merge_if_all_status_checks_passed": True,
             "only_allow_merge_if_pipeline_succeeds": True,
+            "only_allow_merge_if_all_discussions_are_resolved": True,
         },
         "when to merge",
+    ),
+    Change(
+        "PUT /projects/{project}",
+        "project_ci_pipeline_variables_minimum_override_role_updated",
+        {"restrict_user_defined_variables": True},
+        "who gives variables",
+    ),
+    Change(
+        "PUT /projects/{project}",
+        "project_merge_method_updated squash_option_updated",
+        {"merge_method": "ff", "squash_option": "always"},
+        "how to merge",
     ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),
@@ -171,6 +186,12 @@ PROJECTS = [
         {"push_access_level": 0, "allow_force_push": True},
     ),
     Change("DELETE /projects/{project}/protected_branches/{branch}", "protected_branch_removed"),
+    Change("POST /projects/{project}/protected_tags", "protected_tag_created", {"name": "v*"}),
+    Change("DELETE /projects/{project}/protected_tags/{protected_tag}", "protected_tag_deleted"),
+    Change("POST /projects/{repository}/releases", "release_created", {"tag_name": "v1", "ref": "main"}),
+    Change("PUT /projects/{repository}/releases/{release}", "release_updated", {"name": "another"}, "name"),
+    Change("PUT /projects/{repository}/releases/{release}", "", {"description": None}, "as it was"),
+    Change("DELETE /projects/{repository}/releases/{release}", "release_deleted_audit_event"),
     Change(
         "POST /projects/{project}/remote_mirrors",
         "remote_mirror_created",
@@ -192,6 +213,11 @@ PROJECTS = [
     Change("POST /projects/{project}/variables", "ci_variable_created", _VARIABLE),
     Change("PUT /projects/{project}/variables/{variable}", "ci_variable_updated", {"protected": True}),
     Change("DELETE /projects/{project}/variables/{variable}", "ci_variable_deleted"),
+    Change("POST /admin/ci/variables", "ci_instance_variable_created", {"key": "EVERYWHERE", "value": "x"}),
+    Change(
+        "PUT /admin/ci/variables/{instance_variable}", "ci_instance_variable_updated", {"protected": True}
+    ),
+    Change("DELETE /admin/ci/variables/{instance_variable}", "ci_instance_variable_deleted"),
 ]
 
 STATUS_CHECKS = [
@@ -232,12 +258,14 @@ STATUS_CHECKS = [
         {"sha": "{head}", "external_status_check_id": "{asked}", "status": "passed"},
     ),
     Change(f"POST {_REQUEST}/status_checks/{{failed}}/retry", ""),
+    Change(f"DELETE {_REQUEST}", "delete_merge_request"),
 ]
 
 RUNNERS = [
     Change("DELETE /projects/{ci}/pipelines/{pipeline}", "destroy_pipeline"),
     Change("POST /projects/{ci}/jobs/{finished_job}/erase", "job_erased"),
     Change("DELETE /projects/{ci}/jobs/{job_with_artifacts}/artifacts", "job_artifacts_deleted"),
+    Change("DELETE /projects/{ci}/artifacts", "project_artifacts_deleted"),
     Change("POST /runners", "runner_registered", {"token": "{registration}"}, by="anonymous"),
     Change(
         "POST /user/runners", "runner_registered", {"runner_type": "project_type", "project_id": "{project}"}
@@ -262,4 +290,4 @@ RUNNERS = [
     Change("POST /projects/{project}/runners/reset_registration_token", _RESET),
 ]
 
-CHANGES = [*ACCOUNTS, *NAMESPACES, *MEMBERS, *PROJECTS, *PIPELINES, *STATUS_CHECKS, *RUNNERS]
+CHANGES = [*ACCOUNTS, *PEOPLE, *NAMESPACES, *MEMBERS, *PROJECTS, *PIPELINES, *STATUS_CHECKS, *RUNNERS]

@@ -22,11 +22,12 @@ KEPT = {
     "message", "mirror_branch_regex", "host_keys", "system_id", "invite_source", "environment_scope", "shared_secret",
     "value", "tag_name", "branch", "source_branch", "target_branch", "password",
     "static_objects_external_storage_url", "static_objects_external_storage_auth_token",
-    "outbound_local_requests_whitelist",
+    "outbound_local_requests_whitelist", "body",
 }  # fmt: skip
 #: Those that another rule bounds, which has words of its own.
 ELSEWHERE = {
     "title": "merge_requests/changes.py",
+    "body": "merge_requests/notes/rules.py",
     "shared_secret": "status_checks/services.py",
     "external_url": "status_checks/services.py",
     "environment_scope": "ci/variables/rules.py",
@@ -45,13 +46,19 @@ ELSEWHERE_HERE = {
     ("POST /projects/{id}/merge_requests", "description"),
     ("PUT /projects/{id}/merge_requests/{merge_request_iid}", "description"),
     ("POST /projects/{id}/protected_branches", "name"),
+    ("POST /projects/{id}/protected_tags", "name"),
     ("POST /projects/{id}/variables", "key"),
     ("POST /projects/{id}/variables", "description"),
     ("PUT /projects/{id}/variables/{key}", "description"),
     ("POST /groups/{id}/variables", "key"),
     ("POST /groups/{id}/variables", "description"),
     ("PUT /groups/{id}/variables/{key}", "description"),
-    ("POST /jobs/request", "system_id"),  # cut, so that no runner stands still
+    ("POST /projects/{id}/statuses/{sha}", "name"),
+    ("POST /projects/{id}/statuses/{sha}", "description"),
+    ("POST /projects/{id}/statuses/{sha}", "target_url"),
+    ("POST /admin/ci/variables", "key"),
+    ("POST /admin/ci/variables", "description"),
+    ("PUT /admin/ci/variables/{key}", "description"),
     # Addresses of mail, 254 characters.
     ("POST /projects/{id}/invitations", "email"),
     ("POST /groups/{id}/invitations", "email"),

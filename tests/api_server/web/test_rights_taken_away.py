@@ -23,6 +23,7 @@ WRITES = [
     if route.method != "GET"
     and route.access.who not in ("anyone", "job")
     and name_of(route) != "POST /projects/{id}/ci/lint"  # which writes nothing
+    and not route.path.endswith("/access_tokens/self/rotate")  # which only bots may
 ]
 
 
@@ -196,6 +197,8 @@ def _needs_main(route: Route) -> bool:
 _LEVELS = ("repository_access_level", "builds_access_level")
 _PROTECTION = ("push_access_level", "merge_access_level")
 PUSH = (403, "403 Forbidden - You are not allowed to push into this branch")
+NEW_TAG = "POST /projects/{id}/repository/tags"
+TAG = "You are not allowed to create this tag as it is protected."
 RUN = (400, {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]})
 CREATE, UPDATE = (
     (400, {"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
@@ -246,6 +249,12 @@ TAKINGS = {
         _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 40)),
         _needs_main,
         (FORBIDDEN, PUSH, RUN, CREATE, UPDATE),
+    ),
+    "protect the tag": Taking(
+        _project("POST", "/protected_tags", {"name": "*", "create_access_level": 60}),
+        _project("DELETE", "/protected_tags/*"),
+        lambda route: route.path.startswith("/projects/{id}/releases") or name_of(route) == NEW_TAG,
+        (FORBIDDEN, (403, TAG), (403, f"403 Forbidden - {TAG}")),
     ),
 }
 

@@ -39,7 +39,9 @@ ASKS_FOR_MORE = {
 #: the longest beginning counts. A path that is new has to be entered here.
 OPENS: dict[str, Feature | None] = {
     "": None,
+    "/access_tokens": None,
     "/archive": None,
+    "/artifacts": "builds",
     "/audit_events": None,
     "/ci/lint": "builds",
     "/cluster_agents": None,
@@ -54,9 +56,13 @@ OPENS: dict[str, Feature | None] = {
     "/pipeline_schedules": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
+    "/protected_tags": None,
+    "/releases": "repository",
     "/remote_mirrors": None,
     "/repository": "repository",
+    "/repository/commits/{sha}/statuses": "builds",
     "/runners": None,
+    "/statuses": "builds",
     "/transfer": None,
     "/triggers": "builds",
     "/unarchive": None,
