@@ -45,13 +45,15 @@ class Said:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """The commit, and the ref that it is said for: a short name, and whether that is a tag. `pipeline_id` is the
-    pipeline that it has to be said in, `data` the commit as answers show it."""
+    """The commit, and the ref that it is said for: a short name (or that of a merge request's head), and whether that
+    is a tag; `judged_by` is the branch or tag by whose protection it is judged who may. `pipeline_id` is the pipeline
+    that it has to be said in, `data` the commit as answers show it."""
 
     project_id: int
     sha: str
     ref: str
     tag: bool
+    judged_by: str
     protected: bool
     pipeline_id: int | None
     data: dict[str, Any]
@@ -137,10 +139,15 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
         before_sha=NO_COMMIT,
         commit=orjson.dumps(subject.data).decode(),
         committed_at=subject.data["committed_date"],
+        tag_message=None,
         yaml_errors=None,
         origin=None,
         source_job_id=None,
         hierarchy_id=None,
+        merge_request_id=None,
+        source_branch=None,
+        auto_cancel_on_new_commit="conservative",
+        auto_cancel_on_job_failure="none",
         status="created",
     )
 
