@@ -21,6 +21,8 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.schedules.handlers import routes as schedules
+from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.ci.variables.instance_handlers import routes as instance_variables
@@ -39,6 +41,7 @@ from api_server.merge_requests.lists.handlers import routes as merge_request_lis
 from api_server.merge_requests.merging.handlers import routes as merging
 from api_server.merge_requests.notes.discussion_handlers import routes as discussions
 from api_server.merge_requests.notes.handlers import routes as notes
+from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
 from api_server.merge_requests.people.handlers import routes as merge_request_people
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
@@ -88,12 +91,15 @@ ROUTES = [
     notes,
     discussions,
     merge_request_versions,
+    merge_requests_of_commits,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
     pipelines,
     triggers,
     commit_statuses,
+    schedules,
+    schedule_variables,
     variables,
     instance_variables,
     agents,

@@ -24,6 +24,7 @@ from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.jobs.reports import reading as report_reading
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
@@ -205,6 +206,7 @@ def _add_tasks(app: web.Application) -> None:
     first_commit.setup(app)
     housekeeping.setup(app)
     pipeline_tasks.setup(app)
+    schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
     access_token_tasks.setup(app)

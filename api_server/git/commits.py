@@ -1,18 +1,18 @@
 """Commits as GitLab shows them, and how they descend from each other."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import pygit2
 
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
-from api_server.git.ref_names import BRANCHES, FULL_SHA, TAGS
+from api_server.git.ref_names import BRANCHES, FULL_SHA
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
@@ -125,28 +125,23 @@ async def merge_base(repository: Repository, *shas: str) -> str | None:
     return found[0] if found else None
 
 
-@attrs.frozen
-class Containing:
-    """A branch or a tag from which a commit can be reached."""
-
-    kind: Literal["branch", "tag"]
-    name: str
-
-
-async def refs_containing(repository: Repository, sha: str) -> list[Containing]:
-    """Branches by name, then tags by name; without names that are not UTF-8, which fit no JSON."""
-    found: list[Containing] = []
-    kinds: dict[str, Literal["branch", "tag"]] = {BRANCHES: "branch", TAGS: "tag"}
-    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *kinds]
+async def refs_containing(repository: Repository, sha: str, *namespaces: str) -> list[str]:
+    """Full names of the refs in these namespaces (`refs/heads/`) from which a commit can be reached, in their order;
+    without those that are not UTF-8, which fit no JSON."""
+    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *namespaces]
+    found = []
     for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
         with suppress(UnicodeDecodeError):
-            name = line.decode()
-            found += [
-                Containing(kind, name.removeprefix(start))
-                for start, kind in kinds.items()
-                if name.startswith(start)
-            ]
+            found.append(line.decode())
     return found
+
+
+async def descendants(repository: Repository, sha: str, among: Collection[str]) -> set[str]:
+    """Those of the commits `among` which `sha` can be reached from, itself among them."""
+    stdin = "".join(f"{line}\n" for line in [f"^{_full(sha)}", *map(_full, among)]).encode()
+    arguments = ["rev-list", "--ancestry-path", "--ignore-missing", "--stdin"]
+    told = await run(arguments, repository=Path(repository.path), stdin=stdin)
+    return {sha, *told.stdout.decode().split()}.intersection(among)
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:

@@ -295,6 +295,13 @@ EVENT_TYPES: dict[str, EventType] = dict(
             pipeline_trigger_destroyed=_says("Removed pipeline trigger with id *"),
         ),
         *_types(
+            "Project",
+            "Ci::PipelineSchedule",
+            pipeline_schedule_created=_says("Added pipeline schedule with id *"),
+            pipeline_schedule_updated=_says("Changed pipeline schedule with id *", *CHANGE),
+            pipeline_schedule_destroyed=_says("Removed pipeline schedule with id *"),
+        ),
+        *_types(
             "Project", "Project", project_artifacts_deleted=_says("Deleted the artifacts of the project")
         ),
         *_types("Project", "Ci::Pipeline", destroy_pipeline=_says("Deleted pipeline", "remove")),

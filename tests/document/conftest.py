@@ -17,6 +17,8 @@ from storage_edge.settings import Settings
 from tests.support.forge import Answer, Client, Forge, Person, running_forge
 from tests.support.ports import free_port
 
+from .gates import Gate, running_gate
+
 STORAGE_TOKEN = "storage-token-of-the-document"
 
 
@@ -100,3 +102,11 @@ async def origin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Orig
         origin.url = str(server.make_url("")).rstrip("/")
         async with running_edge(origin.url, tmp_path_factory.mktemp("edge")) as origin.edge:
             yield origin
+
+
+@pytest.fixture(scope="package")
+async def gate(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Gate]:
+    async with running_gate(new_database(), tmp_path_factory.mktemp("gate")) as gate:
+        yield gate

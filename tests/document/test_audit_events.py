@@ -188,6 +188,7 @@ async def test_pages_of_events(forge: Forge, trail: Trail) -> None:
     "| 30 | GET `/projects/:id/audit_events/:audit_event_id` | `id` integer/string, `audit_event_id` integer,"
     " required | Audit event |",
     "`id` integer/string required;",
+    "Audit events are records readable through endpoints 25 to 30;",
 )
 async def test_one_event(forge: Forge, trail: Trail) -> None:
     event = (await trail.read(trail.owner))[0]

@@ -4,11 +4,25 @@ import re
 
 import pytest
 
-from . import test_audit_events, test_invitations, test_mirrors, test_static_objects
+from . import (
+    test_audit_events,
+    test_events,
+    test_invitations,
+    test_mirrors,
+    test_static_objects,
+    test_status_checks,
+)
 from .statements import SAID, section
 
 #: Importing them says which sentences they try.
-AREAS = (test_audit_events, test_invitations, test_mirrors, test_static_objects)
+AREAS = (
+    test_audit_events,
+    test_events,
+    test_invitations,
+    test_mirrors,
+    test_static_objects,
+    test_status_checks,
+)
 #: The heads of tables, names of rows, and sentences that say that nothing is said.
 _SAYS_NOTHING = re.compile(
     r"""^\|.*\|\n\|[-|]+\|$                            # the head of a table
@@ -16,7 +30,8 @@ _SAYS_NOTHING = re.compile(
     | ^\d+\.\s*$                                       # the number of a list's item
     | [^.|]*\bnot\ shown(\.|[\s|]*$)?
     | No\ other\ states\ are\ described\.
-    | Behavior\ of\ the\ service:
+    | no\ other\ outgoing\ notification\ is\ described\.
+    | (Behavior\ of\ the\ service|Payload\ shape):
     """,
     re.VERBOSE | re.MULTILINE,
 )
@@ -29,6 +44,11 @@ _SAYS_NOTHING = re.compile(
         ("### Remote mirrors", "Endpoints"),
         ("### Remote mirror", "States and transitions"),
         ("### Remote mirror", "Resources and their fields"),
+        ("### External status checks", "Endpoints"),
+        ("### External status check service", "Resources and their fields"),
+        ("### Merge request status check entry", "Resources and their fields"),
+        ("### Merge request status check", "States and transitions"),
+        ("## Events", ""),
         ("### Audit events", "Endpoints"),
         ("### Audit event", "Resources and their fields"),
         ("### Invitations", "Endpoints"),

@@ -117,6 +117,15 @@ async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
     }
 
 
+async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
+    """A schedule with a variable, and a trigger."""
+    schedules = f"{url}/pipeline_schedules"
+    schedule = await _made(root, schedules, description="x", ref="main", cron="0 4 1 1 *")
+    await _made(root, f"{schedules}/{schedule['id']}/variables", key="KEY", value="value")
+    trigger = await _made(root, f"{url}/triggers", description="nightly")
+    return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -159,7 +168,7 @@ async def furnish(forge: Forge) -> Furnished:
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
         "email_id": email["id"],
-        "trigger_id": (await _made(root, f"{url}/triggers", description="nightly"))["id"],
+        **await _what_starts_pipelines(root, url),
         **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
     of_root = {

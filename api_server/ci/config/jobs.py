@@ -9,6 +9,7 @@ from attrs import evolve
 from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
+from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
     Artifacts,
@@ -55,8 +56,16 @@ def _given(value: Hash) -> dict[str, Any]:
 def needs_of(value: Any) -> tuple[Need, ...] | None:
     if value is None:
         return None
-    items = flatten(value) or ()
-    return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
+    return tuple(need for item in flatten(value) or () for need in _needs(item))
+
+
+def _needs(item: str | Hash) -> list[Need]:
+    """The need, or one for each row of its matrix."""
+    if isinstance(item, str):
+        return [Need(job=item)]
+    need = _given(item)
+    parallel = need.pop("parallel", None)
+    return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
 
 
 def build(

@@ -22,6 +22,7 @@ from api_server.ci.config.checks import (
     glob,
     integer,
     moment,
+    not_supported,
     one_of,
     ref,
     regex,
@@ -58,13 +59,26 @@ _global_variable = Fields(
     {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
 )
 
+_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
+_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
+
+
+def _written_out(at: str, value: Any) -> Iterator[str]:
+    """Which rows of a matrix: GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried out."""
+    if "$[[" in str(value):
+        yield not_supported(f"{at} $[[ ]]")
+
+
+_rows = Fields(_matrix.keys, _matrix.required, together=_written_out)
+
+
 _need = ByType(
     {
         str: text,
         dict: Fields(
-            {"job": text, "artifacts": boolean, "optional": boolean},
+            {"job": text, "artifacts": boolean, "optional": boolean, "parallel": _rows},
             required=["job"],
-            beyond=["project", "ref", "pipeline", "parallel"],
+            beyond=["project", "ref", "pipeline"],
         ),
     }
 )
@@ -154,8 +168,6 @@ _rule: dict[str, Check] = {
     "variables": variables(job_variable),
     "needs": _needs,
 }
-_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
-_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
 
 
 def _auto_stop_in(at: str, value: Any) -> Iterator[str]:

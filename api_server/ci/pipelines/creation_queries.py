@@ -25,6 +25,7 @@ COLUMNS = frozenset(
         "origin",
         "source_job_id",
         "hierarchy_id",
+        "schedule_id",
     }
 )
 #: Statuses in which a job will take up a runner by itself.
@@ -128,11 +129,11 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        tag_message, yaml_errors, origin, source_job_id, hierarchy_id, merge_request_id, source_branch,
+        tag_message, yaml_errors, origin, source_job_id, hierarchy_id, schedule_id, merge_request_id, source_branch,
         auto_cancel_on_new_commit, auto_cancel_on_job_failure, committed_at, created_at, updated_at, finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
         %(sha)s, %(before_sha)s, %(commit)s, %(tag_message)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
-        %(hierarchy_id)s, %(merge_request_id)s, %(source_branch)s, %(auto_cancel_on_new_commit)s,
+        %(hierarchy_id)s, %(schedule_id)s, %(merge_request_id)s, %(source_branch)s, %(auto_cancel_on_new_commit)s,
         %(auto_cancel_on_job_failure)s, %(committed_at)s, %(now)s, %(now)s,
         CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
     FROM counted

@@ -34,7 +34,7 @@ async def make(maker: Maker, wanted: Wanted) -> int:
 
 
 async def judge(executor: Executor, wanted: Wanted) -> Project:
-    """The project as the user meets it. Raises `NotAllowed` where she may not run `wanted`."""
+    """The project as the user meets it. Raises `NotAllowed` where she may not run `wanted`, and as `check_open`."""
     project = await _project(executor, wanted)
     if project is None:
         raise NotAllowed(INSUFFICIENT)
@@ -46,11 +46,11 @@ async def judge(executor: Executor, wanted: Wanted) -> Project:
 
 
 def check_open(project: Project) -> None:
-    """Raises `NotAllowed` where the user may run no pipeline at all."""
+    """Raises `NotAllowed` where the user may run no pipeline at all, `NotMade` where nobody may."""
     if project.role < Role.DEVELOPER:
         raise NotAllowed(INSUFFICIENT)
-    if project.archived or not project.opens(project.builds_access_level):
-        raise NotAllowed("Pipelines are disabled!")
+    if project.archived or project.builds_access_level == "disabled":
+        raise NotMade("Pipelines are disabled!")
 
 
 def not_allowed_on(ref: str) -> NotAllowed:

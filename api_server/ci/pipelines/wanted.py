@@ -36,6 +36,8 @@ class Wanted:
     hierarchy_id: int | None = None
     #: What it is made for, as child pipelines of such a one are too.
     merge_request: MergeRequest | None = None
+    #: Whose moment has come.
+    schedule_id: int | None = None
     #: In the place of the file, for child pipelines.
     configuration: str | None = None
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 from aiohttp import web
@@ -15,7 +16,7 @@ from api_server.web.access import Role
 from api_server.web.grounds import Ground
 
 #: Levels that a rule can name beside roles.
-NOBODY = 0
+NOBODY: Final = 0
 ADMINISTRATORS = 60
 
 

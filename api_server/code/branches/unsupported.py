@@ -1,6 +1,6 @@
 """Parameters of protected branches that GitLab knows and this service has no use for (`web/unsupported.py`)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -9,7 +9,7 @@ import attrs
 class OfChangedProtection:
     """Who may unprotect: Maintainers, always."""
 
-    allowed_to_unprotect: list[dict[str, str]] | None = None
+    allowed_to_unprotect: list[dict[str, Any]] | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,7 @@ from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.pages import listed, on_page
 from api_server.git import commits, references
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -23,6 +24,7 @@ from api_server.web.routes import Routes
 
 routes = Routes()
 
+_NAMESPACES = {"branch": [BRANCHES], "tag": [TAGS], "all": [BRANCHES, TAGS]}
 #: Of which one common ancestor is looked for.
 MOST_REFS = 100
 
@@ -46,10 +48,14 @@ async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, fo
     repository = await opened(request, found)
     sha = commit_named(repository, wanted.sha)
     async with reading(request):
-        containing = await commits.refs_containing(repository, sha)
-    named = [ref for ref in containing if wanted.type in ("all", ref.kind)]
-    shown = [{"type": ref.kind, "name": ref.name} for ref in on_page(wanted, named)]
+        named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
+    shown = [_ref(name) for name in on_page(wanted, named)]
     return await listed(request, wanted, shown, len(named))
+
+
+def _ref(name: str) -> dict[str, str]:
+    kind = "branch" if name.startswith(BRANCHES) else "tag"
+    return {"type": kind, "name": name.split("/", 2)[2]}
 
 
 @routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))

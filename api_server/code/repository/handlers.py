@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
 from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities, queries, unsupported
+from api_server.code.repository import blobs, committing, entities, orders, queries, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
+from api_server.code.repository.orders import BranchOrder, TagOrder
 from api_server.code.repository.pages import listed, on_page
 from api_server.code.tags.protection import tag_protections_of
 from api_server.git import references
@@ -34,6 +35,17 @@ routes = Routes()
 class ListRefs(Paginated):
     id: str
     search: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListBranches(ListRefs):
+    sort: BranchOrder = "name_asc"
+
+
+@attrs.frozen(kw_only=True)
+class ListTags(ListRefs):
+    order_by: TagOrder = "updated"
+    sort: Literal["asc", "desc"] = "desc"
 
 
 @attrs.frozen(kw_only=True)
@@ -88,11 +100,12 @@ class WriteFile(ChangeFile):
     takes_job_token=True,
     ignores=unsupported.OfBranchLists,
 )
-async def list_branches(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
-    """By name."""
+async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
+    """By name, unless `sort` says otherwise."""
     repository = await opened(request, found)
     branches = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in branches if (wanted.search or "").lower() in branch.name.lower()]
+    named = await asyncio.to_thread(orders.of_branches, repository, named, wanted.sort)
     shown, url = on_page(wanted, named), url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
     told = [entities.branch(repository, branch, found, url, protected[branch.name]) for branch in shown]
@@ -119,11 +132,13 @@ async def delete_branch(request: web.Request, wanted: OneRef, found: Project) ->
 
 
 @routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
-async def list_tags(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
-    """By name, backwards."""
+async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> web.Response:
+    """The newest first, unless `order_by` and `sort` say otherwise."""
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
+    named = [tag for tag in tags if (wanted.search or "").lower() in tag.name.lower()]
+    descending = wanted.sort == "desc"
+    named = await asyncio.to_thread(orders.of_tags, repository, named, wanted.order_by, descending=descending)
     told = await _tags(request, found, repository, on_page(wanted, named))
     return await listed(request, wanted, told, len(named))
 

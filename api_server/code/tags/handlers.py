@@ -3,7 +3,7 @@
 import attrs
 from aiohttp import web
 
-from api_server.code.branches.handlers import AllowedTo, Level
+from api_server.code.branches.levels import AllowedTo, Level, check_allowed, level_of
 from api_server.code.tags import changes, queries
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -34,16 +34,13 @@ class ProtectTag(OneProtected):
     allowed_to_create: list[AllowedTo] | None = None
 
     def __attrs_post_init__(self) -> None:
-        allowed = self.allowed_to_create
-        if allowed and (len(allowed) > 1 or self.create_access_level is not None):
-            raise ValueError("allowed_to_create does not have a valid value")
+        check_allowed("allowed_to_create", self.create_access_level, self.allowed_to_create or [])
 
     @property
     def level(self) -> int:
-        """A rule has one, by whichever of the two parameters; Maintainers without any."""
-        if self.allowed_to_create:
-            return self.allowed_to_create[0].access_level
-        return Role.MAINTAINER if self.create_access_level is None else self.create_access_level
+        """Maintainers without any."""
+        level = level_of(self.create_access_level, self.allowed_to_create)
+        return Role.MAINTAINER if level is None else level
 
 
 @routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER))

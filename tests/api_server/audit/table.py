@@ -2,6 +2,7 @@
 
 from tests.api_server.audit.change import Change
 from tests.api_server.audit.people import PEOPLE
+from tests.api_server.audit.pipelines import PIPELINES
 
 _CREATED, _REVOKED = "personal_access_token_created", "personal_access_token_revoked"
 _SETTING = "application_setting_updated"
@@ -212,9 +213,6 @@ PROJECTS = [
     Change("POST /projects/{project}/variables", "ci_variable_created", _VARIABLE),
     Change("PUT /projects/{project}/variables/{variable}", "ci_variable_updated", {"protected": True}),
     Change("DELETE /projects/{project}/variables/{variable}", "ci_variable_deleted"),
-    Change("POST /projects/{project}/triggers", "pipeline_trigger_created", {"description": "nightly"}),
-    Change("PUT /projects/{project}/triggers/{trigger}", "pipeline_trigger_updated", {"description": "new"}),
-    Change("DELETE /projects/{project}/triggers/{trigger}", "pipeline_trigger_destroyed"),
     Change("POST /admin/ci/variables", "ci_instance_variable_created", {"key": "EVERYWHERE", "value": "x"}),
     Change(
         "PUT /admin/ci/variables/{instance_variable}", "ci_instance_variable_updated", {"protected": True}
@@ -292,4 +290,4 @@ RUNNERS = [
     Change("POST /projects/{project}/runners/reset_registration_token", _RESET),
 ]
 
-CHANGES = [*ACCOUNTS, *PEOPLE, *NAMESPACES, *MEMBERS, *PROJECTS, *STATUS_CHECKS, *RUNNERS]
+CHANGES = [*ACCOUNTS, *PEOPLE, *NAMESPACES, *MEMBERS, *PROJECTS, *PIPELINES, *STATUS_CHECKS, *RUNNERS]

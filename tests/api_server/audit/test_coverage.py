@@ -53,6 +53,7 @@ SILENT = {
     "DELETE /projects/{id}/releases/{tag_name}/assets/links/{link_id}": "as above",
     "POST /projects/{id}/pipeline": "daily work, told by the pipeline itself",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/pipelines": "as above",
+    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/play": "as above",
     "POST /projects/{id}/trigger/pipeline": "as above",
     "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",

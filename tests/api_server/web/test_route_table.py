@@ -53,6 +53,7 @@ OPENS: dict[str, Feature | None] = {
     "/merge_requests": "repository",
     "/merge_requests/{merge_request_iid}/pipelines": "builds",
     "/pipeline": "builds",
+    "/pipeline_schedules": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
     "/protected_tags": None,

@@ -20,7 +20,8 @@ dast_configuration dependencies environment environment:name environment:url env
 environment:auto_stop_in environment:kubernetes environment:deployment_tier extends hooks
 hooks:pre_get_sources_script identity id_tokens image image:name image:entrypoint image:docker image:kubernetes
 image:pull_policy inherit inherit:default inherit:variables interruptible manual_confirmation needs needs:artifacts
-needs:project needs:pipeline needs:optional needs:parallel pages publish parallel parallel:matrix release
+needs:project needs:pipeline needs:optional needs:parallel needs:parallel:matrix pages publish parallel
+parallel:matrix release
 release:tag_name release:tag_message release:name release:description release:ref release:milestones
 release:released_at release:assets release:assets:links resource_group retry retry:when retry:max retry:exit_codes
 rules rules:if rules:changes rules:changes:paths rules:changes:compare_to rules:exists rules:exists:paths
