@@ -12,7 +12,6 @@ from api_server.ci.commit_statuses import queries
 from api_server.ci.commit_statuses.queries import Latest
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.states import Event
-from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Transaction
 from api_server.state.quotas import Quota
 from api_server.web.errors import ApiError, invalid, not_found, too_many_requests
@@ -131,23 +130,12 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
         project_id=subject.project_id,
         user_id=user_id,
         source="external",
-        name=None,
         ref=subject.ref,
         tag=subject.tag,
         protected=subject.protected,
         sha=subject.sha,
-        before_sha=NO_COMMIT,
         commit=orjson.dumps(subject.data).decode(),
         committed_at=subject.data["committed_date"],
-        tag_message=None,
-        yaml_errors=None,
-        origin=None,
-        source_job_id=None,
-        hierarchy_id=None,
-        merge_request_id=None,
-        source_branch=None,
-        auto_cancel_on_new_commit="conservative",
-        auto_cancel_on_job_failure="none",
         status="created",
     )
 
