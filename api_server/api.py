@@ -8,10 +8,12 @@ from api_server.accounts.users.handlers import routes as users
 from api_server.accounts.version import routes as version
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
+from api_server.ci.commit_statuses.handlers import routes as commit_statuses
 from api_server.ci.jobs.allowed_agents import routes as allowed_agents
 from api_server.ci.jobs.artifacts.handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
 from api_server.ci.jobs.logs.handlers import routes as logs
+from api_server.ci.jobs.reports.handlers import routes as reports
 from api_server.ci.pipelines.handlers import routes as pipelines
 from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
@@ -19,23 +21,39 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.schedules.handlers import routes as schedules
+from api_server.ci.schedules.variable_handlers import routes as schedule_variables
+from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
+from api_server.ci.variables.instance_handlers import routes as instance_variables
 from api_server.code.branches.handlers import routes as branches
+from api_server.code.repository.ancestry import routes as ancestry
 from api_server.code.repository.browsing import routes as browsing
 from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
+from api_server.code.repository.pick_handlers import routes as picking
+from api_server.code.tags.handlers import routes as protected_tags
 from api_server.invitations.handlers import routes as invitations
+from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
 from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
+from api_server.merge_requests.lists.handlers import routes as merge_request_lists
+from api_server.merge_requests.merging.handlers import routes as merging
 from api_server.merge_requests.notes.discussion_handlers import routes as discussions
 from api_server.merge_requests.notes.handlers import routes as notes
+from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
+from api_server.merge_requests.people.handlers import routes as merge_request_people
+from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
+from api_server.namespaces.access_tokens.handlers import routes as access_tokens
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
 from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
+from api_server.releases.handlers import routes as releases
+from api_server.releases.link_handlers import routes as release_links
 from api_server.static_objects.archive_handlers import routes as archives
 from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
 from api_server.status_checks.result_handlers import routes as merge_request_checks
@@ -48,30 +66,46 @@ ROUTES = [
     groups,
     projects,
     job_token_scope,
+    access_tokens,
     members,
     member_roles,
     member_overviews,
     invitations,
     branches,
+    protected_tags,
     repository,
     browsing,
     comparing,
+    ancestry,
+    picking,
     archives,
     settings_routes,
     audit,
+    merge_request_lists,
     merge_requests,
     merge_request_contents,
+    merge_request_pipelines,
+    merge_request_people,
+    merge_request_approvals,
+    merging,
     notes,
     discussions,
     merge_request_versions,
+    merge_requests_of_commits,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    triggers,
+    commit_statuses,
+    schedules,
+    schedule_variables,
     variables,
+    instance_variables,
     agents,
     artifacts,
     logs,
+    reports,
     jobs,
     allowed_agents,
     runner_registration,
@@ -81,5 +115,7 @@ ROUTES = [
     outcomes,
     artifact_uploads,
     remote_mirrors,
+    releases,
+    release_links,
     version,
 ]

@@ -10,6 +10,7 @@ from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
 from api_server.accounts.emails import confirmation
+from api_server.accounts.passwords import resets
 from api_server.accounts.settings import values as instance_settings
 from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
@@ -20,9 +21,12 @@ from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
+from api_server.ci.jobs.reports import reading as report_reading
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
+from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
@@ -30,12 +34,14 @@ from api_server.code.repository import first_commit
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
-from api_server.merge_requests import pushes
+from api_server.merge_requests import pipeline_making, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
+from api_server.namespaces.access_tokens import tasks as access_token_tasks
 from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
@@ -44,6 +50,7 @@ from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
+from api_server.releases import removed_tags
 from api_server.settings import Settings
 from api_server.state import database, sweep
 from api_server.state.database import Clock, system_clock
@@ -116,6 +123,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     static_objects.setup(app)
     job_requests.setup(app)
     artifact_storing.setup(app)
+    report_reading.setup(app)
     _add_tasks(app)
     return app
 
@@ -140,6 +148,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[END_OF_PROTECTION_LISTENERS] = []
     app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
@@ -197,18 +206,25 @@ def _add_tasks(app: web.Application) -> None:
     first_commit.setup(app)
     housekeeping.setup(app)
     pipeline_tasks.setup(app)
+    schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
+    access_token_tasks.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)
     confirmation.setup(app)
+    resets.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     versions.setup(app)
     system_notes.setup(app)
+    pipeline_making.setup(app)
+    auto_merge.setup(app)
+    rebase.setup(app)
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
+    removed_tags.setup(app)
     job_upkeep.setup(app)
 
 

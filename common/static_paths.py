@@ -23,7 +23,11 @@ ARCHIVE_FORMATS: Final = {
     ".tar.gz": "tar.gz",
     ".tar.bz2": "tar.bz2",
     ".tbz2": "tar.bz2",
+    ".tbz": "tar.bz2",
+    ".tb2": "tar.bz2",
+    ".bz2": "tar.bz2",
     ".tgz": "tar.gz",
+    ".gz": "tar.gz",
     ".tar": "tar",
     ".zip": "zip",
 }
@@ -53,7 +57,7 @@ class Kind(enum.Enum):
 
 @attrs.frozen
 class Archive:
-    """`rest` of an archive path, split at its last slash: `ref`, file `name` without its ending, `format`."""
+    """`rest` of an archive path: `ref`, file `name` without its ending ("" where there is none), `format`."""
 
     ref: str
     name: str
@@ -85,14 +89,16 @@ class StaticPath:
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
     @property
-    def archive(self) -> Archive | None:
-        """Ref, name and format of an archive path; None for an ending not in `ARCHIVE_FORMATS`."""
-        ref, slash, file_name = self.rest.rpartition("/")
+    def archives(self) -> list[Archive]:
+        """What an archive path can mean, the likelier first: a name behind the last slash, or all a ref; nothing for an
+        ending not in `ARCHIVE_FORMATS`."""
         for ending, format_ in ARCHIVE_FORMATS.items():
-            name = file_name.removesuffix(ending)
-            if slash and name and name != file_name:
-                return Archive(ref=ref, name=name, format=format_)
-        return None
+            whole = self.rest.removesuffix(ending)
+            if whole != self.rest:
+                ref, _, name = whole.rpartition("/")
+                named = [Archive(ref=ref, name=name, format=format_)] if ref and name else []
+                return named + ([Archive(ref=whole, name="", format=format_)] if name else [])
+        return []
 
 
 def parse(target: str) -> StaticPath:

@@ -50,7 +50,7 @@ def create_app(
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> web.Application:
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
-    app = web.Application(client_max_size=MAX_PURGE_BYTES)
+    app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.without_path])
     app[handlers.RULES] = _rules(settings)
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics()

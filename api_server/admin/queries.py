@@ -19,7 +19,7 @@ class Account(User):
 
 FIND_SESSION = Statement(
     """
-    SELECT users.id, users.username, users.name, users.email, users.admin
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot
     FROM sessions JOIN users ON users.id = sessions.user_id
     WHERE sessions.digest = %(digest)s AND sessions.expires_at > %(now)s AND users.state = 'active'
     """,
@@ -32,6 +32,11 @@ async def user_of_session(database: Executor, digest: bytes) -> User | None:
 
 
 CREATE_SESSION = """
+    WITH signed_in AS (
+        UPDATE users SET last_sign_in_at = coalesce(current_sign_in_at, %(now)s), current_sign_in_at = %(now)s,
+            sign_in_count = sign_in_count + 1
+        WHERE id = %(user_id)s
+    )
     INSERT INTO sessions (digest, user_id, expires_at, created_at)
     VALUES (%(digest)s, %(user_id)s, %(expires_at)s, %(now)s)
 """
@@ -63,13 +68,14 @@ async def delete_expired_sessions(transaction: Transaction) -> None:
 
 FIND_ACCOUNT = Query(
     """
-    SELECT users.id, users.username, users.name, users.email, users.admin, users.state, users.password_hash
-    FROM users WHERE lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash
+    FROM users
+    WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot
     """,
     Account,
 )
 
 
 async def find_account(database: Database, login: str) -> Account | None:
-    """The account with that username or address."""
+    """The account with that username or address; bots have tokens only."""
     return await database.row(FIND_ACCOUNT, login=login)

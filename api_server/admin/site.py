@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.admin import emails, invites, pages, queries, repository_settings, sign_in
+from api_server.admin import emails, invites, pages, passwords, queries, repository_settings, sign_in
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
 
@@ -12,6 +12,7 @@ def setup(app: web.Application) -> None:
     sign_in.setup(app)
     invites.setup(app)
     emails.setup(app)
+    passwords.setup(app)
     repository_settings.setup(app)
 
     async def delete_expired_sessions() -> None:

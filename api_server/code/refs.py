@@ -24,7 +24,7 @@ from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
-from api_server.state.database import Transaction
+from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable
 from api_server.web import context
 from api_server.web.context import DATABASE, VAULT, App
@@ -60,10 +60,15 @@ async def move(request: web.Request, project_id: int, user_id: int | None, *upda
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """
-    app, push, has_moved = request.config_dict, Push(updates), False
+    await move_in(request.config_dict, context.database(request), project_id, user_id, Push(updates))
+
+
+async def move_in(app: App, database: Database, project_id: int, user_id: int | None, push: Push) -> None:
+    """As `move`, for what no request asks for: the beginning of the transactions of `database` makes sure."""
+    has_moved = False
     await propose(app, project_id, user_id, push)
     try:
-        async with context.database(request).transaction() as transaction:
+        async with database.transaction() as transaction:
             await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
             await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
             has_moved = True

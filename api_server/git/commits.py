@@ -1,7 +1,8 @@
 """Commits as GitLab shows them, and how they descend from each other."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pygit2
 
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
-from api_server.git.ref_names import FULL_SHA
+from api_server.git.ref_names import BRANCHES, FULL_SHA
 from api_server.git.repositories import Repository
 
 SHORT_ID_DIGITS = 8
@@ -117,16 +118,43 @@ def _first_parent(repository: Repository, sha: str) -> list[str]:
     return [str(parent) for parent in repository[_full(sha)].peel(pygit2.Commit).parent_ids[:1]]
 
 
-async def merge_base(repository: Repository, one: str, other: str) -> str | None:
-    """The best common ancestor of two commits, None when their histories have nothing in common."""
-    found = await _shas(repository, ["merge-base", _full(one), _full(other)], accept=(0, 1))
+async def merge_base(repository: Repository, *shas: str) -> str | None:
+    """The best common ancestor of these commits (of more than two, that of the first with a merge of the others), None
+    when their histories have nothing in common."""
+    found = await _shas(repository, ["merge-base", *map(_full, shas)], accept=(0, 1))
     return found[0] if found else None
+
+
+async def refs_containing(repository: Repository, sha: str, *namespaces: str) -> list[str]:
+    """Full names of the refs in these namespaces (`refs/heads/`) from which a commit can be reached, in their order;
+    without those that are not UTF-8, which fit no JSON."""
+    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *namespaces]
+    found = []
+    for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
+        with suppress(UnicodeDecodeError):
+            found.append(line.decode())
+    return found
+
+
+async def descendants(repository: Repository, sha: str, among: Collection[str]) -> set[str]:
+    """Those of the commits `among` which `sha` can be reached from, itself among them."""
+    stdin = "".join(f"{line}\n" for line in [f"^{_full(sha)}", *map(_full, among)]).encode()
+    arguments = ["rev-list", "--ancestry-path", "--ignore-missing", "--stdin"]
+    told = await run(arguments, repository=Path(repository.path), stdin=stdin)
+    return {sha, *told.stdout.decode().split()}.intersection(among)
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:
     """Whether `ancestor` is `descendant` or reachable from it: going from one to the other forces nothing."""
     arguments = ["merge-base", "--is-ancestor", _full(ancestor), _full(descendant)]
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
+
+
+async def branch_with(repository: Repository, sha: str) -> str | None:
+    """The first branch by name from which the commit with this full SHA is reached."""
+    arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
+    told = await run(arguments, repository=Path(repository.path))
+    return told.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
 
 
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:

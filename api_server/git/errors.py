@@ -67,6 +67,10 @@ class MergeConflictError(RepositoryError):
         self.paths = paths
 
 
+class TooManyCommitsError(RepositoryError):
+    """More commits than are made at once."""
+
+
 class NothingToMergeError(RepositoryError):
     """The target branch already contains the source."""
 

@@ -90,7 +90,7 @@ async def _committed(
     parents = [] if parent is None else [parent]
     with storing():
         return await asyncio.to_thread(
-            lambda: _create_commit(repository, commit, files.index.write_tree(repository), parents)
+            lambda: create_commit(repository, commit, files.index.write_tree(repository), parents)
         )
 
 
@@ -100,12 +100,24 @@ async def merge(repository: Repository, source: str, target: str, commit: NewCom
     No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
     `StorageUnavailableError`.
     """
+    return await _joined(repository, source, target, commit, [target, source])
+
+
+async def squash(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+    """The SHA of a new commit on top of `target` that brings all that merging `source` would bring. Otherwise as
+    `merge`."""
+    return await _joined(repository, source, target, commit, [target])
+
+
+async def _joined(
+    repository: Repository, source: str, target: str, commit: NewCommit, parents: Sequence[str]
+) -> str:
     if commit_id(repository, source) is None or commit_id(repository, target) is None:
         raise NotFoundError("A commit of the merge does not exist.")
     if await is_ancestor(repository, source, target):
         raise NothingToMergeError("The target branch already contains the source.")
     with storing():
-        return await asyncio.to_thread(_merge, repository, source, target, commit)
+        return await asyncio.to_thread(_merge, repository, source, target, commit, parents)
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
@@ -115,7 +127,7 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
     """
     with storing():
         index = await asyncio.to_thread(_merged_index, repository, source, target)
-    return _conflicts(index)
+    return conflicts(index)
 
 
 def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
@@ -125,25 +137,27 @@ def _changed(repository: Repository, actions: Sequence[FileAction], parent: str 
     return files
 
 
-def _merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
+def _merge(
+    repository: Repository, source: str, target: str, commit: NewCommit, parents: Sequence[str]
+) -> str:
     index = _merged_index(repository, source, target)
-    if paths := _conflicts(index):
+    if paths := conflicts(index):
         raise MergeConflictError(paths)
-    return _create_commit(repository, commit, index.write_tree(repository), [target, source])
+    return create_commit(repository, commit, index.write_tree(repository), parents)
 
 
 def _merged_index(repository: Repository, source: str, target: str) -> pygit2.Index:
     return repository.merge_commits(pygit2.Oid(hex=target), pygit2.Oid(hex=source))
 
 
-def _conflicts(index: pygit2.Index) -> list[str]:
+def conflicts(index: pygit2.Index) -> list[str]:
+    """The paths in which a merge conflicts."""
     sides = [side for conflict in index.conflicts or () for side in conflict if side is not None]
     return sorted({side.path for side in sides})
 
 
-def _create_commit(
-    repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]
-) -> str:
+def create_commit(repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]) -> str:
+    """The SHA of a new commit, to which no ref leads yet. Blocks; callers are `storing`."""
     author, committer = commit.author.signature(), commit.committer.signature()
     message = commit.message.replace("\0", "")
     return str(repository.create_commit(None, author, committer, message, tree, list(parents)))

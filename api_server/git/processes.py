@@ -14,6 +14,7 @@ from api_server.git import orphans
 from api_server.git.child_limits import limited
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
+from api_server.git.spawning import Process, spawn
 from common.ending import end
 from common.logs import redact
 
@@ -40,7 +41,7 @@ class Output:
 class Child:
     """A running git. `output()` yields its stdout; `end()` waits for it to end."""
 
-    def __init__(self, command: str, process: asyncio.subprocess.Process, patience: float) -> None:
+    def __init__(self, command: str, process: Process, patience: float) -> None:
         self.command = command
         self.patience = patience
         self.process = process
@@ -68,7 +69,7 @@ class Child:
 
         Raises `GitError` when git ends before, and `OutputTooLargeError` beyond `limit` bytes.
         """
-        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        stdout = self.process.stdout
         got = bytearray()
         while not got.endswith(end):
             chunk = await stdout.read(CHUNK_BYTES)
@@ -92,7 +93,7 @@ class Child:
 
     async def output(self) -> AsyncIterator[bytes]:
         """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
-        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        stdout = self.process.stdout
         while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
         if self.timed_out:
@@ -153,16 +154,11 @@ class Child:
             self.signal_group(signal.SIGKILL)
             await asyncio.wait(tasks, timeout=KILLED_SECONDS)
             await end(*tasks)
-            self._drop_input()
-
-    def _drop_input(self) -> None:
-        """What git has not read of it nobody will: its pipe need not wait for a reader."""
-        if self.process.stdin is not None and not self.process.stdin.is_closing():
-            self.process.stdin.transport.abort()
+            self.process.close()
 
     async def _discard_output(self) -> None:
         """git would wait for a reader, and asyncio for the end of the output."""
-        stdout = cast("asyncio.StreamReader", self.process.stdout)
+        stdout = self.process.stdout
         while await stdout.read(CHUNK_BYTES):
             pass
 
@@ -190,7 +186,7 @@ class Child:
                 await body.aclose()
 
     async def _keep_stderr(self) -> None:
-        stderr = cast("asyncio.StreamReader", self.process.stderr)
+        stderr = self.process.stderr
         while chunk := await stderr.read(STDERR_BYTES):
             self._stderr += chunk
             del self._stderr[:-STDERR_BYTES]
@@ -218,16 +214,14 @@ async def start(
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *limited(["git", *git_dir, *arguments]),
-            stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        spawn(
+            limited(["git", *git_dir, *arguments]),
+            with_stdin=with_stdin,
+            limit=CHUNK_BYTES,
             env={**environment(extra_environment, configuration), **orphans.mark()},
             cwd="/",
             start_new_session=True,
             pass_fds=pass_fds,
-            limit=CHUNK_BYTES,
         )
     )
     cancelled = await _completion(starting)

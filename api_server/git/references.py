@@ -85,7 +85,7 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
     tag or abbreviated (7 digits) SHA, in this order.
 
     A full name means just that, whatever branches and tags may be called. Of a branch and a tag of one name git would
-    take the tag; here it is the branch, since only branches can be protected.
+    take the tag; here it is the branch (decision D11).
     """
     if _ANY_FULL_SHA.fullmatch(revision):
         return _resolve_sha(repository, revision.lower())

@@ -27,6 +27,12 @@ async def set_internal_ref(repository: Repository, ref: str, commit: str) -> Non
     await _write(repository, ref, lambda: repository.references.create(ref, commit, force=True))
 
 
+async def remove_internal_ref(repository: Repository, ref: str) -> None:
+    """Does nothing where it is not there. Raises as `move_refs`."""
+    if ref in repository.references:
+        await _write(repository, ref, lambda: repository.references.delete(ref))
+
+
 async def keep_commit(repository: Repository, sha: str) -> None:
     """Keeps the commit for as long as the repository exists, whatever becomes of the branches that lead to it.
 

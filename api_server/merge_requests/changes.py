@@ -1,5 +1,7 @@
-"""Making, editing, closing, reopening and approving merge requests, each in the caller's transaction."""
+"""Making, editing, closing, reopening and deleting merge requests, each in the caller's transaction."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -8,15 +10,19 @@ from aiohttp import web
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import repositories
-from api_server.git.server_refs import set_internal_ref
-from api_server.merge_requests import approval_queries, head_queries, queries
+from api_server.git.server_refs import remove_internal_ref, set_internal_ref
+from api_server.merge_requests import head_queries, queries
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
+from api_server.merge_requests.people.assignment import name_people
+from api_server.merge_requests.people.queries import Part
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
+from api_server.state import audit_trail
 from api_server.state.database import Transaction
-from api_server.web.errors import conflict, invalid, record_not_found
+from api_server.web.authorship import author
+from api_server.web.errors import conflict, invalid
 from api_server.web.routes import caller
 
 MAX_TITLE = 255
@@ -34,6 +40,14 @@ class Edit:
     labels: list[str] | None = None
     target_branch: str | None = None
     remove_source_branch: bool | None = None
+    squash: bool | None = None
+    #: Ids of users, by the part that they are to take.
+    people: Mapping[Part, Sequence[int]] = attrs.field(factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Of the merge request's own columns."""
+        return attrs.asdict(self, filter=lambda field, _: field.name != "people")
 
 
 def head_ref(iid: int) -> str:
@@ -63,9 +77,11 @@ async def create(
         source_branch=source_branch,
         target_branch=target_branch,
         remove_source_branch=bool(edit.remove_source_branch),
+        squash=edit.squash,
     )
+    await name_people(transaction, project.id, made.id, edit.people)
     await set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
-    await _announce(request, transaction, made.id, "open")
+    await announce(request, transaction, made.id, "open")
     return made.id
 
 
@@ -75,16 +91,18 @@ async def edit(request: web.Request, transaction: Transaction, merge_request_id:
     before = await queries.lock(transaction, merge_request_id)
     changed = {
         name: (getattr(before, name), new)
-        for name, new in attrs.asdict(wanted).items()
+        for name, new in wanted.values.items()
         if new is not None and new != getattr(before, name)
     }
-    if not changed:
-        return
     if "target_branch" in changed:
         await _retarget(request, transaction, before, changed["target_branch"][1])
-    values = {name: new for name, (_, new) in changed.items()}
-    await queries.edit(transaction, before.id, caller(request).user_id, **values)
-    await _announce(request, transaction, before.id, "update", changed)
+    people = await name_people(transaction, before.project_id, before.id, wanted.people)
+    if changed or people:
+        values = {name: new for name, (_, new) in changed.items()}
+        draft = await queries.edit(transaction, before.id, caller(request).user_id, **values)
+        if draft != before.draft:
+            changed["draft"] = (before.draft, draft)
+        await announce(request, transaction, before.id, "update", changed | people)
 
 
 async def close(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
@@ -94,7 +112,7 @@ async def close(request: web.Request, transaction: Transaction, merge_request_id
         raise invalid([_MERGED_STAYS_MERGED], status=422)
     if before.state == "opened":
         await queries.close(transaction, before.id, caller(request).user_id)
-        await _announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
+        await announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
 
 
 async def reopen(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
@@ -110,29 +128,33 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
             repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha
         )
         await queries.reopen(transaction, before.id, caller(request).user_id)
-        await _announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
+        await announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
 
 
-async def approve(
-    request: web.Request, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+async def delete(
+    request: web.Request, transaction: Transaction, project: Project, merge_request_id: int
 ) -> None:
-    """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
+    """Whatever its state; the caller lets `forget_head` follow."""
     before = await queries.lock(transaction, merge_request_id)
-    check_head(before, seen_sha)
-    _require_open(before)
-    if await approval_queries.approve(transaction, merge_request_id, caller(request).user_id):
-        await _announce(request, transaction, merge_request_id, "approved")
+    await queries.delete(transaction, before.id)
+    await audit_trail.record(
+        transaction,
+        "delete_merge_request",
+        author=author(request),
+        entity=project.entity,
+        target_id=before.id,
+        target_details=f"!{before.iid} {before.title}",
+        message=f"Removed merge request !{before.iid}",
+    )
 
 
-async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
-    """Raises 404 where the caller has not approved."""
-    _require_open(await queries.lock(transaction, merge_request_id))
-    if not await approval_queries.unapprove(transaction, merge_request_id, caller(request).user_id):
-        raise record_not_found()
-    await _announce(request, transaction, merge_request_id, "unapproved")
+async def forget_head(request: web.Request, project: Project, iid: int) -> None:
+    """Nothing keeps the source's commits any more, once the merge request is gone for good."""
+    with suppress(RepositoryMissingError):
+        await remove_internal_ref(repositories(request).open(project.id), head_ref(iid))
 
 
-async def _announce(
+async def announce(
     request: web.Request,
     transaction: Transaction,
     merge_request_id: int,
@@ -196,8 +218,3 @@ async def _refuse_second_open(
     other = await queries.iid_of_open_pair(transaction, project_id, source_branch, target_branch)
     if other is not None:
         raise conflict([f"Another open merge request already exists for this source branch: !{other}"])
-
-
-def _require_open(before: MergeRequest) -> None:
-    if before.state != "opened":
-        raise invalid(["The merge request is not open"], status=422)

@@ -18,25 +18,33 @@ class Target:
 SET_HEADS = """
     UPDATE merge_requests SET head_sha = %(head_sha)s, start_sha = %(start_sha)s, target_sha = %(start_sha)s,
         base_sha = %(base_sha)s, last_commit = %(last_commit)s, mergeability = %(mergeability)s,
+        fast_forward = %(fast_forward)s,
+        squash_commit_sha = CASE WHEN head_sha = %(head_sha)s THEN squash_commit_sha END,
+        merge_error = CASE WHEN head_sha = %(head_sha)s THEN merge_error END,
+        auto_merge = CASE WHEN head_sha = %(head_sha)s THEN auto_merge END,
+        merge_user_id = CASE WHEN head_sha = %(head_sha)s THEN merge_user_id END,
         updated_at = CASE WHEN head_sha = %(head_sha)s THEN updated_at ELSE %(now)s END
     WHERE id = %(id)s
 """
 
 
 async def set_heads(transaction: Transaction, merge_request_id: int, heads: Heads) -> None:
+    """What was to be merged by itself, or as one commit, was the head before it."""
     await transaction.run(SET_HEADS, id=merge_request_id, **heads.columns)
 
 
 SET_MERGEABILITY = """
-    UPDATE merge_requests SET mergeability = %(mergeability)s
+    UPDATE merge_requests SET mergeability = %(mergeability)s, fast_forward = %(fast_forward)s
     WHERE id = %(id)s AND head_sha = %(head_sha)s AND target_branch = %(target_branch)s
         AND target_sha IS NOT DISTINCT FROM %(target_sha)s AND state = 'opened'
 """
 
 
-async def set_mergeability(transaction: Transaction, seen: MergeRequest, mergeability: str) -> None:
+async def set_mergeability(
+    transaction: Transaction, seen: MergeRequest, mergeability: str, *, fast_forward: bool
+) -> None:
     """Notes what git said about the two heads of the merge request as it was `seen`, unless one of them has moved,
-    or the target is another branch."""
+    or the target is another branch; `fast_forward`: the source's descends from the target's."""
     await transaction.run(
         SET_MERGEABILITY,
         id=seen.id,
@@ -44,6 +52,7 @@ async def set_mergeability(transaction: Transaction, seen: MergeRequest, mergeab
         target_branch=seen.target_branch,
         target_sha=seen.target_sha,
         mergeability=mergeability,
+        fast_forward=fast_forward,
     )
 
 
@@ -84,9 +93,10 @@ async def targets_among(transaction: Transaction, project_id: int, branches: lis
 MARK_MERGED = Query(
     f"""
     UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = %(now)s,
-        updated_by_id = %(user_id)s, updated_at = %(now)s
+        updated_by_id = %(user_id)s, updated_at = %(now)s, auto_merge = NULL, merge_error = NULL,
+        squash_commit_sha = CASE WHEN squash_commit_sha = ANY (%(arrived)s) THEN squash_commit_sha END
     WHERE project_id = %(project_id)s AND target_branch = %(branch)s AND state = 'opened'
-        AND head_sha = ANY (%(arrived)s)
+        AND (head_sha = ANY (%(arrived)s) OR squash_commit_sha = ANY (%(arrived)s))
     RETURNING {COLUMNS}
     """,
     MergeRequest,
@@ -96,7 +106,8 @@ MARK_MERGED = Query(
 async def mark_merged(
     transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
 ) -> list[MergeRequest]:
-    """The open merge requests into `branch` whose head is among the commits that have arrived there: now merged."""
+    """The open merge requests into `branch` whose head, or the one commit that was made of all of theirs, is among the
+    commits that have arrived there: now merged."""
     return await transaction.rows(
         MARK_MERGED, project_id=project_id, branch=branch, arrived=arrived, user_id=user_id
     )

@@ -31,7 +31,10 @@ class Heads:
     @property
     def columns(self) -> dict[str, Any]:
         """As the row of a merge request has them."""
-        return attrs.asdict(self) | {"last_commit": orjson.dumps(self.last_commit).decode()}
+        return attrs.asdict(self) | {
+            "last_commit": orjson.dumps(self.last_commit).decode(),
+            "fast_forward": self.base_sha == self.start_sha,
+        }
 
 
 async def read_heads(repository: Repository, source_branch: str, target_branch: str) -> Heads:

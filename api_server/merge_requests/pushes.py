@@ -57,7 +57,7 @@ async def _follow_targets(
         if branch in targets:
             arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
             for merged in await head_queries.mark_merged(transaction, project_id, branch, arrived, user_id):
-                sha = _merge_commit(repository, arrived, merged.head_sha)
+                sha = _merge_commit(repository, arrived, merged.squash_commit_sha or merged.head_sha)
                 await head_queries.set_merge_commit(transaction, merged.id, sha)
                 changes = {"state": ("opened", "merged")}
                 events.append(
@@ -81,7 +81,7 @@ async def _follow_sources(
         try:
             heads = await read_heads(repository, row.source_branch, row.target_branch)
         except MissingBranchError:
-            await head_queries.set_mergeability(transaction, row, "no_commits")
+            await head_queries.set_mergeability(transaction, row, "no_commits", fast_forward=False)
             continue
         await head_queries.set_heads(transaction, row.id, heads)
         if heads.head_sha != row.head_sha:

@@ -12,13 +12,24 @@ from api_server.web.params import CommaList
 class OfMergeRequests:
     """Where one is made or changed."""
 
-    assignee_id: int | None = None
     milestone_id: int | None = None
-    assignee_ids: CommaList[int] | None = None
-    reviewer_ids: CommaList[int] | None = None
     allow_collaboration: bool | None = None
     allow_maintainer_to_push: bool | None = None
-    squash: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfOneMergeRequest:
+    """Where one is shown."""
+
+    render_html: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfChanges:
+    """Where its changes are shown."""
+
+    access_raw_diffs: bool | None = None
+    unidiff: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -41,26 +52,33 @@ class OfChangedMergeRequests(OfMergeRequests):
 class OfMerging:
     """Where one is merged."""
 
-    squash: bool | None = None
     skip_merge_train: bool | None = None
-    squash_commit_message: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfApprovals:
+    """Where one is approved."""
+
+    approval_password: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfMergeRequestDiffs:
+    """Forms of differences."""
+
+    unidiff: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
 class OfMergeRequestLists:
     """Filters and forms of lists."""
 
-    assignee_username: str | None = None
     milestone: str | None = None
     my_reaction_emoji: str | None = None
-    reviewer_username: str | None = None
-    assignee_id: str | None = None
-    reviewer_id: str | None = None
     approved_by_ids: CommaList[str] | None = None
     approver_ids: CommaList[str] | None = None
     approved_by_usernames: CommaList[str] | None = None
     approved: Literal["yes", "no"] | None = None
-    scope: Literal["created_by_me", "assigned_to_me", "reviews_for_me", "all"] | None = None
     render_html: bool | None = None
     with_labels_details: bool | None = None
     with_merge_status_recheck: bool | None = None

@@ -170,7 +170,7 @@ class Maintainer:
 MAINTAINERS = Query(
     """
     SELECT users.id, users.email FROM users
-    WHERE users.state = 'active' AND users.id IN (
+    WHERE users.state = 'active' AND NOT users.bot AND users.id IN (
         SELECT members.user_id FROM members, projects JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE projects.id = %(project_id)s
             AND (members.project_id = projects.id OR members.namespace_id = ANY (namespaces.lineage))

@@ -41,6 +41,26 @@ async def create(
     return namespace_id
 
 
+#: Names of what is below begin with those of what is above.
+RENAME = """
+    UPDATE namespaces SET
+        name = CASE WHEN namespaces.id = %(id)s THEN %(name)s ELSE namespaces.name END,
+        full_name = above.prefix || %(name)s || substr(namespaces.full_name, length(before.full_name) + 1),
+        updated_at = %(now)s
+    FROM namespaces before
+    CROSS JOIN LATERAL (
+        SELECT coalesce(
+            (SELECT parents.full_name || ' / ' FROM namespaces parents WHERE parents.id = before.parent_id), ''
+        ) AS prefix) above
+    WHERE before.id = %(id)s AND namespaces.lineage @> ARRAY[%(id)s]::bigint[]
+"""
+
+
+async def rename(transaction: Transaction, namespace_id: int, name: str) -> None:
+    """Gives a namespace another name; the full names of all groups below it follow."""
+    await transaction.run(RENAME, id=namespace_id, name=name)
+
+
 @attrs.frozen
 class Held:
     """A namespace as it stays for as long as it is held."""

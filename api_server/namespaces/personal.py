@@ -14,7 +14,9 @@ def setup(app: web.Application) -> None:
 
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
-    """Raises Conflict where a group has the path."""
+    """Raises Conflict where a group has the path. Bots have no projects of their own."""
+    if event.bot:
+        return
     match event.kind:
         case "created":
             await _create(transaction, event)
@@ -23,7 +25,8 @@ async def follow_user(transaction: Transaction, event: UserEvent) -> None:
             await removal.remove_namespace(transaction, namespace.id, event.author)
         case "renamed":
             namespace = await queries.namespace_of(transaction, event.user_id)
-            if not await paths.rename_namespace(
+            await namespace_queries.rename(transaction, namespace.id, event.name)
+            if event.username != namespace.full_path and not await paths.rename_namespace(
                 transaction, namespace.id, namespace.full_path, event.username
             ):
                 raise Conflict("routes_pkey")

@@ -1,8 +1,9 @@
 """Removing a project, alone or with the group or the user's namespace that it is in: the same each time.
 
-Edges are told, a task removes what is stored on disk, and the trail says that it is gone.
+Its bots go with it, edges are told, a task removes what is stored on disk, and the trail says that it is gone.
 """
 
+from api_server.accounts.users import bots
 from api_server.namespaces import namespace_queries
 from api_server.namespaces import removal_queries as queries
 from api_server.outbound import edges
@@ -18,6 +19,7 @@ REMOVE_DATA = "remove_project_data"
 
 async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
     """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
+    await bots.retire(transaction, author, project_id=project_id)
     full_path = await queries.remove_project(transaction, project_id)
     if full_path is None:
         raise NotFound
@@ -38,6 +40,7 @@ async def remove_namespace(transaction: Transaction, namespace_id: int, author: 
     await namespace_queries.lock(transaction, namespace_id)
     for project_id in await queries.projects_below(transaction, namespace_id):
         await remove_project(transaction, project_id, author)
+    await bots.retire(transaction, author, namespace_id=namespace_id)
     for group in await queries.remove_with_groups_below(transaction, namespace_id):
         await audit_trail.record(
             transaction,

@@ -83,6 +83,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             user_blocked=_says("User blocked"),
             user_unblocked=_says("User unblocked"),
             user_email_address_updated=_says("Changed email address from * to *", *CHANGE),
+            password_reset_requested=_says("Ask for password reset"),
             user_password_updated=_says("Changed the password"),
             user_admin_status_updated=_says("Changed admin status from * to *", *CHANGE),
             static_object_token_rotated=_says("Static object token rotated"),
@@ -128,6 +129,9 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_feature_builds_access_level_updated=_says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_all_status_checks_passed_updated=_says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_pipeline_succeeds_updated=_says(_CHANGED, *CHANGE),
+            project_ci_pipeline_variables_minimum_override_role_updated=_says(_CHANGED, *CHANGE),
+            project_merge_method_updated=_says(_CHANGED, *CHANGE),
+            squash_option_updated=_says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_all_discussions_are_resolved_updated=_says(_CHANGED, *CHANGE),
             project_destroyed=_says("Removed project", "remove"),
             secure_ci_job_token_inbound_enabled=_says("Secure ci_job_token was enabled for inbound"),
@@ -144,6 +148,22 @@ EVENT_TYPES: dict[str, EventType] = dict(
             "Group",
             secure_ci_job_token_group_added=_says("Group * was added to list of allowed groups for *"),
             secure_ci_job_token_group_removed=_says("Group * was removed from list of allowed groups for *"),
+        ),
+        *_types(
+            "Project",
+            "User",
+            project_access_token_created=_says(
+                "Created project access token with token_id: * with scopes: * and access level *"
+            ),
+            project_access_token_deleted=_says("Revoked project access token with token_id: *"),
+        ),
+        *_types(
+            "Group",
+            "User",
+            group_access_token_created=_says(
+                "Created group access token with token_id: * with scopes: * and access level *"
+            ),
+            group_access_token_deleted=_says("Revoked group access token with token_id: *"),
         ),
         *_types(
             _SOURCES,
@@ -175,6 +195,19 @@ EVENT_TYPES: dict[str, EventType] = dict(
         ),
         *_types(
             "Project",
+            "ProtectedTag",
+            protected_tag_created=_says("Added protected tag with *", "create_access_levels"),
+            protected_tag_deleted=_says("Unprotected tag", "create_access_levels"),
+        ),
+        *_types(
+            "Project",
+            "Release",
+            release_created=_says("Created release *"),
+            release_updated=_says("Updated release *"),
+            release_deleted_audit_event=_says("Deleted release *"),
+        ),
+        *_types(
+            "Project",
             "ExternalStatusCheck",
             create_status_check=_says("Added * status check with *"),
             external_status_check_name_updated=_says("Changed name from * to *", *CHANGE),
@@ -196,6 +229,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             "Project",
             "MergeRequest",
             status_check_response_update=_says("Updated response for status check * to *", *_CHECK_ANSWER),
+            delete_merge_request=_says("Removed merge request *", "remove"),
         ),
         *_types(
             "Project",
@@ -241,10 +275,34 @@ EVENT_TYPES: dict[str, EventType] = dict(
             ci_group_variable_deleted=_says("Removed ci variable", "remove"),
         ),
         *_types(
+            _INSTANCE,
+            "Ci::InstanceVariable",
+            ci_instance_variable_created=_says("Added ci variable", "add"),
+            ci_instance_variable_updated=_says("Changed *", *CHANGE),
+            ci_instance_variable_deleted=_says("Removed ci variable", "remove"),
+        ),
+        *_types(
             "Project",
             "Job",
             job_erased=_says("Erased the log and the artifacts of job *", "pipeline_id"),
             job_artifacts_deleted=_says("Deleted the artifacts of job *", "artifacts"),
+        ),
+        *_types(
+            "Project",
+            "Ci::Trigger",
+            pipeline_trigger_created=_says("Added pipeline trigger with id *"),
+            pipeline_trigger_updated=_says("Changed pipeline trigger with id *", *CHANGE),
+            pipeline_trigger_destroyed=_says("Removed pipeline trigger with id *"),
+        ),
+        *_types(
+            "Project",
+            "Ci::PipelineSchedule",
+            pipeline_schedule_created=_says("Added pipeline schedule with id *"),
+            pipeline_schedule_updated=_says("Changed pipeline schedule with id *", *CHANGE),
+            pipeline_schedule_destroyed=_says("Removed pipeline schedule with id *"),
+        ),
+        *_types(
+            "Project", "Project", project_artifacts_deleted=_says("Deleted the artifacts of the project")
         ),
         *_types("Project", "Ci::Pipeline", destroy_pipeline=_says("Deleted pipeline", "remove")),
         *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=_says("Changed *", *CHANGE)),

@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this version: the plain SQL files in `migrations/`, then `functions.sql`."""
+"""Brings a database to the schema of this version: the plain SQL files in `migrations/`, then its functions."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,7 +20,10 @@ OLDEST_POSTGRESQL = 150000
 #: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
 CONNECT_SECONDS = 10
 
-#: Which migrations a database has, and of which `functions.sql` its functions are.
+#: In this order: later ones call earlier ones.
+_FUNCTION_FILES = ("functions.sql", "merge_request_functions.sql")
+
+#: Which migrations a database has, and of which function files its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
 _FUNCTIONS = "SELECT obj_description(to_regprocedure('iso8601(timestamptz)'))"
 _REMEMBER_FUNCTIONS = "COMMENT ON FUNCTION iso8601(timestamptz) IS %s"
@@ -104,7 +107,8 @@ def _bring_up_to_date(url: str, cursor: Any) -> None:
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
     _apply_migrations(url)
-    cursor.execute(_file("functions.sql").read_text())
+    for name in _FUNCTION_FILES:
+        cursor.execute(_file(name).read_text())
     cursor.execute(_REMEMBER_FUNCTIONS, (_functions_digest(),))
 
 
@@ -145,7 +149,7 @@ def _not_the_owner() -> UnsuitableDatabase:
 
 
 def _functions_digest() -> str:
-    return hashlib.sha256(_file("functions.sql").read_bytes()).hexdigest()
+    return hashlib.sha256(b"".join(_file(name).read_bytes() for name in _FUNCTION_FILES)).hexdigest()
 
 
 def _file(name: str) -> Traversable:

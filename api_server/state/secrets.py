@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
 STATIC_OBJECT_TOKEN = "flso-"
+TRIGGER_TOKEN = "flptt-"
 INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
+PASSWORD_RESET_TOKEN = "flpwd-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import os
 from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import suppress
 from typing import BinaryIO
 
 import attrs
@@ -27,6 +28,7 @@ from api_server.web.errors import ApiError, not_found
 from api_server.web.ranges import wanted_part
 from api_server.web.reasons import REASONS
 from api_server.web.sending import cut, send_part
+from common import static_paths
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
 _CHUNK = 256 * 1024
@@ -100,15 +102,22 @@ async def _sent(
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:
     """Raises `NotFoundError`."""
-    asked = path.archive
-    if asked is None:
-        raise NotFoundError(path.rest)
-    ref = _resolved(request, project, asked.ref)
+    asked, ref = _first_there(request, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
     named_plainly = asked.name == _plain_name(project, ref)
     appends_sha = _appends_sha(query.get("append_sha"), ref, named_plainly)
     return _named(project, ref, asked.format, inner, appends_sha=appends_sha)
+
+
+def _first_there(
+    request: web.Request, path: StaticPath, project: Project
+) -> tuple[static_paths.Archive, Resolved]:
+    """Raises `NotFoundError`."""
+    for wanted in path.archives:
+        with suppress(NotFoundError):
+            return wanted, _resolved(request, project, wanted.ref)
+    raise NotFoundError(path.rest)
 
 
 def _resolved(request: web.Request, project: Project, ref: str) -> Resolved:

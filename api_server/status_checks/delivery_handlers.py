@@ -13,6 +13,7 @@ from api_server.status_checks.service_handlers import ONE, STATUS_CHECKS
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text
+from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes
 
@@ -60,7 +61,7 @@ async def redeliver(request: web.Request, wanted: DeliveryId, found: Project) ->
     async with context.database(request).transaction() as transaction:
         check = await service_queries.hold(transaction, found.id, wanted.check_id)
         await delivery_queries.redeliver(transaction, check.id, wanted.delivery_id)
-        await ServiceAudit(request, transaction, found, check.id, check.name).record(
+        await ServiceAudit(author(request), transaction, found, check.id, check.name).record(
             "status_check_delivery_redelivered",
             f"Redelivered to {check.name} status check",
             delivery_id=wanted.delivery_id,

@@ -21,7 +21,9 @@ SELECT page.id, page.position, json_build_object(
         JOIN protected_branches branches ON branches.id = scope.protected_branch_id
         WHERE scope.check_id = checks.id
     ),
-    'applies_to_all_branches', checks.all_branches,
+    'applies_to_all_branches', NOT EXISTS (
+        SELECT FROM external_status_check_branches scope WHERE scope.check_id = checks.id
+    ),
     'paused', checks.paused_at IS NOT NULL,
     'paused_at', iso8601(checks.paused_at),
     'pause_reason', checks.pause_reason,

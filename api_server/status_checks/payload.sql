@@ -16,9 +16,9 @@ SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
         'id', m.id,
         'iid', m.iid,
         'author_id', m.author_id,
-        'assignee_id', NULL,
-        'assignee_ids', json_build_array(),
-        'reviewer_ids', json_build_array(),
+        'assignee_id', people.assignees -> 0 -> 'id',
+        'assignee_ids', people.assignee_ids,
+        'reviewer_ids', people.reviewer_ids,
         'title', m.title,
         'description', m.description,
         'source_branch', m.source_branch,
@@ -30,12 +30,15 @@ SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
         'merge_status', merge_status(m.mergeability),
         'detailed_merge_status', detailed_merge_status(m, project),
         'merge_commit_sha', m.merge_commit_sha,
-        'merge_error', NULL,
+        'merge_error', m.merge_error,
         'merge_params', json_build_object(
-            'force_remove_source_branch', CASE WHEN m.remove_source_branch THEN '1' ELSE '0' END
+            'force_remove_source_branch', CASE WHEN m.remove_source_branch THEN '1' ELSE '0' END,
+            'auto_merge_strategy', CASE WHEN m.auto_merge IS NOT NULL THEN 'merge_when_checks_pass' END,
+            'should_remove_source_branch', m.auto_merge -> 'should_remove_source_branch',
+            'sha', m.auto_merge -> 'sha'
         ),
         'merge_user_id', m.merge_user_id,
-        'merge_when_pipeline_succeeds', false,
+        'merge_when_pipeline_succeeds', m.auto_merge IS NOT NULL,
         'head_pipeline_id', head_pipeline_id(m),
         'milestone_id', NULL,
         'updated_by_id', m.updated_by_id,
@@ -69,6 +72,8 @@ SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
         'oldrev', %(old_head)s::text
     ),
     'labels', labels.list,
+    'assignees', people.assignees,
+    'reviewers', people.reviewers,
     'changes', %(changes)s::json,
     'repository', json_build_object(
         'name', project.name,
@@ -88,3 +93,8 @@ LEFT JOIN users actor ON actor.id = coalesce(%(user_id)s::bigint, m.author_id)
 CROSS JOIN LATERAL (
     SELECT coalesce(json_agg(json_build_object('title', label)), '[]') AS list FROM unnest(m.labels) AS label
 ) AS labels
+CROSS JOIN LATERAL (
+    SELECT delivered_people(m, 'assignee') AS assignees, delivered_people(m, 'reviewer') AS reviewers,
+        people_ids(m, 'assignee') AS assignee_ids, people_ids(m, 'reviewer') AS reviewer_ids
+    OFFSET 0
+) AS people

@@ -85,9 +85,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await service_queries.hold(transaction, found.id, wanted.external_status_check_id)
         made = await results.respond(request, transaction, check, merge_request, response)
-        shown = await merge_requests.show(
-            transaction, merge_request.id, shows_pipelines=found.shows_pipelines
-        )
+        shown = await merge_requests.show(transaction, merge_request.id, found)
         service = await service_queries.show(transaction, found.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
     return json_text(body, status=201)

@@ -6,6 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests.changes import check_head
+from api_server.merge_requests.merging.auto_merge import look_again
 from api_server.merge_requests.queries import MergeRequest
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
@@ -45,6 +46,8 @@ async def respond(
         **attrs.asdict(response),
     )
     await _record(transaction, author(request), answer)
+    if response.status == "passed":
+        await look_again(transaction, merge_request.id)
     return answer.id
 
 

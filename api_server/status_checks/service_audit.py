@@ -3,21 +3,20 @@
 from collections.abc import Iterable, Sequence
 
 import attrs
-from aiohttp import web
 from yarl import URL
 
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.status_checks.service_queries import ProtectedBranch, Service
-from api_server.web.authorship import author
 
 
 @attrs.frozen
 class ServiceAudit:
     """The events of what a caller does to one check; `name` is the check's, the new one where that changes."""
 
-    request: web.Request
+    author: Author
     transaction: Transaction
     project: Project
     check_id: int
@@ -27,7 +26,7 @@ class ServiceAudit:
         await audit_trail.record(
             self.transaction,
             event_type,
-            author=author(self.request),
+            author=self.author,
             entity=self.project.entity,
             target_id=self.check_id,
             target_details=self.name,
@@ -54,6 +53,11 @@ class ServiceAudit:
         """One event for each branch that the check is now limited to, or not any more."""
         for message in self._scope_messages({rule.name for rule in before}, {rule.name for rule in after}):
             await self.record("update_status_check", message)
+
+    async def record_end_of_protection(self, branch: str, *, applies_to_all: bool) -> None:
+        """The check was limited to `branch`, which is not protected any more."""
+        change = "Added all branches to" if applies_to_all else f"Removed protected branch {branch} from"
+        await self.record("update_status_check", f"{change} {self.name} status check")
 
     def _scope_messages(self, old: set[str], new: set[str]) -> Iterable[str]:
         if old and not new:

@@ -39,14 +39,12 @@ class Service:
     name: str
     external_url: str
     shared_secret: bytes | None = attrs.field(repr=False)
-    all_branches: bool
     paused_at: datetime.datetime | None
     updated_at: datetime.datetime
 
 
 _FIND = f"""
-    SELECT checks.id, checks.name, checks.external_url, checks.shared_secret, checks.all_branches, checks.paused_at,
-        checks.updated_at
+    SELECT checks.id, checks.name, checks.external_url, checks.shared_secret, checks.paused_at, checks.updated_at
     {_ONE}
 """
 FIND = Statement(_FIND, Service)
@@ -99,9 +97,8 @@ async def taken(
 QUOTA = Quota("external_status_checks", "project_id")
 
 CREATE = """
-    INSERT INTO external_status_checks (project_id, name, external_url, shared_secret, all_branches, created_at,
-        updated_at)
-    VALUES (%(project_id)s, %(name)s, %(external_url)s, %(shared_secret)s, %(all_branches)s, %(now)s, %(now)s)
+    INSERT INTO external_status_checks (project_id, name, external_url, shared_secret, created_at, updated_at)
+    VALUES (%(project_id)s, %(name)s, %(external_url)s, %(shared_secret)s, %(now)s, %(now)s)
     RETURNING id
 """
 
@@ -113,7 +110,7 @@ async def create(transaction: Transaction, **values: Any) -> int:
 
 UPDATE = """
     UPDATE external_status_checks SET name = %(name)s, external_url = %(external_url)s,
-        shared_secret = %(shared_secret)s, all_branches = %(all_branches)s, updated_at = %(now)s
+        shared_secret = %(shared_secret)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
 
@@ -183,6 +180,37 @@ SET_SCOPE = """
 async def set_scope(transaction: Transaction, check_id: int, branch_ids: list[int]) -> None:
     await transaction.run(CLEAR_SCOPE, id=check_id)
     await transaction.run(SET_SCOPE, id=check_id, branch_ids=branch_ids)
+
+
+@attrs.frozen
+class Unlimited:
+    """A check that is not limited to a certain protected branch any more, and whether it is to none at all."""
+
+    id: int
+    name: str
+    is_paused: bool
+    applies_to_all: bool
+
+
+LEAVE_BRANCH = Query(
+    """
+    WITH past AS (
+        DELETE FROM external_status_check_branches WHERE protected_branch_id = %(branch_id)s RETURNING check_id
+    )
+    SELECT checks.id, checks.name, checks.paused_at IS NOT NULL AS is_paused,
+        NOT EXISTS (
+            SELECT FROM external_status_check_branches scope
+            WHERE scope.check_id = checks.id AND scope.protected_branch_id <> %(branch_id)s
+        ) AS applies_to_all
+    FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
+    """,
+    Unlimited,
+)
+
+
+async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
+    """The checks that were limited to the protected branch, which they are no more."""
+    return await transaction.rows(LEAVE_BRANCH, branch_id=branch_id)
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.projects.project import Project
 from api_server.outbound.checks import UNRESOLVABLE, check_url
 from api_server.outbound.destinations import STATUS_CHECK_SCHEMES, BlockedError
@@ -16,6 +17,7 @@ from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_queries import ProtectedBranch, Service
 from api_server.web import context
+from api_server.web.authorship import author
 from api_server.web.conditional import require_unmodified
 from api_server.web.errors import invalid, record_not_found
 from api_server.web.routes import caller
@@ -65,7 +67,7 @@ async def create(
     branches = await _branches(transaction, project, wanted.branch_ids or ())
     try:
         check_id = await service_queries.create(
-            transaction, project_id=project.id, all_branches=not branches, **_columns(request, wanted)
+            transaction, project_id=project.id, **_columns(request, wanted)
         )
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
@@ -75,7 +77,7 @@ async def create(
     await service_queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, caller(request).user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
-    audit = ServiceAudit(request, transaction, project, check_id, wanted.name)
+    audit = ServiceAudit(author(request), transaction, project, check_id, wanted.name)
     await audit.record("create_status_check", f"Added {wanted.name} status check with {where}")
     return check_id
 
@@ -94,20 +96,19 @@ async def update(
     Raises as `create`.
     """
     await _check(transaction, project, before.id, wanted)
-    columns = _columns(request, wanted) | {"all_branches": before.all_branches}
+    columns = _columns(request, wanted)
     secret_changed = wanted.secret != secret_of(request, before)
     if not secret_changed:
         columns["shared_secret"] = before.shared_secret
     scope = branches = await service_queries.scope(transaction, before.id)
     if wanted.branch_ids is not None:
         branches = await _branches(transaction, project, wanted.branch_ids)
-        columns["all_branches"] = not branches
         await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await service_queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    audit = ServiceAudit(request, transaction, project, before.id, wanted.name)
+    audit = ServiceAudit(author(request), transaction, project, before.id, wanted.name)
     await audit.record_changes(before, wanted.external_url, secret_changed=secret_changed)
     await audit.record_scope(scope, branches)
     if before.paused_at is not None and (resumes or wanted.external_url != before.external_url):
@@ -119,8 +120,18 @@ async def delete(request: web.Request, transaction: Transaction, project: Projec
     """With its answers and deliveries. Raises 412 where it has changed since the request's `If-Unmodified-Since`."""
     require_unmodified(request, before.updated_at)
     await service_queries.delete(transaction, before.id)
-    audit = ServiceAudit(request, transaction, project, before.id, before.name)
+    audit = ServiceAudit(author(request), transaction, project, before.id, before.name)
     await audit.record("delete_status_check", f"Removed {before.name} status check")
+
+
+async def follow_end_of_protection(transaction: Transaction, end: EndOfProtection) -> None:
+    """A check without a protected branch that it is limited to applies to all of them, so that nothing is merged past
+    it; what it has not heard of is sent to it."""
+    for check in await service_queries.leave_branch(transaction, end.rule_id):
+        audit = ServiceAudit(end.author, transaction, end.project, check.id, check.name)
+        await audit.record_end_of_protection(end.name, applies_to_all=check.applies_to_all)
+        if check.applies_to_all and not check.is_paused:
+            await delivery_queries.queue_all_open(transaction, check.id, end.author.id)
 
 
 async def resume(transaction: Transaction, check_id: int, user_id: int | None) -> None:

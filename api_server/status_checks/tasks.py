@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
+from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.outbound.outgoing import OUTGOING_SESSION
 from api_server.state.queue import QUEUE
-from api_server.status_checks import delivery_queries, results
+from api_server.status_checks import delivery_queries, results, services
 from api_server.status_checks.dispatcher import Dispatcher
 from api_server.web.context import DATABASE, SETTINGS, VAULT
 from common.background import BACKGROUND
@@ -26,6 +27,7 @@ KEPT_FOR = datetime.timedelta(days=90)
 def setup(app: web.Application) -> None:
     app[RANDOM] = random.random
     app[MERGE_REQUEST_LISTENERS].append(delivery_queries.queue_event)
+    app[END_OF_PROTECTION_LISTENERS].append(services.follow_end_of_protection)
 
     async def forget_deliveries() -> None:
         async with app[DATABASE].transaction() as transaction:

@@ -54,6 +54,12 @@ def invalid(message: Mapping[str, list[str]] | list[str] | str, status: int = 40
     return ApiError(status, {"message": message})
 
 
+def check_present(field: str, value: str | None) -> None:
+    """Raises 400 for a text that is blank; None was not sent."""
+    if value is not None and not value.strip():
+        raise invalid({field: ["can't be blank"]})
+
+
 def bad_request(reason: str) -> ApiError:
     return ApiError(400, {"message": f"400 Bad request - {reason}"})
 

@@ -2,9 +2,9 @@
 
 A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
 `bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
-Enum or Literal, `list[...]`, `dict[str, str]`, another attrs class, `CommaList[...]`. A field without a default is
-required; `X | None` accepts null; `X | Unset` with default `UNSET` tells "not sent" from null. The texts of refusals
-are GitLab's.
+Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that holds), another attrs class,
+`CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default `UNSET` tells
+"not sent" from null. The texts of refusals are GitLab's.
 
 cattrs fills the classes and lists and collects what is wrong with them; what a single value may be, and that an empty
 one counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true).
@@ -110,6 +110,7 @@ def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> H
     """What is empty is null where that is accepted, else as if it had not been sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
     takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
+    takes_empty = takes_empty and not field.metadata.get("cleared_by_empty")
 
     def structured(value: Any, _type: Any) -> Any:
         if value is None or (value == "" and not takes_empty):
@@ -187,9 +188,11 @@ def _bounded(value: Any, wanted: Any) -> str:
     return text
 
 
-def _mapping(value: Any, _type: Any) -> dict[str, str]:
+def _mapping(value: Any, wanted: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
+    if typing.get_args(wanted)[1] is Any:
+        return value
     return {scalars.string(key, str): scalars.string(item, str) for key, item in value.items()}
 
 

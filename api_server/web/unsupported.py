@@ -14,8 +14,10 @@ from api_server.web.errors import bad_parameters
 from api_server.web.params import public_name, structure
 
 HEADER = "X-Ignored-Parameters"
-#: `metadata=REFUSED`: what would have consequences that people rely on is 400 whatever the operator has set.
+#: `metadata=REFUSED`: what would have consequences that people rely on is 400 whatever the operator has set, unless it
+#: is sent to say that it is not wanted.
 REFUSED = {"refused": True}
+_NOT_WANTED = (None, False, "", "false", "0", 0)
 
 _SENT = web.RequestKey("unsupported_parameters", list[str])
 
@@ -26,12 +28,18 @@ def look_at(request: web.Request, sent: dict[str, Any], known: type) -> None:
     fields = [field for field in attrs.fields(known) if public_name(field) in sent]
     if not fields:
         return
-    structure(sent, known)
     refuses_all = context.settings(request).unsupported_parameters == "refuse"
-    refused = [public_name(field) for field in fields if refuses_all or field.metadata.get("refused")]
+    refused = [
+        public_name(field) for field in fields if refuses_all or _is_refused(field, sent[public_name(field)])
+    ]
+    structure(sent, known)
     if refused:
         raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))
     request[_SENT] = [public_name(field) for field in fields]
+
+
+def _is_refused(field: "attrs.Attribute[Any]", value: Any) -> bool:
+    return bool(field.metadata.get("refused")) and value not in _NOT_WANTED
 
 
 def ignore(request: web.Request, name: str) -> None:

@@ -6,6 +6,7 @@ import hmac
 import orjson
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from common.connection import BodyTooSlow, ask_for_body
 from storage_edge import request_rules
@@ -48,6 +49,12 @@ async def static_object(http: web.Request) -> web.StreamResponse:
         http.app[METRICS].sent.inc(http.writer.output_size)
     http.app[CONNECTIONS].answered(http, response)
     return response
+
+
+@web.middleware
+async def without_path(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """`OPTIONS *` and CONNECT name no path, so that no route finds them: refused as other targets are."""
+    return await (handler(request) if request.path.startswith("/") else static_object(request))
 
 
 async def _response(http: web.Request) -> web.StreamResponse:

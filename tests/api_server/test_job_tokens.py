@@ -24,6 +24,19 @@ NAMES = {
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     "GET /projects/{id}/merge_requests",
     "GET /projects/{id}/merge_requests/{merge_request_iid}",
+    "GET /projects/{id}/releases",
+    "GET /projects/{id}/releases/permalink/latest",
+    "GET /projects/{id}/releases/permalink/latest/{suffix_path:(?s:.+)}",
+    "GET /projects/{id}/releases/{tag_name}",
+    "GET /projects/{id}/releases/{tag_name}/assets/links",
+    "GET /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
+    "GET /projects/{id}/releases/{tag_name}/downloads/{path:(?s:.+)}",
+    "POST /projects/{id}/releases",
+    "POST /projects/{id}/releases/{tag_name}/assets/links",
+    "PUT /projects/{id}/releases/{tag_name}",
+    "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
+    "DELETE /projects/{id}/releases/{tag_name}",
+    "DELETE /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
     "GET /projects/{id}/repository/branches",
     "GET /projects/{id}/repository/commits/{sha}",
     "GET /projects/{id}/repository/files/{path}/raw",
@@ -82,10 +95,12 @@ def test_the_routes_that_take_it_are_known_by_name() -> None:
 @pytest.mark.parametrize("route", TAKEN, ids=name_of)
 async def test_it_opens_its_own_project_only(shared: JobToken, route: Route) -> None:
     for reference in (str(shared.other.id), shared.other.path):
-        answer = await shared.call(path_of(route, {"id": reference}), json=required(route))
+        answer = await shared.call(path_of(route, {"id": reference}), route.method, json=required(route))
         assert (answer.status, answer.body) == (404, HIDDEN), "her token would open it, her job's does not"
-    own = await shared.call(path_of(route, {"id": shared.own.path}), json=required(route))
-    hers = await shared.user.api.request("GET", path_of(route, {"id": shared.own.path}), json=required(route))
+    own = await shared.call(path_of(route, {"id": shared.own.path}), route.method, json=required(route))
+    hers = await shared.user.api.request(
+        route.method, path_of(route, {"id": shared.own.path}), json=required(route)
+    )
     assert (own.status, own.body) == (hers.status, hers.body)
     assert own.body != HIDDEN
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from api_server.ci.runners import queries as runners
+from api_server.merge_requests.lists import queries as merge_requests
+from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
 from api_server.namespaces.groups import queries as groups
 from api_server.namespaces.members import queries as members
 from api_server.namespaces.projects import list_queries as projects
@@ -51,6 +53,25 @@ class Explaining(Executor):
 
 ALL: dict[str, Any] = {"visibility": None, "archived": None, "search": None}
 Read = Callable[[Executor, int, int], Awaitable[Any]]
+
+
+def readable(page: Page, scope: Any, *, of_group: bool = False) -> Read:
+    """A list of merge requests."""
+
+    def read(executor: Executor, her: int, group: int) -> Awaitable[Any]:
+        return merge_requests.list_readable(
+            executor,
+            page,
+            viewer_id=her,
+            sees_all=False,
+            non_archived=of_group,
+            filters=filters_of(ListOfAll(scope=scope), her),
+            group_id=group if of_group else None,
+        )
+
+    return read
+
+
 CHEAP: dict[str, tuple[str, Read]] = {
     "her projects": (
         "projects",
@@ -106,6 +127,14 @@ CHEAP: dict[str, tuple[str, Read]] = {
             d, Page(), "owner_id", her, runner_type=None, active=None, status=None, tags=None
         ),
     ),
+    "her merge requests": ("merge_requests", readable(Page(), "created_by_me")),
+    "merge requests that she reviews": ("merge_requests", readable(Page(), "reviews_for_me")),
+    "all merge requests that she may read": ("merge_requests", readable(Page(counted=False), "all")),
+    "those that have changed last": (
+        "merge_requests",
+        readable(Page(order="updated_at", counted=False), "all"),
+    ),
+    "merge requests below a group": ("merge_requests", readable(Page(), "all", of_group=True)),
     "a project's members": (
         "users",
         lambda d, _, __: members.list_members(

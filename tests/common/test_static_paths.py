@@ -105,17 +105,18 @@ def test_of_an_archive_append_sha_and_path_count(query: str, counted: str) -> No
 
 @pytest.mark.parametrize(
     ("name", "format_"),
-    [("a.zip", "zip"), ("a.tar", "tar"), ("a.tar.gz", "tar.gz"), ("a.tgz", "tar.gz"), ("a.tar.bz2",
-    "tar.bz2"),
-     ("a.tbz2", "tar.bz2")],
+    [("a.zip", "zip"), ("a.tar", "tar"), ("a.tar.gz", "tar.gz"), ("a.tgz", "tar.gz"), ("a.gz", "tar.gz"),
+     ("a.tar.bz2", "tar.bz2"), ("a.tbz2", "tar.bz2"), ("a.tbz", "tar.bz2"), ("a.tb2", "tar.bz2"), ("a.bz2", "tar.bz2")],
 )  # fmt: skip
-def test_an_archive_is_split_at_its_last_slash(name: str, format_: str) -> None:
-    assert parse(f"/g/a/-/archive/improve/it/{name}").archive == Archive("improve/it", "a", format_)
+def test_an_archive_is_split_at_its_last_slash_or_all_of_it_is_a_ref(name: str, format_: str) -> None:
+    named, whole = Archive("improve/it", "a", format_), Archive("improve/it/a", "", format_)
+    assert parse(f"/g/a/-/archive/improve/it/{name}").archives == [named, whole]
+    assert parse(f"/g/a/-/archive/{name}").archives == [Archive("a", "", format_)]
 
 
-@pytest.mark.parametrize("rest", ["main/a.html", "main/a", "main/.zip", "a.zip"])
+@pytest.mark.parametrize("rest", ["main/a.html", "main/a", "main/.zip", ".zip", "zip"])
 def test_other_endings_are_no_archive(rest: str) -> None:
-    assert parse(f"/g/a/-/archive/{rest}").archive is None
+    assert parse(f"/g/a/-/archive/{rest}").archives == []
 
 
 def test_the_token_is_read_but_is_no_part_of_the_object() -> None:

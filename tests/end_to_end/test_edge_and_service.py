@@ -124,10 +124,10 @@ async def test_after_a_project_is_made_private_no_stranger_gets_its_files(
     joined: Joined, tmp_path: Path
 ) -> None:
     alice, project, path = await _project(joined, tmp_path / "w", "public")
-    for file in ("raw/main/README.md", "archive/main/x.zip"):
+    for file in ("raw/main/README.md", "archive/main/x.zip", "archive/main.tb2"):
         assert (await joined.get(f"{path}/-/{file}")).status == 200
     assert (await alice.api.put(f"/projects/{project['id']}", {"visibility": "private"})).status == 200
-    for file in ("raw/main/README.md", "archive/main/x.zip"):
+    for file in ("raw/main/README.md", "archive/main/x.zip", "archive/main.tb2"):
         assert (await joined.get(f"{path}/-/{file}")).status == 404
 
 

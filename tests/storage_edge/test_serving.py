@@ -6,8 +6,8 @@ from multidict import CIMultiDict
 
 from storage_edge.rules import client_fields
 from tests.storage_edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.talk import RAW, head, talk
 
-RAW = "/group/app/-/raw/main/README.md"
 ARCHIVE = "/group/app/-/archive/main/app-main.tar.gz"
 
 
@@ -107,6 +107,27 @@ async def test_a_path_of_nothing_static_is_400_by_whatever_method(
 ) -> None:
     answer = await edge.get("/group/app/-/blob/main/README.md", method)
     assert (answer.status, answer.body, "Allow" in answer.headers) == (400, b"", False)
+    assert origin.requests == []
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "allow"),
+    [
+        ("OPTIONS", "*", 400, None),
+        ("CONNECT", "example.org:443", 400, None),
+        ("CONNECT", RAW, 405, "GET, HEAD, OPTIONS"),
+    ],
+)
+async def test_a_target_that_is_no_path_is_refused_as_others_are(
+    edge: Edge, origin: Origin, method: str, target: str, status: int, allow: str | None
+) -> None:
+    async with talk(edge.port) as client:
+        answer = (await client.ask(head(target, method=method))).decode()
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert "\r\nAccess-Control-Allow-Origin: *\r\n" in answer
+    assert "\r\nServer: forgelet-edge\r\n" in answer
+    assert answer.endswith("\r\n\r\n")  # no body
+    assert (f"\r\nAllow: {allow}\r\n" in answer) == (allow is not None)
     assert origin.requests == []
 
 

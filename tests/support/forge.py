@@ -215,6 +215,7 @@ async def running_forge(
         "root_token": ROOT_TOKEN,
         "database_pool": 5,
         "pipeline_rate_limit": 0,
+        "lint_rate_limit": 0,
         "letters_per_user": 0,
         "hand_out_timeout": 3600,
         "shutdown_timeout": 5,
@@ -225,7 +226,5 @@ async def running_forge(
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)
-    # All routes may be tried at once, and there are more than the 100 connections that a session allows itself.
-    connector = aiohttp.TCPConnector(limit=0)
-    async with server, aiohttp.ClientSession(connector=connector) as session:
+    async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Forge(server, chosen, session)

@@ -14,6 +14,7 @@ from tests.support.runner import Runner, RunningJob, a_runner
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
 running: {script: 'true', needs: []}
+reviewed: {script: 'true', only: [merge_requests]}
 """
 
 #: A running job's answer would be another one each time.
@@ -25,6 +26,7 @@ NO_MORE_ATTEMPTS = "UPDATE status_check_deliveries SET next_attempt_at = '2999-0
 #: Parameters of a request that name what exists, where an example would not.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
+    "GET /projects/{id}/repository/merge_base": {"refs": "v1,feature"},
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download": {"job": "finished"},
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}": {"job": "finished"},
 }
@@ -53,7 +55,7 @@ class Furnished:
         """Its path, with what exists in the place of the names."""
         values = dict(self.ids)
         if route.access.who == "group":
-            values["id"] = self.ids["group_id"]
+            values |= {"id": self.ids["group_id"], "token_id": self.ids["group_token_id"]}
         elif "/projects/{id}" not in route.path:
             values |= self.of_root | {"id": self._id_of(route)}
         if "merge_requests" in route.path:
@@ -64,6 +66,8 @@ class Furnished:
             values["name"] = "v1"
         if "/artifacts/" in route.path:
             values["path"] = "out.txt"
+        if "/downloads/" in route.path:
+            values["path"] = "bin"
         return path_of(route, values)
 
     def _id_of(self, route: Route) -> object:
@@ -95,6 +99,14 @@ async def _merge_request(forge: Forge, url: str, check_id: int) -> dict[str, Any
     return made
 
 
+async def _release(client: Client, url: str, tag: str) -> int:
+    """With a link, whose id it is; and a protected tag."""
+    link = {"name": "bin", "url": "http://203.0.113.7/bin", "direct_asset_path": "/bin"}
+    made = await _made(client, f"{url}/releases", tag_name=tag, ref="main", assets={"links": [link]})
+    await _made(client, f"{url}/protected_tags", name="main")
+    return int(made["assets"]["links"][0]["id"])
+
+
 async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
     thread = await _made(root, f"{url}/discussions", body="Why?")
     return {
@@ -103,6 +115,15 @@ async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
         "note_id": thread["notes"][0]["id"],
         "version_id": (await root.get(f"{url}/versions")).body[0]["id"],
     }
+
+
+async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
+    """A schedule with a variable, and a trigger."""
+    schedules = f"{url}/pipeline_schedules"
+    schedule = await _made(root, schedules, description="x", ref="main", cron="0 4 1 1 *")
+    await _made(root, f"{schedules}/{schedule['id']}/variables", key="KEY", value="value")
+    trigger = await _made(root, f"{url}/triggers", description="nightly")
+    return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
 
 
 async def furnish(forge: Forge) -> Furnished:
@@ -114,13 +135,14 @@ async def furnish(forge: Forge) -> Furnished:
     runner = await a_runner(forge, project_id=project["id"])
     pipeline, over, finished, running = await _jobs(forge, url, runner)
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
-    await _made(root, f"{url}/repository/tags", tag_name="v1", ref="main")
+    link_id = await _release(root, url, "v1")
     merge_request = await _merge_request(forge, url, check["id"])
     mirror = await _made(
         root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
     )
     for place in (url, f"/groups/{group['id']}"):
         await _made(root, f"{place}/variables", key="KEY", value="value")
+    everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
     email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
     user_id = (await root.get("/user")).body["id"]
     ids = {
@@ -132,28 +154,39 @@ async def furnish(forge: Forge) -> Furnished:
         "ref": "main",
         "sha": (await root.get(f"{url}/repository/branches/main")).body["commit"]["id"],
         "key": "KEY",
+        "tag_name": "v1",
+        "link_id": link_id,
+        "suffix_path": "assets/links",
         "format": "zip",
         "pipeline_id": pipeline["id"],
         "job_id": over.id,
         **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
-        "delivery_id": (await root.get(f"{url}/external_status_checks/{check['id']}/deliveries")).body[0][
-            "id"
-        ],
+        "delivery_id": await _first(root, f"{url}/external_status_checks/{check['id']}/deliveries"),
         "mirror_id": mirror["id"],
         "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
-        "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
-        "group_event_id": (await root.get(f"/groups/{group['id']}/audit_events")).body[0]["id"],
+        "project_event_id": await _first(root, f"{url}/audit_events"),
+        "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
         "email_id": email["id"],
+        **await _what_starts_pipelines(root, url),
+        **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
     of_root = {
         "path": "root",
+        "key": everywhere["key"],
         "users_id": user_id,
         "runners_id": runner.id,
         "jobs_id": finished.id,
         "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
     }
     return Furnished(root, ids, of_root, running.token)
+
+
+async def _access_tokens(root: Client, project: str, group: str) -> dict[str, int]:
+    return {
+        name: (await _made(root, f"{place}/access_tokens", name="bot", scopes=["api"]))["id"]
+        for name, place in (("token_id", project), ("group_token_id", group))
+    }
 
 
 async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
@@ -163,6 +196,11 @@ async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
     assert (await jobs["finished"].upload(_archive())).status == 201
     await jobs["finished"].finish()
     return jobs["finished"], jobs["running"]
+
+
+async def _first(client: Client, path: str) -> int:
+    """The id of the first of a list."""
+    return int((await client.get(path)).body[0]["id"])
 
 
 async def _made(client: Client, path: str, **values: Any) -> dict[str, Any]:

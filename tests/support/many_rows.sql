@@ -52,4 +52,13 @@ SELECT 'project_type', sha256(('many-' || projects.id)::bytea), %(now)s FROM pro
 INSERT INTO runner_projects (runner_id, project_id)
 SELECT runners.id, projects.id FROM projects
 JOIN runners ON runners.token_digest = sha256(('many-' || projects.id)::bytea);
+
+-- A merge request in each project, by a member of it, whom it names as its reviewer too.
+INSERT INTO merge_requests (project_id, iid, author_id, title, source_branch, target_branch, head_sha, start_sha,
+    last_commit, mergeability, created_at, updated_at)
+SELECT members.project_id, 1, members.user_id, 'Change', 'topic', 'main', 'a', 'b', '{}', 'mergeable', now(), now()
+FROM members WHERE members.project_id IS NOT NULL;
+
+INSERT INTO merge_request_people (merge_request_id, part, user_id, created_at)
+SELECT merge_requests.id, 'reviewer', merge_requests.author_id, now() FROM merge_requests;
 ANALYZE;

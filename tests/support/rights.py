@@ -21,6 +21,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "PUT /projects/{id}/transfer": {"namespace": "{group_id}"},
     "POST /projects/{id}/repository/branches": {"branch": "new", "ref": "main"},
     "POST /projects/{id}/repository/tags": {"tag_name": "new", "ref": "main"},
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": {"branch": "main"},
+    "POST /projects/{id}/repository/commits/{sha}/revert": {"branch": "main"},
+    "POST /projects/{id}/releases": {"tag_name": "released", "ref": "main"},
+    "POST /projects/{id}/releases/{tag_name}/assets/links": {"url": "http://203.0.113.7/other"},
+    "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}": {"name": "another"},
     "POST /projects/{id}/repository/files/{path}": _FILE,
     "PUT /projects/{id}/repository/files/{path}": _FILE,
     "DELETE /projects/{id}/repository/files/{path}": _FILE,
@@ -33,6 +38,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "external_status_check_id": "{check_id}",
     },
     "POST /projects/{id}/pipeline": {"ref": "main"},
+    "POST /projects/{id}/pipeline_schedules": {"ref": "main"},
     "POST /projects/{id}/runners": {"runner_id": "{runner_id}"},
     "POST /user/runners": {"project_id": "{id}"},
     "POST /projects/{id}/remote_mirrors": {"url": "https://203.0.113.7/a.git"},
@@ -44,8 +50,12 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 #: What else stands in the path of some.
 PATHS = {
+    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/take_ownership": {
+        "pipeline_schedule_id": "{schedule_of_root_id}"
+    },
     "DELETE /projects/{id}/repository/branches/{name}": {"name": "feature"},
     "POST /projects/{id}/repository/files/{path}": {"path": "NEWS.md"},
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": {"sha": "feature"},
 }
 
 

@@ -30,9 +30,11 @@ _ONE_OF: dict[str, dict[str, Any]] = {
     "POST /groups/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/runners": {"runner_id": 999_999_999},
+    "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}": {"name": "example"},
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}": {
         "body": "example"
     },
+    "POST /projects/{id}/pipeline_schedules": {"cron": "0 4 1 1 *"},
 }
 
 

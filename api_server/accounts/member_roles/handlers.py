@@ -6,7 +6,7 @@ A custom role is a name for a level; abilities beyond its level are not among wh
 import attrs
 from aiohttp import web
 
-from api_server.accounts.member_roles import changes, queries
+from api_server.accounts.member_roles import changes, queries, unsupported
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, no_content
@@ -39,7 +39,7 @@ async def list_roles(request: web.Request, wanted: Paginated) -> web.Response:
     return await paginated(request, page, await queries.list_roles(context.database(request), page))
 
 
-@routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+@routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES, ignores=unsupported.OfRoles)
 async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
     async with context.database(request).transaction() as transaction:
         made = await changes.create(

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.accounts.settings import changes, queries, values
+from api_server.accounts.settings import changes, queries, unsupported, values
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
@@ -20,7 +20,7 @@ routes = Routes()
 
 @attrs.frozen(kw_only=True)
 class UpdateSettings:
-    """GitLab's other keys are accepted and have no effect."""
+    """What has a meaning here of GitLab's keys."""
 
     static_objects_external_storage_url: str | Unset | None = UNSET
     static_objects_external_storage_auth_token: str | Unset | None = UNSET
@@ -37,7 +37,7 @@ async def show_settings(request: web.Request) -> web.Response:
     return json_value(await _shown(request, context.database(request)))
 
 
-@routes.put("/application/settings", access=ADMINISTRATOR)
+@routes.put("/application/settings", access=ADMINISTRATOR, ignores=unsupported.OfSettings)
 async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
     unset = values.defaults(context.settings(request))

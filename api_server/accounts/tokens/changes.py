@@ -6,9 +6,11 @@ import attrs
 
 from api_server.accounts.tokens import queries
 from api_server.accounts.tokens.queries import Token
+from api_server.accounts.users import accounts
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
+from api_server.web.context import App
 from api_server.web.errors import bad_request
 
 #: How long a rotated token lives when nothing else is wanted.
@@ -26,31 +28,51 @@ class NewToken:
     expires_at: datetime.date | None = None
 
 
+@attrs.frozen
+class Issued:
+    """A new token with its text, which is stored nowhere."""
+
+    id: int
+    text: str = attrs.field(repr=False)
+
+
+async def issue(transaction: Transaction, new: NewToken) -> Issued:
+    """Whoever calls this records it."""
+    text = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
+    token_id = await queries.create_token(transaction, **attrs.asdict(new), digest=secrets.digest(text))
+    return Issued(token_id, text)
+
+
 async def create(transaction: Transaction, new: NewToken, user_name: str, author: Author) -> str:
-    """The entity with the token's text, which is stored nowhere."""
-    token = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
-    created = await queries.create_token(
-        transaction, **attrs.asdict(new), token=token, digest=secrets.digest(token)
-    )
+    """The entity with the token's text."""
+    created = await issue(transaction, new)
     await _record(transaction, "created", author, new.user_id, user_name, created.id)
-    return created.entity
+    return await queries.show_new_token(transaction, created.id, created.text)
 
 
-async def revoke(transaction: Transaction, token: Token, author: Author) -> bool:
-    """Whether that was a change: revoking twice is none."""
-    revoked = await queries.revoke_token(transaction, token.id)
-    if revoked:
+async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
+    """Revoking twice changes nothing. A bot goes with its token."""
+    if await queries.revoke_token(transaction, token.id):
         await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
-    return revoked
+        if token.bot:
+            await accounts.delete(app, transaction, token.user_id, author)
 
 
 async def rotate(
     transaction: Transaction, token: Token, expires_at: datetime.date | None, author: Author
 ) -> str:
     """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
+    successor = await succeed(transaction, token, expires_at)
+    await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
+    await _record(transaction, "created", author, token.user_id, token.user_name, successor.id)
+    return await queries.show_new_token(transaction, successor.id, successor.text)
+
+
+async def succeed(transaction: Transaction, token: Token, expires_at: datetime.date | None) -> Issued:
+    """As `rotate`; whoever calls this records both."""
     if token.expired:
         raise bad_request("Token is expired")
-    if not await revoke(transaction, token, author):
+    if not await queries.revoke_token(transaction, token.id):
         raise bad_request("Token already revoked")
     successor = NewToken(
         user_id=token.user_id,
@@ -59,7 +81,7 @@ async def rotate(
         description=token.description,
         expires_at=expires_at or transaction.now.date() + ROTATED_FOR,
     )
-    return await create(transaction, successor, token.user_name, author)
+    return await issue(transaction, successor)
 
 
 async def _record(

@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.tokens import changes, queries
+from api_server.accounts.tokens import changes, queries, unsupported
 from api_server.accounts.tokens.queries import Token
 from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
@@ -32,11 +32,27 @@ class CreateToken:
 
 
 @attrs.frozen(kw_only=True)
-class ListTokens(Paginated):
-    user_id: int | None = None
+class CreateOwnToken:
+    name: Name = attrs.field(metadata={"present": True})
+    scopes: CommaList[Literal["k8s_proxy", "self_rotate"]]
+    description: Description | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TokenFilters(Paginated):
     revoked: bool | None = None
     state: Literal["active", "inactive"] | None = None
     search: str | None = None
+
+    @property
+    def active(self) -> bool | None:
+        return None if self.state is None else self.state == "active"
+
+
+@attrs.frozen(kw_only=True)
+class ListTokens(TokenFilters):
+    user_id: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +82,25 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
     return json_text(made, status=201)
 
 
-@routes.get("/personal_access_tokens", access=SIGNED_IN)
+@routes.post("/user/personal_access_tokens", access=SIGNED_IN)
+async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.Response:
+    """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
+    if not wanted.scopes:
+        raise bad_parameters("scopes is empty")
+    who = caller(request)
+    new = changes.NewToken(
+        user_id=who.user_id,
+        name=wanted.name,
+        scopes=list(dict.fromkeys(wanted.scopes)),
+        description=wanted.description,
+        expires_at=wanted.expires_at or context.now(request).date() + datetime.timedelta(days=1),
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await changes.create(transaction, new, who.name, author(request))
+    return json_text(made, status=201)
+
+
+@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported.OfTokenLists)
 async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(wanted, queries.LISTING)
@@ -78,7 +112,7 @@ async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
         page,
         user_id=wanted.user_id if who.admin else who.user_id,
         revoked=wanted.revoked,
-        active=None if wanted.state is None else wanted.state == "active",
+        active=wanted.active,
         search=wanted.search,
     )
     return await paginated(request, page, listed)
@@ -140,7 +174,7 @@ async def _shown(request: web.Request, token: Token) -> web.Response:
 
 async def _revoked(request: web.Request, token: Token) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.revoke(transaction, token, author(request))
+        await changes.revoke(request.config_dict, transaction, token, author(request))
     return no_content()
 
 

@@ -4,23 +4,31 @@ import datetime
 
 import attrs
 
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
-_ENTITIES = read_sql("api_server.accounts.tokens")
+ENTITIES = read_sql("api_server.accounts.tokens")
 
+FILTERS = """
+    (%(revoked)s::boolean IS NULL OR tokens.revoked = %(revoked)s)
+    AND (%(active)s::boolean IS NULL
+        OR %(active)s = NOT (tokens.revoked OR has_expired(tokens.expires_at, %(now)s)))
+    AND (%(search)s::text IS NULL OR strpos(lower(tokens.name), lower(%(search)s)) > 0)
+"""
+ORDERS = {
+    "name": "name",
+    "created_at": "created_at",
+    "expires_at": "expires_at",
+    "last_used_at": "last_used_at",
+}
 LISTING = Listing(
-    _ENTITIES["token"],
-    """
+    ENTITIES["token"],
+    f"""
     SELECT tokens.* FROM personal_access_tokens tokens
-    WHERE (%(user_id)s::bigint IS NULL OR tokens.user_id = %(user_id)s)
-        AND (%(revoked)s::boolean IS NULL OR tokens.revoked = %(revoked)s)
-        AND (%(active)s::boolean IS NULL
-            OR %(active)s = NOT (tokens.revoked OR has_expired(tokens.expires_at, %(now)s)))
-        AND (%(search)s::text IS NULL OR strpos(lower(tokens.name), lower(%(search)s)) > 0)
+    WHERE (%(user_id)s::bigint IS NULL OR tokens.user_id = %(user_id)s) AND {FILTERS}
     """,
-    {"name": "name", "created_at": "created_at", "expires_at": "expires_at", "last_used_at": "last_used_at"},
+    ORDERS,
 )
 
 
@@ -37,9 +45,8 @@ async def list_tokens(
     return await LISTING.read(database, page, user_id=user_id, revoked=revoked, active=active, search=search)
 
 
-SHOW_TOKEN = one(
-    _ENTITIES["token"], "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"
-)
+TOKEN = "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"
+SHOW_TOKEN = one(ENTITIES["token"], TOKEN)
 
 
 async def show_token(database: Executor, token_id: int) -> str:
@@ -58,12 +65,14 @@ class Token:
     expired: bool
     user_id: int
     user_name: str
+    bot: bool
 
 
 FIND_TOKEN = Query(
     """
     SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
-        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.name AS user_name
+        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.name AS user_name,
+        users.bot
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id WHERE tokens.id = %(id)s
     """,
     Token,
@@ -74,14 +83,11 @@ async def find_token(database: Executor, token_id: int) -> Token | None:
     return await database.row(FIND_TOKEN, id=token_id)
 
 
-CREATE_TOKEN = one(
-    _ENTITIES["new_token"],
-    """
+CREATE_TOKEN = """
     INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes, expires_at, created_at)
     VALUES (%(user_id)s, %(name)s, %(description)s, %(digest)s, %(scopes)s::text[], %(expires_at)s::date, %(now)s)
-    RETURNING *
-    """,
-)
+    RETURNING id
+"""
 
 
 async def create_token(
@@ -92,20 +98,28 @@ async def create_token(
     description: str | None,
     scopes: list[str],
     expires_at: datetime.date | None,
-    token: str,
     digest: bytes,
-) -> Shown:
-    """The new token, whose text is shown this once."""
-    return await transaction.one(
-        CREATE_TOKEN,
-        user_id=user_id,
-        name=name,
-        description=description,
-        scopes=scopes,
-        expires_at=expires_at,
-        token=token,
-        digest=digest,
+) -> int:
+    """The new token's id."""
+    return int(
+        await transaction.value(
+            CREATE_TOKEN,
+            user_id=user_id,
+            name=name,
+            description=description,
+            scopes=scopes,
+            expires_at=expires_at,
+            digest=digest,
+        )
     )
+
+
+SHOW_NEW_TOKEN = one(ENTITIES["new_token"], TOKEN)
+
+
+async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:
+    """The token with its text, which is shown this once."""
+    return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
 
 
 REVOKE_TOKEN = """

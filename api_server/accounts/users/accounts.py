@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
@@ -12,18 +11,18 @@ from aiohttp import web
 from api_server.accounts import address_queries as addresses
 from api_server.accounts import path_rules
 from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
-from api_server.accounts.users import queries
+from api_server.accounts.users import bots, queries
 from api_server.accounts.users.lookup import existing_user
 from api_server.accounts.users.queries import User
+from api_server.outbound.mail.letters import is_address
 from api_server.state import audit_trail, secrets
-from api_server.state.audit_trail import Author, Entity
+from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.context import VAULT, App
-from api_server.web.errors import ApiError, conflict, invalid
+from api_server.web.errors import ApiError, check_present, conflict, invalid
 
-_EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+", re.ASCII)
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
 _EMAIL_TAKEN = "Email has already been taken"
 
@@ -46,6 +45,14 @@ class NewUser:
     public_email: str | None = None
     website_url: str | None = None
     organization: str | None = None
+    job_title: str | None = None
+    #: One that the access tokens of a project or a group sign in as (`bots.py`).
+    bot: bool = False
+    bot_project_id: int | None = None
+    bot_namespace_id: int | None = None
+
+
+UserChange = Literal["created", "renamed", "restricted", "removed"]
 
 
 @attrs.frozen(kw_only=True)
@@ -53,14 +60,15 @@ class UserEvent:
     """What has become of an account; one that is `removed` is still there while listeners are told, one that is
     `restricted` has been blocked, or is no administrator any more.
 
-    `username` and `name` are the new ones.
+    One that is `renamed` has another user name or another name, or both; these are the new ones.
     """
 
-    kind: Literal["created", "renamed", "restricted", "removed"]
+    kind: UserChange
     user_id: int
     username: str
     name: str
     author: Author
+    bot: bool
 
 
 #: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
@@ -88,21 +96,21 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
             static_object_seed=seed,
             static_object_digest=secrets.digest(token),
         )
-        created = UserEvent(
-            kind="created", user_id=user_id, username=user.username, name=user.name, author=author
-        )
-        await _tell(app, transaction, created)
+        account = User(user_id, user.username, user.name, user.email, user.admin, user.bot)
+        await _tell(app, transaction, _event("created", account, author))
     except Conflict as taken:
         raise _conflict(taken) from None
-    entity = Entity(type="User", id=user_id, path=user.username)
     message = f"User {user.username} created"
-    await audit_trail.record(transaction, "user_created", author=author, entity=entity, message=message)
+    await audit_trail.record(
+        transaction, "user_created", author=author, entity=account.entity, message=message
+    )
     return user_id
 
 
 async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
     """Changes what is not None. Raises 404, 400, 409."""
     before = await existing_user(transaction, user_id)
+    check_present("name", values["name"])
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
@@ -111,12 +119,11 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
         await addresses.remove_as_secondary(transaction, user_id, values["email"])
     try:
         await queries.update_user(transaction, user_id, **values)
-        if values["username"] and values["username"] != before.username:
-            name = values["name"] or before.name
-            renamed = UserEvent(
-                kind="renamed", user_id=user_id, username=values["username"], name=name, author=author
-            )
-            await _tell(app, transaction, renamed)
+        after = attrs.evolve(
+            before, username=values["username"] or before.username, name=values["name"] or before.name
+        )
+        if after != before:
+            await _tell(app, transaction, _event("renamed", after, author))
     except Conflict as taken:
         raise _conflict(taken) from None
     if before.admin and values["admin"] is False:
@@ -124,15 +131,18 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
     await _record_changes(transaction, author, before, values)
 
 
-def _event(kind: Literal["restricted", "removed"], user: User, author: Author) -> UserEvent:
-    return UserEvent(kind=kind, user_id=user.id, username=user.username, name=user.name, author=author)
+def _event(kind: UserChange, user: User, author: Author) -> UserEvent:
+    return UserEvent(
+        kind=kind, user_id=user.id, username=user.username, name=user.name, author=author, bot=user.bot
+    )
 
 
 async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
     """What opens or closes an account has an event of its own, everything else is told by one."""
-    record = functools.partial(audit_trail.record, transaction, author=author, entity=before.entity)
+    entity = attrs.evolve(before, username=values["username"] or before.username).entity
+    record = functools.partial(audit_trail.record, transaction, author=author, entity=entity)
     for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:
@@ -150,6 +160,9 @@ async def delete(app: App, transaction: Transaction, user_id: int, author: Autho
     """Removes the account, with what listeners keep for it. Raises 404."""
     user = await existing_user(transaction, user_id)
     await _tell(app, transaction, _event("removed", user, author))
+    if user.bot:
+        await bots.retire(transaction, author, user_id=user_id)
+        return
     await queries.delete_user(transaction, user_id)
     await audit_trail.record(
         transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
@@ -196,7 +209,7 @@ def _static_object_token(vault: Vault) -> tuple[bytes, str]:
 
 def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:
     problems = {}
-    if email is not None and not (_EMAIL.fullmatch(email) and len(email) <= 254):
+    if email is not None and not is_address(email):
         problems["email"] = ["is invalid"]
     if username is not None and (problem := path_rules.problem_with(username)):
         problems["username"] = [problem]

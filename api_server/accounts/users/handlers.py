@@ -6,6 +6,8 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.accounts.passwords import resets
+from api_server.accounts.passwords.rules import problem_with
 from api_server.accounts.settings.values import current
 from api_server.accounts.users import accounts, queries, unsupported
 from api_server.web import context
@@ -27,6 +29,9 @@ class ListUsers(Paginated):
     search: str | None = None
     active: bool = False
     blocked: bool = False
+    humans: bool = False
+    exclude_humans: bool = False
+    without_project_bots: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +53,7 @@ class Profile:
     public_email: Name | None = None
     website_url: Url | None = None
     organization: Name | None = None
+    job_title: Name | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -71,32 +77,32 @@ class UpdateUser(Profile):
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
-    return json_text(
-        await queries.show_user(context.database(request), caller(request).user_id, with_private_fields=True)
-    )
+    who = caller(request)
+    view: queries.View = "user_for_administrators" if who.admin else "own_user"
+    return json_text(await queries.show_user(context.database(request), who.user_id, view))
 
 
 @routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported.OfUserLists)
 async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
-    """All users; private fields for administrators only."""
+    """All users, bots among them; what is more than their names for administrators only."""
     page = wanted_page(wanted, queries.LISTING)
     listed = await queries.list_users(
         context.database(request),
         page,
-        with_private_fields=caller(request).admin,
+        for_administrator=caller(request).admin,
         username=wanted.username,
         search=wanted.search,
         active=wanted.active,
         blocked=wanted.blocked,
+        bots=False if wanted.humans or wanted.without_project_bots else wanted.exclude_humans or None,
     )
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported.OfOneUser)
 async def show_user(request: web.Request, wanted: UserId) -> web.Response:
-    shown = await queries.show_user_if_there(
-        context.database(request), wanted.id, with_private_fields=caller(request).admin
-    )
+    view: queries.View = "user_in_detail" if caller(request).admin else "user"
+    shown = await queries.show_user_if_there(context.database(request), wanted.id, view)
     if shown is None:
         raise not_found("User")
     return json_text(shown)
@@ -105,7 +111,8 @@ async def show_user(request: web.Request, wanted: UserId) -> web.Response:
 @routes.post("/users", access=ADMINISTRATOR, ignores=unsupported.OfUsers)
 async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
-    without `projects_limit` it may have as many projects as the instance's settings say."""
+    without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
+    to set the password."""
     if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
@@ -125,7 +132,9 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
             ),
             author(request),
         )
-        shown = await queries.show_user(transaction, user_id, with_private_fields=True)
+        if wanted.reset_password:
+            await resets.queue_mail(transaction, user_id, is_new=True)
+        shown = await queries.show_user(transaction, user_id, "user_for_administrators")
     return json_text(shown, status=201)
 
 
@@ -143,11 +152,11 @@ async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
             email=wanted.email,
             **profile,
         )
-        shown = await queries.show_user(transaction, wanted.id, with_private_fields=True)
+        shown = await queries.show_user(transaction, wanted.id, "user_for_administrators")
     return json_text(shown)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported.OfRemovedUsers)
 async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
     """Removes the account with its own namespace and the projects in it."""
     if wanted.id == caller(request).user_id:
@@ -191,8 +200,8 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
 async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
     values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
-    if password is not None and len(password) < 8:
-        raise invalid({"password": ["is too short (minimum is 8 characters)"]})
+    if password is not None and (problem := problem_with(password)):
+        raise invalid({"password": [problem]})
     # Takes some 50 ms of computing.
     hash_password = context.vault(request).hash_password
     hashed = await asyncio.to_thread(hash_password, password) if password else None

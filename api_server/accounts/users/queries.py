@@ -1,13 +1,13 @@
 """Statements about users."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 
 from api_server.state.audit_trail import Entity
-from api_server.state.database import Executor, Transaction
+from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query
+from api_server.state.statements import Query, Statement
 
 _ENTITIES = read_sql("api_server.accounts.users")
 _ORDERS = {
@@ -18,7 +18,9 @@ _ORDERS = {
 }
 _MATCHING = """
     SELECT users.* FROM users
-    WHERE (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
+    WHERE users.state <> 'deactivated'
+        AND (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
+        AND (%(bots)s::boolean IS NULL OR users.bot = %(bots)s)
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
         AND (%(search)s::text IS NULL OR strpos(lower(users.name), lower(%(search)s)) > 0
@@ -26,8 +28,8 @@ _MATCHING = """
             OR (%(finds_private)s AND lower(users.email) = lower(%(search)s)))
 """
 _LISTS = {
-    False: Listing(_ENTITIES["user"], _MATCHING, _ORDERS),
-    True: Listing(_ENTITIES["user_with_private_fields"], _MATCHING, _ORDERS),
+    False: Listing(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
+    True: Listing(_ENTITIES["user_for_administrators"], _MATCHING, _ORDERS),
 }
 LISTING = _LISTS[False]
 
@@ -36,37 +38,45 @@ async def list_users(
     database: Executor,
     page: Page,
     *,
-    with_private_fields: bool,
+    for_administrator: bool,
     username: str | None,
     search: str | None,
     active: bool,
     blocked: bool,
+    bots: bool | None,
 ) -> Listed:
-    """Who sees private fields also finds users by their private addresses."""
-    return await _LISTS[with_private_fields].read(
+    """Those who are `bots`, those who are not, or (None) both. Administrators also find users by their private
+    addresses."""
+    return await _LISTS[for_administrator].read(
         database,
         page,
         username=username,
         search=search,
         active=active,
         blocked=blocked,
-        finds_private=with_private_fields,
+        bots=bots,
+        finds_private=for_administrator,
     )
 
 
-_SHOW = {
-    private: one(_ENTITIES[name], "SELECT users.* FROM users WHERE users.id = %(id)s")
-    for private, name in ((False, "user"), (True, "user_with_private_fields"))
+#: To everybody, to the user herself, and to administrators: when the account is changed, and when it is looked at.
+View = Literal["user", "own_user", "user_for_administrators", "user_in_detail"]
+
+_SHOW: dict[View, Statement[Shown]] = {
+    view: one(
+        _ENTITIES[view], "SELECT users.* FROM users WHERE users.id = %(id)s AND users.state <> 'deactivated'"
+    )
+    for view in get_args(View)
 }
 
 
-async def show_user(database: Executor, user_id: int, *, with_private_fields: bool) -> str:
+async def show_user(database: Executor, user_id: int, view: View) -> str:
     """Raises NotFound."""
-    return await database.entity(_SHOW[with_private_fields], id=user_id)
+    return await database.entity(_SHOW[view], id=user_id)
 
 
-async def show_user_if_there(database: Executor, user_id: int, *, with_private_fields: bool) -> str | None:
-    return await database.entity_if_there(_SHOW[with_private_fields], id=user_id)
+async def show_user_if_there(database: Executor, user_id: int, view: View) -> str | None:
+    return await database.entity_if_there(_SHOW[view], id=user_id)
 
 
 @attrs.frozen
@@ -78,6 +88,7 @@ class User:
     name: str
     email: str
     admin: bool
+    bot: bool
 
     @property
     def entity(self) -> Entity:
@@ -85,16 +96,19 @@ class User:
         return Entity(type="User", id=self.id, path=self.username)
 
 
-_USER = "SELECT users.id, users.username, users.name, users.email, users.admin FROM users"
+_USER = """
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot FROM users
+    WHERE users.state <> 'deactivated'
+"""
 
-FIND_USER = Query(f"{_USER} WHERE users.id = %(id)s", User)
+FIND_USER = Query(f"{_USER} AND users.id = %(id)s", User)
 
 
 async def find_user(database: Executor, user_id: int) -> User | None:
     return await database.row(FIND_USER, id=user_id)
 
 
-FIND_BY_USERNAME = Query(f"{_USER} WHERE lower(users.username) = lower(%(username)s)", User)
+FIND_BY_USERNAME = Query(f"{_USER} AND lower(users.username) = lower(%(username)s)", User)
 
 
 async def find_user_by_username(database: Executor, username: str) -> User | None:
@@ -104,11 +118,11 @@ async def find_user_by_username(database: Executor, username: str) -> User | Non
 CREATE_USER = """
     INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
         static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
-        created_at, updated_at)
+        job_title, bot, bot_project_id, bot_namespace_id, created_at, updated_at)
     VALUES (%(username)s, %(name)s, %(email)s, %(admin)s, %(external)s, %(can_create_group)s, %(projects_limit)s,
         %(password_hash)s, %(static_object_seed)s, %(static_object_digest)s,
         CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
-        %(organization)s, %(now)s, %(now)s)
+        %(organization)s, %(job_title)s, %(bot)s, %(bot_project_id)s, %(bot_namespace_id)s, %(now)s, %(now)s)
     RETURNING id
 """
 
@@ -133,6 +147,7 @@ UPDATE_USER = """
         public_email = coalesce(%(public_email)s, public_email),
         website_url = coalesce(%(website_url)s, website_url),
         organization = coalesce(%(organization)s, organization),
+        job_title = coalesce(%(job_title)s, job_title),
         updated_at = %(now)s
     WHERE id = %(id)s
 """

@@ -1,7 +1,7 @@
 """Parameters of users that GitLab knows and this service has no use for (`web/unsupported.py`)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -23,7 +23,6 @@ class OfUsers:
     discord: str | None = None
     extern_uid: str | None = None
     github: str | None = None
-    job_title: str | None = None
     linkedin: str | None = None
     mastodon: str | None = None
     note: str | None = None
@@ -43,6 +42,20 @@ class OfChangedUsers(OfUsers):
 
 
 @attrs.frozen(kw_only=True)
+class OfOneUser:
+    """Forms of one."""
+
+    with_custom_attributes: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfRemovedUsers:
+    """Where one is removed: what is hers goes with her, what she did elsewhere stays."""
+
+    hard_delete: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
 class OfUserLists:
     """Filters of lists."""
 
@@ -50,15 +63,16 @@ class OfUserLists:
     auditors: bool | None = None
     exclude_active: bool | None = None
     exclude_external: bool | None = None
-    exclude_humans: bool | None = None
     exclude_internal: bool | None = None
     external: bool | None = None
-    humans: bool | None = None
     with_custom_attributes: bool | None = None
-    without_project_bots: bool | None = None
     without_projects: bool | None = None
+    skip_ldap: bool | None = None
+    saml_provider_id: int | None = None
     created_after: datetime.datetime | None = None
     created_before: datetime.datetime | None = None
     extern_uid: str | None = None
     provider: str | None = None
+    public_email: str | None = None
+    custom_attributes: dict[str, Any] | None = None
     two_factor: Literal["enabled", "disabled"] | None = None

@@ -47,9 +47,11 @@ def load(text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > MAX_BYTES:
         raise ConfigError(f"The YAML file is too big: {size} bytes of at most {MAX_BYTES}")
-    loader = _Loader(text, budget, warn)
+    loader: Any = _Loader(text, budget, warn)
     try:
-        value = loader.get_single_data()
+        value = loader.get_data() if loader.check_data() else None
+        if loader.check_event() and not loader.check_event(yaml.StreamEndEvent):
+            warn("Only the first document of a file is read")
     except yaml.YAMLError as error:
         raise ConfigError("Invalid configuration format: " + _one_line(error)) from None
     except (KeyError, ValueError) as error:  # `!!bool maybe`, `!!int many`

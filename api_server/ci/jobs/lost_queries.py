@@ -8,7 +8,9 @@ import attrs
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
 
-ANY_RUNNING = "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling'))"
+ANY_RUNNING = (
+    "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build')"
+)
 
 
 async def any_running(database: Executor) -> bool:
@@ -47,7 +49,7 @@ LOST_JOBS = Query(
         WHEN jobs.contacted_at < %(silent_since)s::timestamptz THEN 'stuck_or_timeout_failure'
         ELSE 'job_execution_timeout' END AS reason
     FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
-    WHERE jobs.status IN ('running', 'canceling') AND (
+    WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build' AND (
         jobs.contacted_at < %(silent_since)s::timestamptz
         OR jobs.started_at < %(over_since)s::timestamptz
             - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)))

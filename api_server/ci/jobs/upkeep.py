@@ -3,12 +3,14 @@
 from aiohttp import web
 
 from api_server.ci.jobs import lost
+from api_server.ci.jobs.artifacts import project_artifacts
 from api_server.ci.jobs.artifacts import queries as artifacts
 from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
+from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Database
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
@@ -38,6 +40,10 @@ def setup(app: web.Application) -> None:
         settings = app[SETTINGS]
         await lost.look(app[DATABASE], settings.runner_timeout, settings.hand_out_timeout)
 
+    async def delete_artifacts(project_id: int) -> None:
+        await project_artifacts.delete_all_but_the_newest(app[DATABASE], app[REPOSITORIES], project_id)
+
+    queue.add(project_artifacts.DELETE_PROJECT_ARTIFACTS, delete_artifacts, attempts=8)
     queue.add(transitions.SEAL_LOG, seal_log, attempts=8)
     queue.add(DELETE_OBJECTS, delete_bytes, attempts=10)
     queue.add_periodic("seal_forgotten_logs", "*/10 * * * *", seal_forgotten_logs)

@@ -6,7 +6,8 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.code.branches.protection import UNPROTECTED, protection_for, protection_of
+from api_server.code.branches.protection import protection_for, protection_of
+from api_server.code.tags.protection import tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
@@ -24,16 +25,20 @@ async def may_run_on(
     database: Executor, project_id: int, ref: str, *, tag: bool, role: int, admin: bool
 ) -> bool:
     """Whether somebody with that role in the project may run something on a branch (where it is protected, only who
-    may push) or on a tag (Developers: rules that protect branches say nothing of tags). `ref` is a short name."""
-    protection = UNPROTECTED if tag else await protection_of(database, project_id, ref)
-    return protection.may_push(role, admin=admin)
+    may push) or on a tag (likewise, who may make it). `ref` is a short name."""
+    if tag:
+        return (await tag_protection_of(database, project_id, ref)).may_create(role, admin=admin)
+    return (await protection_of(database, project_id, ref)).may_push(role, admin=admin)
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
     """Whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived projects."""
     if project.archived:
         return False
-    protection = UNPROTECTED if tag else await protection_for(request, project.id, ref)
+    if tag:
+        made = await tag_protection_for(request, project.id, ref)
+        return made.may_create(project.role, admin=project.admin)
+    protection = await protection_for(request, project.id, ref)
     return protection.may_push(project.role, admin=project.admin)
 
 

@@ -1,6 +1,7 @@
 """What people do to jobs and pipelines: cancel, retry, play, erase, remove; each in the caller's transaction.
 
-Whether they may is decided before (`access`); here it is decided, under the pipeline's lock, whether it can be.
+Whether they may is decided before (`access`); here it is decided, under the pipeline's lock, whether it can be. All of
+them raise NotFound where the job has gone.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,6 @@ async def cancel(transaction: Transaction, job_id: int, *, force: bool = False) 
     """Cancels the job, at once or (a runner that knows how) after its `after_script`. Does nothing to a finished one;
     `force` ends the waiting for `after_script`."""
     job = await job_queries.lock_job(transaction, job_id)
-    if job is None:
-        return
     if force:
         await transitions.transit(transaction, [job_id], "force_cancel")
     elif job.status == "running" and job.cancels_gracefully:
@@ -33,7 +32,7 @@ async def retry(
 ) -> Job | None:
     """The new job that takes this one's place, on its way already; None where the job cannot be retried."""
     job = await job_queries.lock_job(transaction, job_id)
-    if job is None or job.retried or job.status not in RETRYABLE:
+    if job.retried or job.status not in RETRYABLE:
         return None
     again = await job_queries.clone_job(transaction, job.id, user_id=user_id)
     if variables is not None:
@@ -49,8 +48,6 @@ async def play(
     """Starts a job that waits for a person or for its moment; one of those kinds that has run is run again, as a new
     job. The id of the job that is on its way, None where the job cannot be played. `variables` are encrypted."""
     job = await job_queries.lock_job(transaction, job_id)
-    if job is None:
-        return None
     if job.status in RETRYABLE and job.when_run in ("manual", "delayed") and job.kind == "build":
         again = await retry(transaction, job_id, user_id, variables or None)
         return None if again is None else again.id
@@ -65,7 +62,7 @@ async def play(
 async def erase(transaction: Transaction, job_id: int, user_id: int) -> bool:
     """Removes the job's log and artifacts; False where it has none or has not finished."""
     job = await job_queries.lock_job(transaction, job_id)
-    if job is None or job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
+    if job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
         return False
     await delete_job_data(transaction, job_id)
     await job_queries.mark_erased(transaction, job_id, user_id)
@@ -76,10 +73,17 @@ async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
     """Cancels all jobs that have not finished, those of child pipelines by queued work."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
+    await transitions.cancel_all(transaction, await job_queries.latest_jobs(transaction, pipeline_id))
+    await transitions.refresh(transaction, pipeline_id)
+
+
+async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
+    """As `cancel_pipeline`, of the jobs that say that they may be ended."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    graceful = [job.id for job in jobs if job.status == "running" and job.cancels_gracefully]
-    await transitions.transit(transaction, graceful, "cancel_gracefully")
-    await transitions.transit(transaction, [job.id for job in jobs if job.id not in graceful], "cancel")
+    ids = await queries.interruptible_jobs(transaction, pipeline_id)
+    await transitions.cancel_all(transaction, [job for job in jobs if job.id in ids])
     await transitions.refresh(transaction, pipeline_id)
 
 
@@ -88,6 +92,8 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     for job in await job_queries.latest_jobs(transaction, pipeline_id):
+        if job.kind == "external":  # for those who said so to say otherwise
+            continue
         if job.status in ("failed", "canceled"):
             await job_queries.clone_job(transaction, job.id, user_id=user_id)
         elif job.status == "skipped":
@@ -96,10 +102,10 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
 
 
 async def cancel_superseded(database: Database, pipeline_id: int) -> None:
-    """Cancels what the pipeline of a push has made superfluous, each in a transaction of its own."""
-    for older_id in await queries.superseded(database, pipeline_id):
+    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own."""
+    for older in await queries.superseded(database, pipeline_id):
         async with database.transaction() as transaction:
-            await cancel_pipeline(transaction, older_id)
+            await (cancel_interruptible if older.partly else cancel_pipeline)(transaction, older.id)
 
 
 async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:

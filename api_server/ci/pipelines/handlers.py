@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, queries
+from api_server.ci.pipelines import actions, queries, unsupported
 from api_server.ci.pipelines.access import (
     check_may_change,
     check_not_archived,
@@ -15,9 +15,12 @@ from api_server.ci.pipelines.access import (
     may_change,
     short_ref,
 )
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import maker
+from api_server.ci.pipelines.limits import LIMITS
 from api_server.ci.pipelines.lint import Question, lint
+from api_server.ci.pipelines.rights import not_allowed_on
 from api_server.ci.pipelines.states import Status
+from api_server.ci.pipelines.wanted import Wanted
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -25,6 +28,7 @@ from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
+from api_server.web.errors import too_many_requests
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
 from api_server.web.routes import Routes, caller
@@ -32,7 +36,15 @@ from api_server.web.routes import Routes, caller
 routes = Routes()
 
 Source = Literal[
-    "push", "web", "api", "trigger", "schedule", "pipeline", "parent_pipeline", "merge_request_event"
+    "push",
+    "web",
+    "api",
+    "trigger",
+    "schedule",
+    "pipeline",
+    "parent_pipeline",
+    "merge_request_event",
+    "external",
 ]
 
 
@@ -113,14 +125,18 @@ class LintFile:
     dry_run_ref: str | None = None
 
 
-@routes.post("/projects/{id}/pipeline", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post(
+    "/projects/{id}/pipeline",
+    access=project(Role.DEVELOPER, opens="builds"),
+    ignores=unsupported.OfNewPipelines,
+)
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
     making = maker(request.config_dict, context.database(request))
     resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
-        raise NotMade(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
+        raise not_allowed_on(resolved.name)
     pipeline_id = await making.make(
         Wanted(
             project_id=found.id,
@@ -222,6 +238,7 @@ async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
 @routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, opens="builds"))
 async def lint_text(request: web.Request, wanted: LintText, found: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
+    _count_lint(request)
     question = Question(
         project_id=found.id,
         user_id=caller(request).user_id,
@@ -237,6 +254,7 @@ async def lint_text(request: web.Request, wanted: LintText, found: Project) -> w
 async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> web.Response:
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""
+    _count_lint(request)
     question = Question(
         project_id=found.id,
         user_id=caller(request).user_id,
@@ -247,6 +265,11 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
         shows_jobs=wanted.include_jobs,
     )
     return json_value(await lint(maker(request.config_dict), question))
+
+
+def _count_lint(request: web.Request) -> None:
+    if wait := request.config_dict[LIMITS].lint.retry_after(caller(request).user_id):
+        raise too_many_requests(wait)
 
 
 async def _answer(request: web.Request, found: Project, pipeline_id: int, status: int = 200) -> web.Response:

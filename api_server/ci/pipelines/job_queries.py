@@ -64,10 +64,10 @@ async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
     await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
 
 
-async def lock_job(transaction: Transaction, job_id: int) -> Job | None:
-    """The job as it stands once its pipeline is locked."""
+async def lock_job(transaction: Transaction, job_id: int) -> Job:
+    """The job as it stands once its pipeline is locked. Raises NotFound where both have gone."""
     await lock_pipeline_of(transaction, job_id)
-    return await find_job(transaction, job_id)
+    return await transaction.one(FIND_JOB, id=job_id)
 
 
 FIND_JOB = Query(f"SELECT {_COLUMNS} FROM jobs WHERE jobs.id = %(id)s", Job)

@@ -26,7 +26,8 @@ class OrderedJob:
 
     id: int
     project_id: int
-    kind: Literal["build", "bridge"]
+    #: `external`: what another system says, and nobody here moves.
+    kind: Literal["build", "bridge", "external"]
     status: Status
     name: str
     stage_index: int

@@ -4,7 +4,7 @@ Locks are taken in one order: the pipeline's row, then its jobs. What concerns a
 for this one, the next job of a resource group) is queued and runs in a transaction of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from api_server.ci.pipelines import job_queries, queries
@@ -15,9 +15,11 @@ from api_server.ci.pipelines.states import COMPLETE, Event
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
-#: The background work that moving a job sets off; `tasks`, and for logs `ci/jobs`, has what it does.
+#: The background work that moving a job sets off; `tasks`, for logs `ci/jobs`, and for merge requests those have what
+#: it does.
 START_DOWNSTREAM = "start_downstream_pipeline"
 FOLLOW_DOWNSTREAM = "follow_downstream_pipeline"
+FOLLOW_AWAITED = "follow_awaited_pipeline"
 CANCEL_DOWNSTREAM = "cancel_downstream_pipeline"
 START_DELAYED = "start_delayed_job"
 ASSIGN_RESOURCE = "assign_resource"
@@ -37,6 +39,8 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
         return None
     if moved[0].status == "failed":
         await _retry_by_itself(transaction, moved[0])
+        if await queries.cancels_on_failure(transaction, job_id):
+            await cancel_all(transaction, await job_queries.latest_jobs(transaction, moved[0].pipeline_id))
     await refresh(transaction, moved[0].pipeline_id)
     return moved[0]
 
@@ -79,9 +83,11 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
         await transit(transaction, [job_id for job_id, other in events if other == event], event)
     if events:
         jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    bridge_id = await queries.set_pipeline_status(transaction, pipeline_id, composite(jobs) or "created")
-    if bridge_id is not None:
-        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=bridge_id)
+    who = await queries.set_pipeline_status(transaction, pipeline_id, composite(jobs) or "created")
+    if who is not None and who.source_job_id is not None:
+        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=who.source_job_id)
+    if who is not None and who.is_awaited:
+        await enqueue(transaction, FOLLOW_AWAITED, pipeline_id=pipeline_id)
 
 
 async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Job]:
@@ -95,6 +101,14 @@ async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event
     return moved
 
 
+async def cancel_all(transaction: Transaction, jobs: Collection[OrderedJob]) -> None:
+    """Cancels those that have not finished, at once or (a runner that knows how) after their `after_script`; the
+    pipeline is locked, and `refresh`ed after."""
+    graceful = {job.id for job in jobs if job.status == "running" and job.cancels_gracefully}
+    await transit(transaction, graceful, "cancel_gracefully")
+    await transit(transaction, {job.id for job in jobs} - graceful, "cancel")
+
+
 async def _set_off(transaction: Transaction, job: Job) -> None:
     if job.kind == "bridge" and job.status == "pending":
         await enqueue(transaction, START_DOWNSTREAM, job_id=job.id)
@@ -104,7 +118,7 @@ async def _set_off(transaction: Transaction, job: Job) -> None:
         await enqueue(transaction, START_DELAYED, at=job.scheduled_at, job_id=job.id)
     if job.status == "waiting_for_resource" or job.status in COMPLETE:
         await release_resource(transaction, job)
-    if job.status in COMPLETE and job.started_at is not None:
+    if job.kind == "build" and job.status in COMPLETE and job.started_at is not None:
         await enqueue(transaction, SEAL_LOG, job_id=job.id)
 
 
@@ -143,7 +157,11 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
         return
     latest = await job_queries.latest_jobs(transaction, job.pipeline_id)
     after = dependents(latest, [job.name])
-    skipped = [other.id for other in latest if other.name in after and other.status == "skipped"]
+    skipped = [
+        other.id
+        for other in latest
+        if other.name in after and other.status == "skipped" and other.kind != "external"
+    ]
     if skipped:
         await transit(transaction, skipped, "process", user_id=moved[0].user_id)
 

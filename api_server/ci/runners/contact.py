@@ -45,7 +45,7 @@ def _mapping(told: Any) -> Mapping[str, Any]:
 
 def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | None) -> Machine:
     return Machine(
-        system_id=(system_id or "")[:255],
+        system_id=system_id or "",
         version=_text(info.get("version")),
         revision=_text(info.get("revision")),
         platform=_text(info.get("platform")),

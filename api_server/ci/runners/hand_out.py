@@ -8,8 +8,9 @@ import structlog
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, transitions
-from api_server.ci.pipelines.creation import described_project, described_user
+from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
 from api_server.ci.pipelines.job_queries import plan_of
+from api_server.ci.pipelines.merge_request_queries import find_merge_request
 from api_server.ci.runners import hand_out_queries as queries
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
@@ -90,7 +91,8 @@ class HandOut:
         job = await queries.started_job(self.database, job_id)
         planned = plan_of(job)
         earlier = await queries.dependencies(self.database, job, planned.dependencies)
-        subject = await creation_queries.subject(self.database, job.project_id, job.user_id)
+        branch = None if job.tag else job.short_ref
+        subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
         return JobResponse(
             base_url=self.base_url,
             token=token,
@@ -99,6 +101,10 @@ class HandOut:
             runner=runner,
             project=described_project(subject),
             user=described_user(subject),
+            merge_request=described_merge_request(
+                await find_merge_request(self.database, job.merge_request_id)
+            ),
+            open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
             given=[
                 Variable(

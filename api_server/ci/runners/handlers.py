@@ -4,7 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.jobs import queries as jobs
-from api_server.ci.runners import changes, manager_queries, queries
+from api_server.ci.runners import changes, manager_queries, queries, unsupported
 from api_server.ci.runners.access import find_own_runner, find_runner
 from api_server.ci.runners.parameters import (
     AssignRunner,
@@ -33,24 +33,24 @@ from api_server.web.routes import Routes, caller
 routes = Routes()
 
 
-@routes.get("/runners", access=SIGNED_IN)
+@routes.get("/runners", access=SIGNED_IN, ignores=unsupported.OfRunnerLists)
 async def list_runners(request: web.Request, wanted: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
     return await _listed(request, wanted, "owner_id", caller(request).user_id)
 
 
-@routes.get("/runners/all", access=ADMINISTRATOR)
+@routes.get("/runners/all", access=ADMINISTRATOR, ignores=unsupported.OfRunnerLists)
 async def list_all_runners(request: web.Request, wanted: ListRunners) -> web.Response:
     return await _listed(request, wanted)
 
 
-@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER))
+@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
 async def list_project_runners(request: web.Request, wanted: ListRunnersOf, found: Project) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
     return await _listed(request, wanted, "project_id", found.id)
 
 
-@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER))
+@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
 async def list_group_runners(request: web.Request, wanted: ListRunnersOf, found: Group) -> web.Response:
     return await _listed(request, wanted, "namespace_id", found.id)
 

@@ -17,6 +17,7 @@ from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.answers import has_left, json_value
 from api_server.web.context import SETTINGS
+from api_server.web.params import Name
 from api_server.web.routes import Routes
 from common.background import BACKGROUND
 from common.shutdown import SHUTDOWN
@@ -45,7 +46,7 @@ async def _listening(app: web.Application) -> AsyncIterator[None]:
 @attrs.frozen(kw_only=True)
 class RequestJob:
     token: str | None = None
-    system_id: str | None = None
+    system_id: Name | None = None
     last_update: str | None = None
 
 

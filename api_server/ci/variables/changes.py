@@ -1,6 +1,6 @@
 """What making, changing and removing a CI/CD variable means, each in the caller's transaction.
 
-Its `owner` is the project or group that it belongs to.
+Its `owner` is the project, group or instance that it belongs to.
 """
 
 import attrs
@@ -9,12 +9,20 @@ from api_server.ci.variables import queries, rules
 from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.rules import Values
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author, Entity
+from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, invalid
 
+#: Type of the owner -> how events about its variables begin.
+_EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
+#: Type of the owner -> what its variables are called where there are too many.
+_KINDS = {
+    "Project": "project ci variables",
+    "Group": "group ci variables",
+    INSTANCE.type: "ci instance level variables",
+}
 #: What the trail tells of; it never holds a value.
 _TOLD = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
@@ -30,7 +38,7 @@ async def create(
     except Conflict:
         raise _taken(values) from None
     if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, most):
-        raise invalid({"base": [f"Maximum number of {owner.type.lower()} ci variables ({most}) exceeded"]})
+        raise invalid({"base": [f"Maximum number of {_KINDS[owner.type]} ({most}) exceeded"]})
     await _record(
         transaction, "created", author, owner, made, values.key, "Added ci variable", add="ci_variable"
     )
@@ -99,10 +107,9 @@ async def _record(
     message: str,
     **details: str | None,
 ) -> None:
-    group = owner.type == "Group"
     await audit_trail.record(
         transaction,
-        f"ci_group_variable_{action}" if group else f"ci_variable_{action}",
+        f"{_EVENTS[owner.type]}_{action}",
         author=author,
         entity=owner,
         target_id=variable_id,

@@ -12,3 +12,16 @@ SELECT page.id, page.position, json_build_object(
     'description', page.description
 ) AS entity
 FROM page
+
+-- name: instance_variable
+-- Likewise; those of the instance are for every environment.
+SELECT page.id, page.position, json_build_object(
+    'variable_type', page.variable_type,
+    'key', page.key,
+    'value', encode(page.value, 'base64'),
+    'protected', page.protected,
+    'masked', page.masked,
+    'raw', page.raw,
+    'description', page.description
+) AS entity
+FROM page

@@ -1,26 +1,21 @@
 """`/projects/:id/variables` and `/groups/:id/variables` (supporting resources)."""
 
-import base64
 from typing import Any, Literal
 
 import attrs
-import orjson
 from aiohttp import web
 
 from api_server.ci.variables import changes, queries
-from api_server.ci.variables.queries import StoredVariable
+from api_server.ci.variables.answers import answer, only, opened, updated
 from api_server.ci.variables.rules import Values
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
-from api_server.state.database import Executor
-from api_server.state.secrets import Vault
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.answers import json_text, no_content
+from api_server.web.answers import no_content
 from api_server.web.authorship import author
-from api_server.web.errors import conflict, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset
 from api_server.web.routes import Routes
@@ -82,16 +77,15 @@ async def list_variables(request: web.Request, wanted: ListVariables, found: Pro
     """With their values, those of hidden ones aside."""
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_variables(context.database(request), page, found.entity)
-    shown = [_opened(context.vault(request), one) for one in orjson.loads(listed.body)]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+    return await paginated(request, page, opened(request, listed))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def show_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     database = context.database(request)
-    variable = _only(await queries.find(database, found.entity, wanted.key, wanted.scope))
-    return await _answer(request, database, variable.id)
+    variable = only(await queries.find(database, found.entity, wanted.key, wanted.scope))
+    return await answer(request, database, found.entity, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
@@ -113,7 +107,7 @@ async def create_variable(
             author(request),
             context.settings(request).variables_limit,
         )
-        return await _answer(request, transaction, made, status=201)
+        return await answer(request, transaction, found.entity, made, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
@@ -124,55 +118,20 @@ async def update_variable(
     """Jobs that run already keep what they were given."""
     vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
-        values = _updated(before, vault, wanted)
+        before = only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        values = updated(before, vault, _sent(wanted))
         await changes.update(transaction, vault, found.entity, before, values, author(request))
-        return await _answer(request, transaction, before.id)
+        return await answer(request, transaction, found.entity, before.id)
 
 
 @routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def delete_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        variable = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        variable = only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
         await changes.delete(transaction, found.entity, variable, author(request))
     return no_content()
 
 
-def _only(variables: list[StoredVariable]) -> StoredVariable:
-    """Raises 404 where nothing has been found, and 409 where more than one has."""
-    if not variables:
-        raise not_found("Variable")
-    if len(variables) > 1:
-        raise conflict(
-            "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
-        )
-    return variables[0]
-
-
-def _updated(before: StoredVariable, vault: Vault, wanted: UpdateVariable) -> Values:
-    """What the variable holds after the update."""
-    sent = attrs.asdict(
-        wanted, filter=lambda field, _: field.name not in ("id", "key", "filter", "description")
-    )
-    kept = {name: getattr(before, name) for name in sent} | {"value": vault.decrypt(before.value)}
-    return Values(
-        key=before.key,
-        hidden=before.hidden,
-        description=before.description if wanted.description is UNSET else wanted.description,
-        **{name: kept[name] if value is None else value for name, value in sent.items()},
-    )
-
-
-async def _answer(
-    request: web.Request, database: Executor, variable_id: int, status: int = 200
-) -> web.Response:
-    entity = orjson.loads(await queries.show(database, variable_id))
-    shown = _opened(context.vault(request), entity)
-    return json_text(orjson.dumps(shown).decode(), status=status)
-
-
-def _opened(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
-    """The entity with its value as it was given."""
-    sealed = entity["value"]
-    return entity | {"value": None if sealed is None else vault.decrypt(base64.b64decode(sealed))}
+def _sent(wanted: UpdateVariable) -> dict[str, Any]:
+    return attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "key", "filter"))

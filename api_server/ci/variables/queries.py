@@ -4,39 +4,41 @@ from typing import Any
 
 import attrs
 
-from api_server.state.audit_trail import Entity
+from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.quotas import Quota
 from api_server.state.statements import Query
 
-_VARIABLE = read_sql(__package__)["variable"]
-_OF_OWNER = """
-    (ci_variables.project_id = %(project_id)s::bigint OR ci_variables.namespace_id = %(namespace_id)s::bigint)
-"""
+_ENTITIES = read_sql(__package__)
+#: Type of the owner -> the column that has its id.
+_COLUMN: dict[str, str] = {"Project": "project_id", "Group": "namespace_id", INSTANCE.type: "instance_id"}
+_OF_OWNER = " OR ".join(f"ci_variables.{column} = %({column})s::bigint" for column in _COLUMN.values())
 
 
 def _columns_of(owner: Entity) -> dict[str, int | None]:
-    """The project or group that variables belong to, as statements take it."""
-    return {
-        "project_id": owner.id if owner.type == "Project" else None,
-        "namespace_id": owner.id if owner.type == "Group" else None,
-    }
+    """The project, group or instance that variables belong to, as statements take it."""
+    return {column: owner.id if owner.type == kind else None for kind, column in _COLUMN.items()}
 
 
-LISTING = Listing(_VARIABLE, f"SELECT ci_variables.* FROM ci_variables WHERE {_OF_OWNER}", {"key": "key"})
+_ROWS = f"SELECT ci_variables.* FROM ci_variables WHERE ({_OF_OWNER})"
+LISTING = Listing(_ENTITIES["variable"], _ROWS, {"key": "key"})
+INSTANCE_LISTING = Listing(_ENTITIES["instance_variable"], _ROWS, {"key": "key"})
 
 
 async def list_variables(database: Executor, page: Page, owner: Entity) -> Listed:
     """Values as `variable` shows them."""
-    return await LISTING.read(database, page, **_columns_of(owner))
+    listing = INSTANCE_LISTING if owner == INSTANCE else LISTING
+    return await listing.read(database, page, **_columns_of(owner))
 
 
-SHOW = one(_VARIABLE, "SELECT ci_variables.* FROM ci_variables WHERE ci_variables.id = %(id)s")
+_ONE = "SELECT ci_variables.* FROM ci_variables WHERE ci_variables.id = %(id)s"
+SHOW = one(_ENTITIES["variable"], _ONE)
+SHOW_OF_INSTANCE = one(_ENTITIES["instance_variable"], _ONE)
 
 
-async def show(database: Executor, variable_id: int) -> str:
-    return await database.entity(SHOW, id=variable_id)
+async def show(database: Executor, owner: Entity, variable_id: int) -> str:
+    return await database.entity(SHOW_OF_INSTANCE if owner == INSTANCE else SHOW, id=variable_id)
 
 
 @attrs.frozen
@@ -58,7 +60,7 @@ _FOUND = f"""
         ci_variables.masked, ci_variables.hidden, ci_variables.raw, ci_variables.environment_scope,
         ci_variables.description
     FROM ci_variables
-    WHERE {_OF_OWNER} AND ci_variables.key = %(key)s
+    WHERE ({_OF_OWNER}) AND ci_variables.key = %(key)s
         AND (%(environment_scope)s::text IS NULL OR ci_variables.environment_scope = %(environment_scope)s)
     ORDER BY ci_variables.id LIMIT 2
 """
@@ -76,19 +78,19 @@ async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | N
     return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
 
-QUOTAS = {"Project": Quota("ci_variables", "project_id"), "Group": Quota("ci_variables", "namespace_id")}
+QUOTAS = {kind: Quota("ci_variables", column) for kind, column in _COLUMN.items()}
 
 CREATE = """
-    INSERT INTO ci_variables (project_id, namespace_id, key, value, variable_type, protected, masked, hidden, raw,
-        environment_scope, description, created_at, updated_at)
-    VALUES (%(project_id)s, %(namespace_id)s, %(key)s, %(value)s, %(variable_type)s, %(protected)s, %(masked)s,
-        %(hidden)s, %(raw)s, %(environment_scope)s, %(description)s, %(now)s, %(now)s)
+    INSERT INTO ci_variables (project_id, namespace_id, instance_id, key, value, variable_type, protected, masked,
+        hidden, raw, environment_scope, description, created_at, updated_at)
+    VALUES (%(project_id)s, %(namespace_id)s, %(instance_id)s, %(key)s, %(value)s, %(variable_type)s, %(protected)s,
+        %(masked)s, %(hidden)s, %(raw)s, %(environment_scope)s, %(description)s, %(now)s, %(now)s)
     RETURNING id
 """
 
 
 async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
-    """The new variable's id. Raises Conflict on `ci_variables_project` and `ci_variables_group`."""
+    """The new variable's id. Raises Conflict where the owner has one of that key and scope."""
     return int(await transaction.value(CREATE, **_columns_of(owner), **values))
 
 
@@ -114,8 +116,9 @@ async def delete(transaction: Transaction, variable_id: int) -> None:
     await transaction.run(DELETE, id=variable_id)
 
 
-#: The variables that a job of a project gets, with a `rank`: of one key the one with the highest counts. Groups come
-#: before what is below them, the project last; of one place's the scope that fits the environment best.
+#: The variables that a job of a project gets, with a `rank`: of one key the one with the highest counts. The instance
+#: comes first, groups before what is below them, the project last; of one place's the scope that fits the environment
+#: best.
 APPLICABLE = """
     SELECT ARRAY[
             1, places.depth,
@@ -130,6 +133,8 @@ APPLICABLE = """
         UNION ALL
         SELECT above.*, array_position(namespaces.lineage, above.namespace_id) FROM ci_variables above
         WHERE above.namespace_id = ANY (namespaces.lineage)
+        UNION ALL
+        SELECT everywhere.*, 0 FROM ci_variables everywhere WHERE everywhere.instance_id = 1
     ) places
     WHERE projects.id = %(project_id)s::bigint AND (%(protected)s::boolean OR NOT places.protected)
         AND (places.environment_scope = '*' OR wildcard_matches(places.environment_scope, %(environment)s::text))

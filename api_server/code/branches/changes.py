@@ -1,8 +1,10 @@
 """What protecting, changing and unprotecting a branch means, each in the caller's transaction."""
 
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import attrs
+from aiohttp import web
 
 from api_server.code.branches import queries
 from api_server.code.branches.protection import ADMINISTRATORS, NOBODY
@@ -34,6 +36,22 @@ class Rules:
     allow_force_push: bool = False
     code_owner_approval_required: bool = False
 
+
+@attrs.frozen(kw_only=True)
+class EndOfProtection:
+    """A rule that `author` is about to remove; what was limited to it has to be limited by something else."""
+
+    project: Project
+    rule_id: int
+    name: str
+    author: Author
+
+
+#: `listener(transaction, end)`, while the rule is still there.
+EndOfProtectionListener = Callable[[Transaction, EndOfProtection], Awaitable[None]]
+END_OF_PROTECTION_LISTENERS: web.AppKey[list[EndOfProtectionListener]] = web.AppKey(
+    "end_of_protection_listeners", list
+)
 
 #: How the trail calls each of them.
 _TITLES = {
@@ -75,9 +93,18 @@ async def update(
             await _record(transaction, "protected_branch_updated", project, before, author, message, **told)
 
 
-async def unprotect(transaction: Transaction, project: Project, name: str, author: Author) -> None:
+async def unprotect(
+    transaction: Transaction,
+    project: Project,
+    name: str,
+    author: Author,
+    listeners: Iterable[EndOfProtectionListener],
+) -> None:
     """Raises 404."""
     row = await queries.lock_protected(transaction, project.id, name)
+    end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
+    for listener in listeners:
+        await listener(transaction, end)
     await queries.unprotect(transaction, row.id)
     await _record(
         transaction, "protected_branch_removed", project, row, author, "Unprotected branch", **_details(row)

@@ -1,11 +1,12 @@
 """`/projects/:id/protected_branches` (supporting resource)."""
 
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from aiohttp import web
 
-from api_server.code.branches import changes, queries
+from api_server.code.branches import changes, queries, unsupported
+from api_server.code.branches.levels import AllowedTo, Level, check_allowed, level_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -16,8 +17,6 @@ from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes
 
 routes = Routes()
-
-Level = Literal[0, 30, 40, 60]
 
 
 @attrs.frozen(kw_only=True)
@@ -30,13 +29,6 @@ class ListProtected(Paginated):
 class OneProtected:
     id: str
     name: str = attrs.field(metadata={"present": True})
-
-
-@attrs.frozen(kw_only=True)
-class AllowedTo:
-    """GitLab's other way to name a level: `allowed_to_push: [{access_level: 40}]`."""
-
-    access_level: Level
 
 
 @attrs.frozen(kw_only=True)
@@ -53,22 +45,17 @@ class WriteProtected(OneProtected):
             ("push", self.push_access_level, self.allowed_to_push),
             ("merge", self.merge_access_level, self.allowed_to_merge),
         ):
-            if allowed and (len(allowed) > 1 or level is not None):
-                raise ValueError(f"allowed_to_{verb} does not have a valid value")
+            check_allowed(f"allowed_to_{verb}", level, allowed or [])
 
     def sent(self) -> dict[str, Any]:
         """The fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
         values = {
-            "push_access_level": _level(self.push_access_level, self.allowed_to_push),
-            "merge_access_level": _level(self.merge_access_level, self.allowed_to_merge),
+            "push_access_level": level_of(self.push_access_level, self.allowed_to_push),
+            "merge_access_level": level_of(self.merge_access_level, self.allowed_to_merge),
             "allow_force_push": self.allow_force_push,
             "code_owner_approval_required": self.code_owner_approval_required,
         }
         return {field: value for field, value in values.items() if value is not None}
-
-
-def _level(level: Level | None, allowed: list[AllowedTo] | None) -> Level | None:
-    return allowed[0].access_level if allowed else level
 
 
 @routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
@@ -84,7 +71,12 @@ async def show_protected(request: web.Request, wanted: OneProtected, found: Proj
     return json_text(await queries.show_protected(context.database(request), found.id, wanted.name))
 
 
-@routes.post("/projects/{id}/protected_branches", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.post(
+    "/projects/{id}/protected_branches",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported.OfProtection,
+)
 async def protect_branch(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
     rules = changes.Rules(**wanted.sent())
@@ -95,7 +87,10 @@ async def protect_branch(request: web.Request, wanted: WriteProtected, found: Pr
 
 
 @routes.patch(
-    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+    "/projects/{id}/protected_branches/{name}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported.OfChangedProtection,
 )
 async def update_protected(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
@@ -108,6 +103,7 @@ async def update_protected(request: web.Request, wanted: WriteProtected, found: 
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
 )
 async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    listeners = request.config_dict[changes.END_OF_PROTECTION_LISTENERS]
     async with context.database(request).transaction() as transaction:
-        await changes.unprotect(transaction, found, wanted.name, author(request))
+        await changes.unprotect(transaction, found, wanted.name, author(request), listeners)
     return no_content()

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 from aiohttp import web
@@ -15,7 +16,7 @@ from api_server.web.access import Role
 from api_server.web.grounds import Ground
 
 #: Levels that a rule can name beside roles.
-NOBODY = 0
+NOBODY: Final = 0
 ADMINISTRATORS = 60
 
 
@@ -30,11 +31,11 @@ class Protection:
 
     def may_push(self, role: int, *, admin: bool = False) -> bool:
         """Whether a caller with `role` in the project may push; levels of administrators need an `admin`."""
-        return _reaches(self.push_levels, role, admin=admin)
+        return reaches(self.push_levels, role, admin=admin)
 
     def may_merge(self, role: int, *, admin: bool = False) -> bool:
         """Whether a caller with `role` in the project may merge into the branch."""
-        return _reaches(self.merge_levels, role, admin=admin)
+        return reaches(self.merge_levels, role, admin=admin)
 
 
 _DEVELOPERS = frozenset({int(Role.DEVELOPER)})
@@ -44,7 +45,8 @@ UNPROTECTED = Protection(
 )
 
 
-def _reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
+def reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
+    """Whether a caller with `role` in the project reaches one of the levels that rules name."""
     return any(level != NOBODY and (admin or (level != ADMINISTRATORS and role >= level)) for level in levels)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from api_server.code.branches.protection import protections_of, refusal_of_tag
+from api_server.code.tags.protection import NOT_TO_CREATE, TagProtection, tag_protections_of
 from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.namespaces.projects.project import Project
@@ -20,12 +21,27 @@ async def verdict(database: Executor, project: Project, updates: Sequence[RefUpd
             return Verdict("You cannot delete a protected branch by a push; use the API.")
         if protection.protected and not protection.may_push(project.role, admin=project.admin):
             return Verdict("You are not allowed to push code to protected branches on this project.")
-    new_tags = [u.ref.removeprefix(TAGS) for u in updates if u.kind == "create" and u.ref.startswith(TAGS)]
-    for tag in new_tags:
-        if problem := refusal_of_tag(project, tag):
-            return Verdict(f"{problem}.")
+    moved_tags = [(u.ref.removeprefix(TAGS), u.kind) for u in updates if u.ref.startswith(TAGS)]
+    tag_protections = await tag_protections_of(database, project.id, [tag for tag, _ in moved_tags])
+    for tag, kind in moved_tags:
+        if problem := _problem_with_tag(project, tag, kind, tag_protections[tag]):
+            return Verdict(problem)
     rigid = {BRANCHES + name for name, protection in protections.items() if not protection.allow_force_push}
     return Verdict(fast_forward_only=frozenset(rigid))
+
+
+def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProtection) -> str | None:
+    """Why the caller may not move that tag, or None."""
+    if kind == "create" and (problem := refusal_of_tag(project, tag)):
+        return f"{problem}."
+    if not protection.protected:
+        return None
+    if kind == "update":
+        return "Protected tags cannot be updated."
+    if kind == "delete":
+        return "You cannot delete a protected tag by a push; use the API."
+    may_create = protection.may_create(project.role, admin=project.admin)
+    return None if may_create else NOT_TO_CREATE
 
 
 def refusal(project: Project) -> str | None:

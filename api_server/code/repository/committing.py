@@ -13,6 +13,7 @@ from api_server.code.branches.protection import protection_for, refusal_of_tag
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, tag_named
+from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import new_commits as git_changes
 from api_server.git import new_tags, references, trees
 from api_server.git.errors import (
@@ -39,17 +40,29 @@ OneAction = Literal["create", "update", "delete"]
 
 
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
-    """Raises 400 as GitLab words it, 403 on protected names."""
+    """Of an empty repository's default branch after that was given a README, as GitLab does. Raises 400 as GitLab
+    words it, 403 on protected names."""
     repository = await opened(request, project)
     _check_new_branch(name)
-    await _check_may_push(request, project, name)
+    await check_may_push(request, project, name)
     source = references.resolve(repository, ref)
-    if source is None:
+    begins = source is None and ref == project.default_branch and references.is_empty(repository)
+    if source is None and not begins:
         raise invalid(f"Invalid reference name: {ref}")
+    commit = source.commit if source else await _first_commit(request, project, repository)
+    names = dict.fromkeys([project.default_branch, name] if begins else [name])
     try:
-        await _move(request, project, RefUpdate(NO_COMMIT, source.commit, BRANCHES + name))
+        await move(request, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
     except NameTakenError:
         raise invalid("Branch already exists") from None
+
+
+async def _first_commit(request: web.Request, project: Project, repository: Repository) -> str:
+    """What the default branch of an empty repository begins with. Raises 403."""
+    await check_may_push(request, project, project.default_branch)
+    who = acting_person(request)
+    readme = FileAction("create", "README.md", b"")
+    return await git_changes.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
@@ -64,7 +77,7 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
     if (await protection_for(request, project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
-        await _move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+        await move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -72,10 +85,13 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
 async def create_tag(
     request: web.Request, project: Project, name: str, ref: str, message: str | None
 ) -> None:
-    """An annotated tag where there is a message. Raises 400 as GitLab words it."""
+    """An annotated tag where there is a message. Raises 400 as GitLab words it, 403 on protected names."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
+    protection = await tag_protection_for(request, project.id, name)
+    if not protection.may_create(project.role, admin=project.admin):
+        raise forbidden(NOT_TO_CREATE)
     if problem := refusal_of_tag(project, name):
         raise invalid(problem)
     target = references.resolve(repository, ref)
@@ -83,7 +99,7 @@ async def create_tag(
         raise invalid(f"Target {ref} is invalid")
     try:
         target_id = new_tags.new_target(repository, name, target.commit, message, acting_person(request))
-        await _move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
+        await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
     except InvalidNameError:
@@ -91,13 +107,15 @@ async def create_tag(
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 403 in archived projects, 404, 409 where somebody else has just moved it."""
+    """Raises 403 in archived projects and on protected ones, 404, 409 where somebody else has just moved it."""
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
     found = tag_named(repository, name)
+    if not (await tag_protection_for(request, project.id, name)).may_delete(project.role):
+        raise forbidden("You don't have access to delete the tag")
     try:
-        await _move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+        await move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -143,18 +161,18 @@ async def commit_files(
     before = references.branch(repository, change.branch)
     if before is None:
         _check_new_branch(change.branch)
-    await _check_may_push(request, project, change.branch)
+    await check_may_push(request, project, change.branch)
     start = before or _start(repository, change)
     if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
         raise invalid("You are attempting to update a file that has changed since you started editing it.")
     parent = start.commit if start else None
     if parent is not None:
-        await _check_files(repository, parent, context.settings(request).commit_max_files)
+        await check_files(repository, parent, context.settings(request).commit_max_files)
     await _take_room(request, project, actions)
     try:
         sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
-        await _move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+        await move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
         raise invalid(words(problem)) from None
     return sha
@@ -177,7 +195,7 @@ def _check_new_branch(name: str) -> None:
         raise invalid("Branch name is invalid")
 
 
-async def _check_files(repository: Repository, commit: str, most: int) -> None:
+async def check_files(repository: Repository, commit: str, most: int) -> None:
     """Raises 400 for a tree of more files than are read to change one; a dozen objects can be a tree without end."""
     try:
         await trees.paths(repository, commit, most)
@@ -226,11 +244,13 @@ def _words(change: FileChange, problem: Exception) -> str:
     return str(problem)
 
 
-async def _check_may_push(request: web.Request, project: Project, branch: str) -> None:
+async def check_may_push(request: web.Request, project: Project, branch: str) -> None:
+    """Raises 403."""
     protection = await protection_for(request, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
-async def _move(request: web.Request, project: Project, update: RefUpdate) -> None:
-    await refs.move(request, project.id, caller(request).user_id, update)
+async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
+    """For the caller, with all that follows. Raises as `refs.move`."""
+    await refs.move(request, project.id, caller(request).user_id, *updates)

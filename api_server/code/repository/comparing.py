@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.code.repository import entities
+from api_server.code.repository import entities, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.pages import listed, on_page
@@ -43,7 +43,11 @@ class Compare:
     straight: bool = False
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/diff", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/diff",
+    access=project(opens="repository"),
+    ignores=unsupported.OfDiffs,
+)
 async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
     """Of a commit against its first parent."""
     repository = await opened(request, found)
@@ -52,14 +56,16 @@ async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> w
     return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
 
 
-@routes.get("/projects/{id}/repository/compare", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/compare", access=project(opens="repository"), ignores=unsupported.OfComparisons
+)
 async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(request, found)
     old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
     async with reading(request):
         base = old if wanted.straight else await merge_base(repository, old, new)
-        files = await all_differences(request, repository, base, new)
+        files, _ = await all_differences(request, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
     shown = await all_commits(request, found, repository, list(reversed(shas)))
     return json_value(
@@ -72,15 +78,6 @@ async def compare(request: web.Request, wanted: Compare, found: Project) -> web.
             "web_url": f"{url_of(request, found)}/-/compare/{old}...{new}",
         }
     )
-
-
-async def all_differences(
-    request: web.Request, repository: Repository, old: str | None, new: str
-) -> list[dict[str, Any]]:
-    """The files that differ between two commits, as far as they are listed; for within `reading`."""
-    limits = _limits(request)
-    files, _ = await differences(repository, old, new, limits, limit=limits.diff_max_files)
-    return [_diff(file) for file in files]
 
 
 async def all_commits(
@@ -100,6 +97,17 @@ async def listed_differences(
             repository, old, new, _limits(request), skip=page.offset, limit=page.size
         )
     return await listed(request, wanted, [_diff(file) for file in files], total)
+
+
+async def all_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> tuple[list[dict[str, Any]], bool]:
+    """The files that differ between two commits, and whether there is more than is shown at once; for within
+    `reading`."""
+    limits = _limits(request)
+    files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
+    overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
+    return [_diff(file) for file in files], overflows
 
 
 async def listed_commits(

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import attrs
 import pygit2
 
 from api_server.code.branches.protection import Protection
+from api_server.code.repository.queries import TagRelease
 from api_server.git import commits
 from api_server.git.references import Branch, Tag
 from api_server.namespaces.projects.project import Project
@@ -36,13 +38,20 @@ def branch(
     }
 
 
-def tag(repository: pygit2.Repository, found: Tag, project_url: str) -> dict[str, Any]:
+def tag(
+    repository: pygit2.Repository,
+    found: Tag,
+    project_url: str,
+    *,
+    protected: bool,
+    release: TagRelease | None,
+) -> dict[str, Any]:
     return {
         "name": found.name,
         "message": found.message or "",
         "target": found.target,
         "commit": commit(repository, found.commit, project_url),
-        "release": None,
-        "protected": False,
+        "release": release and attrs.asdict(release),
+        "protected": protected,
         "created_at": None,
     }

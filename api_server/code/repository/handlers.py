@@ -1,19 +1,24 @@
 """`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
 from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities
+from api_server.code.repository import blobs, committing, entities, orders, queries, unsupported
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
+from api_server.code.repository.orders import BranchOrder, TagOrder
 from api_server.code.repository.pages import listed, on_page
+from api_server.code.tags.protection import tag_protections_of
 from api_server.git import references
+from api_server.git.references import Tag
+from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -30,6 +35,17 @@ routes = Routes()
 class ListRefs(Paginated):
     id: str
     search: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListBranches(ListRefs):
+    sort: BranchOrder = "name_asc"
+
+
+@attrs.frozen(kw_only=True)
+class ListTags(ListRefs):
+    order_by: TagOrder = "updated"
+    sort: Literal["asc", "desc"] = "desc"
 
 
 @attrs.frozen(kw_only=True)
@@ -78,12 +94,18 @@ class WriteFile(ChangeFile):
     encoding: Encoding = "text"
 
 
-@routes.get("/projects/{id}/repository/branches", access=project(opens="repository"), takes_job_token=True)
-async def list_branches(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
-    """By name."""
+@routes.get(
+    "/projects/{id}/repository/branches",
+    access=project(opens="repository"),
+    takes_job_token=True,
+    ignores=unsupported.OfBranchLists,
+)
+async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
+    """By name, unless `sort` says otherwise."""
     repository = await opened(request, found)
     branches = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in branches if (wanted.search or "").lower() in branch.name.lower()]
+    named = await asyncio.to_thread(orders.of_branches, repository, named, wanted.sort)
     shown, url = on_page(wanted, named), url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
     told = [entities.branch(repository, branch, found, url, protected[branch.name]) for branch in shown]
@@ -110,13 +132,14 @@ async def delete_branch(request: web.Request, wanted: OneRef, found: Project) ->
 
 
 @routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
-async def list_tags(request: web.Request, wanted: ListRefs, found: Project) -> web.Response:
-    """By name, backwards."""
+async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> web.Response:
+    """The newest first, unless `order_by` and `sort` say otherwise."""
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = [tag for tag in reversed(tags) if (wanted.search or "").lower() in tag.name.lower()]
-    url = url_of(request, found)
-    told = [entities.tag(repository, tag, url) for tag in on_page(wanted, named)]
+    named = [tag for tag in tags if (wanted.search or "").lower() in tag.name.lower()]
+    descending = wanted.sort == "desc"
+    named = await asyncio.to_thread(orders.of_tags, repository, named, wanted.order_by, descending=descending)
+    told = await _tags(request, found, repository, on_page(wanted, named))
     return await listed(request, wanted, told, len(named))
 
 
@@ -152,7 +175,10 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
 
 
 @routes.get(
-    "/projects/{id}/repository/files/{path}/raw", access=project(opens="repository"), takes_job_token=True
+    "/projects/{id}/repository/files/{path}/raw",
+    access=project(opens="repository"),
+    takes_job_token=True,
+    ignores=unsupported.OfRawFiles,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
@@ -160,17 +186,29 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
     return await blobs.send(request, repository, file.entry, file.raw_headers, streaming(request))
 
 
-@routes.post("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfWrittenFiles,
+)
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
 
 
-@routes.put("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.put(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfWrittenFiles,
+)
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
 
 
-@routes.delete("/projects/{id}/repository/files/{path}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.delete(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+    ignores=unsupported.OfRemovedFiles,
+)
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")
     return no_content()
@@ -193,4 +231,19 @@ async def _branch(request: web.Request, found: Project, name: str) -> dict[str, 
 
 async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
     repository = await opened(request, found)
-    return entities.tag(repository, tag_named(repository, name), url_of(request, found))
+    (shown,) = await _tags(request, found, repository, [tag_named(repository, name)])
+    return shown
+
+
+async def _tags(
+    request: web.Request, found: Project, repository: Repository, tags: Sequence[Tag]
+) -> list[dict[str, Any]]:
+    database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
+    rules = await tag_protections_of(database, found.id, names)
+    releases = await queries.releases_of(database, found.id, names)
+    return [
+        entities.tag(
+            repository, tag, url, protected=rules[tag.name].protected, release=releases.get(tag.name)
+        )
+        for tag in tags
+    ]

@@ -1,4 +1,8 @@
-"""Statements about what is known of commits."""
+"""Statements about what is known of commits and tags."""
+
+from collections.abc import Sequence
+
+import attrs
 
 from api_server.state.database import Executor
 from api_server.state.statements import Statement
@@ -15,3 +19,26 @@ async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | 
     """The newest pipeline of a commit, child pipelines aside, as lists show it."""
     shown: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
     return shown
+
+
+@attrs.frozen
+class TagRelease:
+    """What tags show of their releases."""
+
+    tag_name: str
+    description: str | None
+
+
+RELEASES_OF = Statement(
+    """
+    SELECT releases.tag AS tag_name, releases.description FROM releases
+    WHERE releases.project_id = %(project_id)s AND releases.tag = ANY (%(tags)s::text[])
+    """,
+    TagRelease,
+)
+
+
+async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) -> dict[str, TagRelease]:
+    """The releases of these tags, by the tag's name."""
+    rows = await database.rows(RELEASES_OF, project_id=project_id, tags=list(tags))
+    return {row.tag_name: row for row in rows}

@@ -55,7 +55,7 @@ async def show_version(request: web.Request, wanted: OneVersion, found: Project)
     repository = repositories(request).open(found.id)
     async with reading(request):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
-        files = await all_differences(request, repository, version.base_sha, version.head_sha)
+        files, _ = await all_differences(request, repository, version.base_sha, version.head_sha)
     commits = await all_commits(request, found, repository, shas)
     shown = orjson.loads(await queries.show(database, version.id))
     return json_value(shown | {"commits": commits, "diffs": files})

@@ -14,7 +14,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
 from api_server.web.access import Role
-from api_server.web.errors import ApiError, invalid
+from api_server.web.errors import ApiError, check_present, invalid
 
 #: The names of the events that tell of changes.
 _AUDITED = {
@@ -71,20 +71,24 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
     """Changes what is not None of name, path, description and visibility. Raises 400."""
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
+    check_present("name", wishes["name"])
     before = await queries.lock_group(transaction, group.id)
     after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
     if after.visibility != before.visibility:
         await _check_visibility(transaction, group.id, after.visibility, above)
     if after.path != before.path:
         await _rename(transaction, group.id, before.full_path, after.path)
+    if after.name != before.name:
+        await namespace_queries.rename(transaction, group.id, after.name)
     await queries.update_group(transaction, group.id, after)
+    entity = attrs.evolve(group, full_path=paths.beside(before.full_path, after.path)).entity
     for name, event_type in _AUDITED.items():
         old, new = getattr(before, name), getattr(after, name)
         if new != old:
             message = f"Changed {name} from {old} to {new}"
             told = {"change": name, "from": old, "to": new}
             await audit_trail.record(
-                transaction, event_type, author=author, entity=group.entity, message=message, **told
+                transaction, event_type, author=author, entity=entity, message=message, **told
             )
 
 

@@ -123,7 +123,7 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
     return None
 
 
-@routes.get("/groups/{id}", access=group())
+@routes.get("/groups/{id}", access=group(), ignores=unsupported.OfOneGroup)
 async def show_group(request: web.Request, found: Group) -> web.Response:
     return json_text(await queries.show_group(context.database(request), found.id))
 
@@ -137,7 +137,9 @@ async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) 
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.delete(
+    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported.OfRemovedGroups
+)
 async def delete_group(request: web.Request, found: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:
@@ -145,7 +147,7 @@ async def delete_group(request: web.Request, found: Group) -> web.Response:
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-@routes.get("/namespaces", access=SIGNED_IN)
+@routes.get("/namespaces", access=SIGNED_IN, ignores=unsupported.OfNamespaceLists)
 async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
     page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")

@@ -187,16 +187,15 @@ async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
 
 
 UPDATE_GROUP = """
-    UPDATE namespaces SET name = %(name)s, description = %(description)s, visibility = %(visibility)s,
-        updated_at = %(now)s
+    UPDATE namespaces SET description = %(description)s, visibility = %(visibility)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
-    """Makes the row, which is locked, what it is to be; but its path."""
+    """Makes the row, which is locked, what it is to be; but its path and its name."""
     await transaction.run(
-        UPDATE_GROUP, id=group_id, name=after.name, description=after.description, visibility=after.visibility
+        UPDATE_GROUP, id=group_id, description=after.description, visibility=after.visibility
     )
 
 

@@ -46,14 +46,14 @@ async def allow(
 
 async def disallow(
     transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author
-) -> None:
-    """Raises 400 for what is not on the list, and for the project itself."""
+) -> bool:
+    """False for what is not on the list. Raises 400 for the project itself."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Source project cannot be removed from the job token scope")
     path = await queries.disallow(transaction, kind, project.id, target_id)
-    if path is None:
-        raise bad_request(f"Target {kind} is not in the job token scope")
-    await _record(transaction, project, kind, target_id, path, "removed from", author)
+    if path is not None:
+        await _record(transaction, project, kind, target_id, path, "removed from", author)
+    return path is not None
 
 
 async def _record(

@@ -6,12 +6,13 @@ from aiohttp import web
 from api_server.namespaces.groups.access import group_to_name
 from api_server.namespaces.job_token_scope import changes, queries
 from api_server.namespaces.job_token_scope.queries import Kind
-from api_server.namespaces.projects.access import project, project_to_name
+from api_server.namespaces.projects.access import find_project, project, project_to_name
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
 from api_server.web.authorship import author
+from api_server.web.errors import bad_request
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes
 
@@ -89,7 +90,10 @@ async def allow_group(request: web.Request, wanted: OneGroup, found: Project) ->
     ends="project:{id}",
 )
 async def disallow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
-    return await _disallowed(request, found, "project", wanted.target_project_id)
+    if not await _disallowed(request, found, "project", wanted.target_project_id):
+        await find_project(request, str(wanted.target_project_id))
+        raise bad_request("Target project is not in the job token scope")
+    return no_content()
 
 
 @routes.delete(
@@ -98,7 +102,10 @@ async def disallow_project(request: web.Request, wanted: OneProject, found: Proj
     ends="project:{id}",
 )
 async def disallow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
-    return await _disallowed(request, found, "group", wanted.target_group_id)
+    if not await _disallowed(request, found, "group", wanted.target_group_id):
+        await group_to_name(request, "target_group_id", wanted.target_group_id)
+        raise bad_request("Target group is not in the job token scope")
+    return no_content()
 
 
 async def _listed(request: web.Request, wanted: ListAllowed, found: Project, kind: Kind) -> web.Response:
@@ -113,8 +120,7 @@ async def _allow(request: web.Request, found: Project, kind: Kind, target_id: in
         await changes.allow(transaction, found, kind, target_id, author(request), most=most)
 
 
-async def _disallowed(request: web.Request, found: Project, kind: Kind, target_id: int) -> web.Response:
-    """Also what the caller does not see (any more)."""
+async def _disallowed(request: web.Request, found: Project, kind: Kind, target_id: int) -> bool:
+    """Also what the caller does not see (any more); False where it was not on the list."""
     async with context.database(request).transaction() as transaction:
-        await changes.disallow(transaction, found, kind, target_id, author(request))
-    return no_content()
+        return await changes.disallow(transaction, found, kind, target_id, author(request))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from api_server.accounts.member_roles import rules as member_roles
+from api_server.accounts.users import bot_queries
 from api_server.accounts.users import queries as users
 from api_server.namespaces import membership_queries
 from api_server.namespaces.members import ending, queries, rules
@@ -42,6 +43,32 @@ async def add(
     member_role_id: int | None = None,
 ) -> int:
     """The id of the new membership of `user`. Raises 400, 403 and 409; the transaction stays usable."""
+    if await bot_queries.is_bot(transaction, user.id):
+        raise invalid({"user": ["project bots cannot be added to other groups / projects"]})
+    return await admit(
+        transaction,
+        source,
+        user,
+        level,
+        author,
+        expires_at=expires_at,
+        created_by_id=created_by_id,
+        member_role_id=member_role_id,
+    )
+
+
+async def admit(
+    transaction: Transaction,
+    source: Source,
+    user: Person,
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None = None,
+    created_by_id: int | None = None,
+    member_role_id: int | None = None,
+) -> int:
+    """As `add`, of bots too."""
     if not rules.may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
@@ -177,12 +204,15 @@ async def _check(
 
 
 async def _locked(transaction: Transaction, source: Source, user_id: int) -> Member:
-    """The direct membership; of a group only one request at a time changes who is in it."""
+    """The direct membership; of a group only one request at a time changes who is in it. Raises 404, and 403 for that
+    of a bot, which ends with its tokens."""
     if source.kind == "group":
         await queries.lock_group(transaction, source.id)
     member = await queries.find_member(transaction, user_id, **source.place)
     if member is None:
         raise record_not_found()
+    if member.bot:
+        raise forbidden()
     return member
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.accounts.users import queries as users
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
-from api_server.namespaces.members import changes, queries
+from api_server.namespaces.members import changes, queries, unsupported
 from api_server.namespaces.members.sources import Places, Source, source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -63,15 +63,15 @@ class RemoveMember(MemberId):
     skip_subresources: bool = False
 
 
-@routes.get("/groups/{id}/members", access=group())
-@routes.get("/projects/{id}/members", access=project())
+@routes.get("/groups/{id}/members", access=group(), ignores=unsupported.OfMemberLists)
+@routes.get("/projects/{id}/members", access=project(), ignores=unsupported.OfMemberLists)
 async def list_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct members, by their ids."""
     return await _listed(request, wanted, source_of(found).direct)
 
 
-@routes.get("/groups/{id}/members/all", access=group())
-@routes.get("/projects/{id}/members/all", access=project())
+@routes.get("/groups/{id}/members/all", access=group(), ignores=unsupported.OfAllMemberLists)
+@routes.get("/projects/{id}/members/all", access=project(), ignores=unsupported.OfAllMemberLists)
 async def list_all_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct and inherited members, each with her greatest role."""
     return await _listed(request, wanted, source_of(found).everywhere)
@@ -106,8 +106,8 @@ async def show_any_member(request: web.Request, wanted: MemberId, found: Group |
     return json_text(await queries.show_member(context.database(request), wanted.user_id, **places))
 
 
-@routes.post("/groups/{id}/members", access=group(Role.OWNER))
-@routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
+@routes.post("/groups/{id}/members", access=group(Role.OWNER), ignores=unsupported.OfNewMembers)
+@routes.post("/projects/{id}/members", access=project(Role.MAINTAINER), ignores=unsupported.OfNewMembers)
 async def add_members(request: web.Request, wanted: AddMember, found: Group | Project) -> web.Response:
     """One member, or several at once, each of whom succeeds or fails for herself."""
     source = source_of(found)
@@ -138,8 +138,18 @@ async def _added_several(
     return json_value(told, status=201)
 
 
-@routes.put("/groups/{id}/members/{user_id}", access=group(Role.OWNER), ends="user:{user_id}")
-@routes.put("/projects/{id}/members/{user_id}", access=project(Role.MAINTAINER), ends="user:{user_id}")
+@routes.put(
+    "/groups/{id}/members/{user_id}",
+    access=group(Role.OWNER),
+    ends="user:{user_id}",
+    ignores=unsupported.OfChangedMembers,
+)
+@routes.put(
+    "/projects/{id}/members/{user_id}",
+    access=project(Role.MAINTAINER),
+    ends="user:{user_id}",
+    ignores=unsupported.OfChangedMembers,
+)
 async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
     source = source_of(found)
@@ -151,8 +161,18 @@ async def update_member(request: web.Request, wanted: UpdateMember, found: Group
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}/members/{user_id}", access=group(), ends="user:{user_id}")
-@routes.delete("/projects/{id}/members/{user_id}", access=project(), ends="user:{user_id}")
+@routes.delete(
+    "/groups/{id}/members/{user_id}",
+    access=group(),
+    ends="user:{user_id}",
+    ignores=unsupported.OfRemovedMembers,
+)
+@routes.delete(
+    "/projects/{id}/members/{user_id}",
+    access=project(),
+    ends="user:{user_id}",
+    ignores=unsupported.OfRemovedMembers,
+)
 async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
     leaves_below = wanted.skip_subresources

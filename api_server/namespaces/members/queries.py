@@ -108,11 +108,13 @@ class Member:
     expires_at: datetime.date | None
     member_role_id: int | None
     name: str
+    bot: bool
 
 
 FIND_MEMBER = Statement(
     """
-    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id, users.name
+    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id, users.name,
+        users.bot
     FROM members JOIN users ON users.id = members.user_id
     WHERE members.user_id = %(user_id)s
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
@@ -187,15 +189,15 @@ async def lock_group(transaction: Transaction, group_id: int) -> None:
 
 
 OTHER_OWNER = """
-    SELECT members.id FROM members
+    SELECT members.id FROM members JOIN users ON users.id = members.user_id
     WHERE members.namespace_id = ANY (%(lineage)s::bigint[]) AND members.access_level = 50 AND members.id <> %(id)s
-        AND counts(members, %(now)s)
+        AND NOT users.bot AND counts(members, %(now)s)
     LIMIT 1
 """
 
 
 async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
-    """Whether a membership other than this one makes somebody an Owner in a group with that `lineage`."""
+    """Whether a membership other than this one makes somebody (no bot) an Owner in a group with that `lineage`."""
     return await transaction.value(OTHER_OWNER, lineage=lineage, id=member_id) is not None
 
 

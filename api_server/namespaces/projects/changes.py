@@ -15,7 +15,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.web.access import Role
-from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.errors import ApiError, check_present, forbidden, invalid
 
 #: GitLab's event names for settings that it audits.
 _AUDITED = {
@@ -29,6 +29,9 @@ _AUDITED = {
     "builds_access_level": "project_feature_builds_access_level_updated",
     "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
+    "ci_pipeline_variables_minimum_override_role": "project_ci_pipeline_variables_minimum_override_role_updated",
+    "merge_method": "project_merge_method_updated",
+    "squash_option": "squash_option_updated",
     "only_allow_merge_if_all_discussions_are_resolved": (
         "project_only_allow_merge_if_all_discussions_are_resolved_updated"
     ),
@@ -48,14 +51,15 @@ async def update(
 ) -> frozenset[str]:
     """Changes what is not None of a project's `Settings`, and says what that was. Where it is the default branch, the
     caller lets it be followed. Raises 403 and 400 as GitLab words them."""
+    check_present("name", wishes.get("name"))
     before = await queries.lock_project(transaction, project.id)
-    after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
+    after = attrs.evolve(before, **_wished(before, wishes))
     changed = frozenset(
         field.name
         for field in attrs.fields(Settings)
         if getattr(before, field.name) != getattr(after, field.name)
     )
-    if _OWNERS & changed and project.role < Role.OWNER:
+    if project.role < Role.OWNER and (_OWNERS & changed or _changes_owners_demand(before, after)):
         raise forbidden()
     if "visibility" in changed:
         homes.check_visibility(after.visibility, before.limit)
@@ -64,11 +68,35 @@ async def update(
     if "path" in changed:
         after = await _renamed(transaction, project, after)
     await queries.update_project(transaction, project.id, after)
+    renamed = attrs.evolve(project, full_path=after.full_path)
     for name in filter(changed.__contains__, _AUDITED):
-        await _record_change(transaction, project, author, name, getattr(before, name), getattr(after, name))
+        told = "full_path" if name == "path" else name
+        await _record_change(transaction, renamed, author, name, getattr(before, told), getattr(after, told))
     if _PURGED_AFTER & changed:
         await edges.changed(transaction, edges.project_key(project.id))
     return changed
+
+
+def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the `Settings` are to be. The older of the two names for who gives variables says less, and gives way."""
+    wished = {name: wish for name, wish in wishes.items() if wish is not None}
+    restricts = wished.pop("restrict_user_defined_variables", None)
+    if restricts is not None and restricts != (
+        before.ci_pipeline_variables_minimum_override_role != "developer"
+    ):
+        wished.setdefault(
+            "ci_pipeline_variables_minimum_override_role", "maintainer" if restricts else "developer"
+        )
+    return wished
+
+
+def _changes_owners_demand(before: Settings, after: Settings) -> bool:
+    """Whether what only an Owner may demand of those who give variables is set, or taken back."""
+    roles = {
+        before.ci_pipeline_variables_minimum_override_role,
+        after.ci_pipeline_variables_minimum_override_role,
+    }
+    return len(roles) > 1 and not roles <= {"developer", "maintainer"}
 
 
 async def _renamed(transaction: Transaction, project: Project, after: LockedProject) -> LockedProject:

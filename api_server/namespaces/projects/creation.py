@@ -18,7 +18,7 @@ from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.context import DATABASE, App
-from api_server.web.errors import forbidden, invalid
+from api_server.web.errors import check_present, forbidden, invalid
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +35,11 @@ class NewProject:
     public_jobs: bool
     repository_access_level: str
     builds_access_level: str
+    only_allow_merge_if_pipeline_succeeds: bool
+    allow_merge_on_skipped_pipeline: bool
+    only_allow_merge_if_all_status_checks_passed: bool
+    merge_method: str
+    squash_option: str
     initialize_with_readme: bool
 
 
@@ -43,6 +48,7 @@ async def create(request: web.Request, wanted: NewProject, who: Caller, author: 
 
     Where it fails in the end, nothing is left of it, on disk neither.
     """
+    check_present("name", wanted.name)
     if not is_branch_name(wanted.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
     app, project_id = request.config_dict, None

@@ -44,9 +44,13 @@ SELECT page.id, page.position, json_build_object(
     'ci_config_path', coalesce(page.ci_config_path, ''),
     'ci_job_token_scope_enabled', page.ci_inbound_job_token_scope_enabled,
     'ci_inbound_job_token_scope_enabled', page.ci_inbound_job_token_scope_enabled,
+    'restrict_user_defined_variables', page.ci_pipeline_variables_minimum_override_role <> 'developer',
+    'ci_pipeline_variables_minimum_override_role', page.ci_pipeline_variables_minimum_override_role,
     'only_allow_merge_if_pipeline_succeeds', page.only_allow_merge_if_pipeline_succeeds,
     'allow_merge_on_skipped_pipeline', page.allow_merge_on_skipped_pipeline,
     'only_allow_merge_if_all_status_checks_passed', page.only_allow_merge_if_all_status_checks_passed,
+    'merge_method', page.merge_method,
+    'squash_option', page.squash_option,
     'only_allow_merge_if_all_discussions_are_resolved', page.only_allow_merge_if_all_discussions_are_resolved,
     'permissions', json_build_object(
         'project_access', (

@@ -20,7 +20,7 @@ from api_server.namespaces.projects import (
 )
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.creation import NewProject
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.namespaces.visibility import Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
@@ -34,6 +34,8 @@ from api_server.web.routes import Routes, caller
 routes = Routes()
 
 FeatureAccess = Literal["disabled", "private", "enabled"]
+MergeMethod = Literal["merge", "rebase_merge", "ff"]
+SquashOption = Literal["never", "always", "default_on", "default_off"]
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +72,11 @@ class CreateProject:
     public_jobs: bool = True
     repository_access_level: FeatureAccess = "enabled"
     builds_access_level: FeatureAccess = "enabled"
+    only_allow_merge_if_pipeline_succeeds: bool = False
+    allow_merge_on_skipped_pipeline: bool = False
+    only_allow_merge_if_all_status_checks_passed: bool = False
+    merge_method: MergeMethod = "merge"
+    squash_option: SquashOption = "default_off"
 
     def __attrs_post_init__(self) -> None:
         if not (self.name or self.path):
@@ -97,6 +104,10 @@ class UpdateProject:
     only_allow_merge_if_pipeline_succeeds: bool | None = None
     allow_merge_on_skipped_pipeline: bool | None = None
     only_allow_merge_if_all_status_checks_passed: bool | None = None
+    restrict_user_defined_variables: bool | None = None
+    ci_pipeline_variables_minimum_override_role: OverrideRole | None = None
+    merge_method: MergeMethod | None = None
+    squash_option: SquashOption | None = None
     only_allow_merge_if_all_discussions_are_resolved: bool | None = None
 
 
@@ -166,7 +177,7 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
     return json_text(shown, status=201)
 
 
-@routes.get("/projects/{id}", access=project())
+@routes.get("/projects/{id}", access=project(), ignores=unsupported.OfOneProject)
 async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
@@ -213,7 +224,9 @@ async def transfer_project(request: web.Request, wanted: TransferProject, found:
     return await _shown(request, found)
 
 
-@routes.delete("/projects/{id}", access=project(Role.OWNER), ends="project:{id}")
+@routes.delete(
+    "/projects/{id}", access=project(Role.OWNER), ends="project:{id}", ignores=unsupported.OfRemovedProjects
+)
 async def delete_project(request: web.Request, found: Project) -> web.Response:
     """With its repository and all that belongs to it."""
     async with context.database(request).transaction() as transaction:

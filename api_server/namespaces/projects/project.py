@@ -9,6 +9,16 @@ from api_server.web.access import Role
 
 #: What of a project can be closed to callers who see the project.
 Feature = Literal["repository", "builds"]
+#: From which role on variables may be given to pipelines and jobs, under GitLab's names.
+OverrideRole = Literal["developer", "maintainer", "owner", "no_one_allowed"]
+_OVERRIDE_LEVELS = {"maintainer": Role.MAINTAINER, "owner": Role.OWNER}
+
+
+def may_give_variables(minimum: OverrideRole, role: int | None) -> bool:
+    """Whether somebody with `role` in the project (None: nobody is known) may give variables to what runs there."""
+    if minimum == "developer":  # asks no more than running anything does
+        return True
+    return role is not None and minimum != "no_one_allowed" and role >= _OVERRIDE_LEVELS[minimum]
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +36,7 @@ class Project:
     public_jobs: bool
     repository_access_level: str
     builds_access_level: str
+    ci_pipeline_variables_minimum_override_role: OverrideRole
     role: int
     admin: bool
     #: The request named it by a path that it has moved from.
@@ -41,6 +52,11 @@ class Project:
         return feature_access_level == "enabled" or (
             feature_access_level == "private" and self.role >= Role.GUEST
         )
+
+    @property
+    def takes_variables(self) -> bool:
+        """Whether the caller may give variables to its pipelines and jobs."""
+        return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
     @property
     def reads_repository(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from api_server.namespaces.projects.list_queries import PROJECT
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import one
@@ -23,7 +23,8 @@ FIND_PROJECT = Statement(
     """
     SELECT projects.id, namespaces.lineage, projects.path, projects.full_path, projects.visibility,
         projects.default_branch, projects.archived, projects.public_jobs, projects.repository_access_level,
-        projects.builds_access_level, hers.role, %(admin)s::boolean AS admin,
+        projects.builds_access_level, projects.ci_pipeline_variables_minimum_override_role, hers.role,
+        %(admin)s::boolean AS admin,
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     CROSS JOIN LATERAL (
@@ -79,6 +80,9 @@ class Settings:
     only_allow_merge_if_pipeline_succeeds: bool
     allow_merge_on_skipped_pipeline: bool
     only_allow_merge_if_all_status_checks_passed: bool
+    ci_pipeline_variables_minimum_override_role: OverrideRole
+    merge_method: str
+    squash_option: str
     only_allow_merge_if_all_discussions_are_resolved: bool
     archived: bool
 
@@ -98,6 +102,7 @@ LOCK_PROJECT = Query(
         projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
         projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
+        projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
         projects.only_allow_merge_if_all_discussions_are_resolved, projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
@@ -120,6 +125,8 @@ UPDATE_PROJECT = """
         only_allow_merge_if_pipeline_succeeds = %(only_allow_merge_if_pipeline_succeeds)s,
         allow_merge_on_skipped_pipeline = %(allow_merge_on_skipped_pipeline)s,
         only_allow_merge_if_all_status_checks_passed = %(only_allow_merge_if_all_status_checks_passed)s,
+        ci_pipeline_variables_minimum_override_role = %(ci_pipeline_variables_minimum_override_role)s,
+        merge_method = %(merge_method)s, squash_option = %(squash_option)s,
         only_allow_merge_if_all_discussions_are_resolved = %(only_allow_merge_if_all_discussions_are_resolved)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(id)s
@@ -133,11 +140,15 @@ async def update_project(transaction: Transaction, project_id: int, after: Locke
 
 CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
-        ci_config_path, public_jobs, repository_access_level, builds_access_level, created_at, updated_at,
-        last_activity_at)
+        ci_config_path, public_jobs, repository_access_level, builds_access_level,
+        only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
+        only_allow_merge_if_all_status_checks_passed, merge_method, squash_option,
+        created_at, updated_at, last_activity_at)
     VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
         %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
-        %(builds_access_level)s, %(now)s, %(now)s, %(now)s)
+        %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
+        %(only_allow_merge_if_all_status_checks_passed)s, %(merge_method)s, %(squash_option)s,
+        %(now)s, %(now)s, %(now)s)
     RETURNING id
 """
 

@@ -1,14 +1,13 @@
 """Parameters of projects that GitLab knows and this service has no use for (`web/unsupported.py`)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
 from api_server.web.params import CommaList
 from api_server.web.unsupported import REFUSED
 
-OverrideRole = Literal["no_one_allowed", "developer", "maintainer", "owner"]
 FeatureAccess = Literal["disabled", "private", "enabled"]
 
 
@@ -26,6 +25,7 @@ class OfProjects:
     issues_enabled: bool | None = None
     jobs_enabled: bool | None = None
     lfs_enabled: bool | None = None
+    merge_pipelines_enabled: bool | None = None
     merge_requests_enabled: bool | None = None
     mirror_trigger_builds: bool | None = None
     packages_enabled: bool | None = None
@@ -61,8 +61,6 @@ class OfProjects:
     auto_cancel_pending_pipelines: Literal["disabled", "enabled"] | None = None
     auto_devops_deploy_strategy: Literal["continuous", "manual", "timed_incremental"] | None = None
     build_git_strategy: Literal["fetch", "clone"] | None = None
-    merge_method: Literal["merge", "rebase_merge", "ff"] | None = None
-    squash_option: Literal["never", "always", "default_on", "default_off"] | None = None
     approvals_before_merge: int | None = None
     build_timeout: int | None = None
     ci_default_git_depth: int | None = None
@@ -77,6 +75,7 @@ class OfProjects:
     suggestion_commit_message: str | None = None
     tag_list: CommaList[str] | None = None
     topics: CommaList[str] | None = None
+    container_expiration_policy_attributes: dict[str, Any] | None = None
     mirror: bool | None = attrs.field(default=None, metadata=REFUSED)
     import_url: str | None = attrs.field(default=None, metadata=REFUSED)
 
@@ -104,8 +103,8 @@ class OfChangedProjects(OfProjects):
     ci_push_repository_for_job_token_allowed: bool | None = None
     ci_separated_caches: bool | None = None
     keep_latest_artifact: bool | None = None
-    merge_pipelines_enabled: bool | None = None
     merge_trains_enabled: bool | None = None
+    mr_default_target_self: bool | None = None
     mirror_overwrites_diverged_branches: bool | None = None
     only_mirror_protected_branches: bool | None = None
     prevent_merge_without_jira_issue: bool | None = None
@@ -113,10 +112,24 @@ class OfChangedProjects(OfProjects):
     max_artifacts_size: int | None = None
     runner_token_expiration_interval: int | None = None
     ci_restrict_pipeline_cancellation_role: Literal["developer", "maintainer", "no_one"] | None = None
-    ci_pipeline_variables_minimum_override_role: (
-        Literal["no_one_allowed", "developer", "maintainer", "owner"] | None
-    ) = None
     mirror_user_id: int | None = attrs.field(default=None, metadata=REFUSED)
+
+
+@attrs.frozen(kw_only=True)
+class OfOneProject:
+    """Forms of one."""
+
+    license: bool | None = None
+    statistics: bool | None = None
+    with_custom_attributes: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfRemovedProjects:
+    """Where one is removed, which is at once."""
+
+    permanently_remove: bool | None = None
+    full_path: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -42,7 +42,11 @@ OPENS: dict[str, set[str]] = {
         "DELETE /runners/{id}",
         "POST /runners/{id}/reset_authentication_token",
     },
-    "self_rotate": {"POST /personal_access_tokens/self/rotate"},
+    "self_rotate": {
+        "POST /personal_access_tokens/self/rotate",
+        "POST /projects/{id}/access_tokens/self/rotate",
+        "POST /groups/{id}/access_tokens/self/rotate",
+    },
     "read_user": {
         "GET /user",
         "GET /user/emails",

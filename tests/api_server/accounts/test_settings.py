@@ -165,3 +165,12 @@ async def test_python_gitlab_reads_and_saves_settings(new_forge: NewForge, tmp_p
                 assert client.settings.get().default_projects_limit == 5
 
         await asyncio.to_thread(use)
+
+
+async def test_a_setting_that_nothing_reads_is_kept_and_named(new_forge: NewForge) -> None:
+    async with new_forge() as forge:
+        sent = {"allow_local_requests_from_system_hooks": False, "default_projects_limit": 7}
+        answer = await forge.root.put(PATH, sent)
+        assert answer.status == 200
+        assert {name: answer.body[name] for name in sent} == sent
+        assert answer.headers["X-Ignored-Parameters"] == "allow_local_requests_from_system_hooks"

@@ -157,3 +157,45 @@ async def test_python_gitlab_manages_tokens(forge: Forge) -> None:
                 assert own.personal_access_tokens.get("self").user_id == user.id
 
     await asyncio.to_thread(use)
+
+
+async def test_everybody_makes_tokens_that_open_next_to_nothing(forge: Forge) -> None:
+    """They end with the day, as GitLab says, in UTC."""
+    alice = await forge.user("alice")
+    before = datetime.datetime.now(datetime.UTC).date()
+    made = await alice.api.post(
+        "/user/personal_access_tokens", {"name": "agent", "scopes": ["k8s_proxy", "self_rotate"]}
+    )
+    after = datetime.datetime.now(datetime.UTC).date()
+    assert (made.status, made.body["user_id"], made.body["active"]) == (201, alice.id, True)
+    tomorrow = {str(day + datetime.timedelta(days=1)) for day in (before, after)}
+    assert made.body["expires_at"] in tomorrow
+    client = Client(forge.session, forge.base, made.body["token"])
+    assert (await client.get("/user")).status == 403
+    rotated = await client.post("/personal_access_tokens/self/rotate", {"expires_at": "2999-01-01"})
+    assert (rotated.status, rotated.body["scopes"]) == (200, ["k8s_proxy", "self_rotate"])
+    for scopes, error in (
+        (["api"], "scopes does not have a valid value"),
+        ([], "scopes is empty"),
+        (None, "scopes is empty"),
+    ):
+        answer = await alice.api.post("/user/personal_access_tokens", {"name": "a", "scopes": scopes})
+        assert (answer.status, answer.body) == (400, {"error": error})
+
+
+async def test_python_gitlab_makes_a_token_for_its_user(forge: Forge) -> None:
+    user = await forge.user()
+
+    def use() -> None:
+        with gitlab.Gitlab(forge.base, private_token=user.token) as client:
+            client.auth()
+            assert client.user is not None
+            made = client.http_post(
+                "/user/personal_access_tokens", post_data={"name": "a", "scopes": ["self_rotate"]}
+            )
+            assert isinstance(made, dict)
+            with gitlab.Gitlab(forge.base, private_token=made["token"]) as own:
+                rotated = own.personal_access_tokens.rotate("self")
+                assert rotated["token"] != made["token"]
+
+    await asyncio.to_thread(use)

@@ -1,35 +1,167 @@
 """`/user` and `/users`: what everybody sees of users, and what administrators alone see and do."""
 
+from typing import Any
+
 import pytest
 
+from api_server.web.access import Role
 from tests.support.forge import Forge, new_name
 
-#: What users tell of themselves to administrators only.
-PRIVATE = {
-    "confirmed_at",
-    "last_activity_on",
-    "email",
-    "projects_limit",
-    "can_create_group",
-    "can_create_project",
-    "two_factor_enabled",
-    "external",
-    "is_admin",
-    "namespace_id",
+TEXT, FLAG, NUMBER, NOTHING, MOMENT, LIST = str, bool, int, type(None), "a moment", list
+BASIC = {
+    "id": NUMBER,
+    "username": TEXT,
+    "public_email": NOTHING,
+    "name": TEXT,
+    "state": TEXT,
+    "locked": FLAG,
+    "avatar_url": NOTHING,
+    "web_url": TEXT,
+}
+FOR_EVERYBODY = BASIC | {
+    "created_at": MOMENT,
+    "bio": TEXT,
+    "location": TEXT,
+    "skype": TEXT,
+    "linkedin": TEXT,
+    "twitter": TEXT,
+    "discord": TEXT,
+    "website_url": TEXT,
+    "organization": TEXT,
+    "job_title": TEXT,
+    "pronouns": NOTHING,
+    "bot": FLAG,
+    "work_information": NOTHING,
+    "followers": NUMBER,
+    "following": NUMBER,
+    "is_followed": FLAG,
+    "local_time": NOTHING,
+}
+FOR_ONESELF = FOR_EVERYBODY | {
+    "last_sign_in_at": NOTHING,
+    "confirmed_at": MOMENT,
+    "last_activity_on": NOTHING,
+    "email": TEXT,
+    "theme_id": NUMBER,
+    "color_scheme_id": NUMBER,
+    "projects_limit": NUMBER,
+    "current_sign_in_at": NOTHING,
+    "identities": LIST,
+    "can_create_group": FLAG,
+    "can_create_project": FLAG,
+    "two_factor_enabled": FLAG,
+    "external": FLAG,
+    "private_profile": FLAG,
+    "commit_email": TEXT,
+    "shared_runners_minutes_limit": NOTHING,
+    "extra_shared_runners_minutes_limit": NOTHING,
+    "scim_identities": LIST,
+}
+FOR_ADMINISTRATORS = FOR_ONESELF | {
+    "is_admin": FLAG,
+    "note": NOTHING,
+    "namespace_id": NUMBER,
+    "created_by": NOTHING,
+    "email_reset_offered_at": NOTHING,
+    "using_license_seat": FLAG,
+    "is_auditor": FLAG,
+    "provisioned_by_group_id": NOTHING,
+    "enterprise_group_id": NOTHING,
+    "enterprise_group_associated_at": NOTHING,
+}
+IN_DETAIL = FOR_ADMINISTRATORS | {
+    "highest_role": NUMBER,
+    "current_sign_in_ip": NOTHING,
+    "last_sign_in_ip": NOTHING,
+    "sign_in_count": NUMBER,
 }
 
 
-async def test_private_fields_are_for_administrators_and_oneself(forge: Forge) -> None:
+def types_of(body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: MOMENT if key.endswith("_at") and isinstance(value, str) else type(value)
+        for key, value in body.items()
+    }
+
+
+async def test_who_sees_which_keys_of_a_user(forge: Forge) -> None:
     alice, bob = await forge.user("alice"), await forge.user("bob")
-    own = (await alice.api.get("/user")).body
-    by_root = (await forge.root.get(f"/users/{alice.id}")).body
-    listed_for_root = (await forge.root.get(f"/users?username={alice.username}")).body
-    assert own == by_root == listed_for_root[0]
-    assert set(own) > PRIVATE
-    by_bob = (await bob.api.get(f"/users/{alice.id}")).body
-    assert (await bob.api.get(f"/users?username={alice.username}")).body == [by_bob]
-    assert by_bob == {key: value for key, value in own.items() if key not in PRIVATE}
-    assert alice.email not in str(by_bob)
+    shown = [
+        ((await bob.api.get(f"/users?username={alice.username}")).body[0], BASIC),
+        ((await bob.api.get(f"/users/{alice.id}")).body, FOR_EVERYBODY),
+        ((await alice.api.get("/user")).body, FOR_ONESELF),
+        ((await forge.root.get(f"/users?username={alice.username}")).body[0], FOR_ADMINISTRATORS),
+        ((await forge.root.get(f"/users/{alice.id}")).body, IN_DETAIL),
+    ]
+    whole = shown[-1][0]
+    for body, wanted in shown:
+        assert list(body) == list(wanted)
+        assert types_of(body) == wanted
+        assert body == {key: whole[key] for key in body}
+    assert set(types_of((await forge.root.get("/user")).body)) == set(FOR_ADMINISTRATORS)
+    assert alice.email not in str(shown[1][0])
+
+
+async def test_what_people_do_is_shown_as_one_line(forge: Forge) -> None:
+    alice = await forge.user("alice", organization="Acme")
+
+    async def told(**values: str) -> tuple[str, str | None]:
+        body = (await forge.root.put(f"/users/{alice.id}", values)).body
+        return body["job_title"], body["work_information"]
+
+    assert await told(name="Alice") == ("", "Acme")
+    assert await told(job_title="Engineer") == ("Engineer", "Engineer at Acme")
+    assert await told(organization="") == ("Engineer", "Engineer")
+
+
+async def test_the_greatest_role_is_shown_to_administrators(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    for role in (Role.REPORTER, Role.MAINTAINER):
+        await forge.project(members={role: alice})
+    assert (await forge.root.get(f"/users/{alice.id}")).body["highest_role"] == 40
+
+
+async def test_a_personal_namespace_is_called_what_its_user_is(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+
+    async def namespace() -> dict[str, str]:
+        return (await alice.api.get(f"/projects/{project['id']}")).body
+
+    await forge.root.put(f"/users/{alice.id}", {"name": "Alice Second"})
+    shown = await namespace()
+    assert (shown["namespace"]["name"], shown["namespace"]["path"]) == ("Alice Second", alice.username)
+    assert shown["name_with_namespace"] == f"Alice Second / {project['name']}"
+    new = new_name("alice")
+    await forge.root.put(f"/users/{alice.id}", {"name": "Alice Third", "username": new})
+    shown = await namespace()
+    assert (shown["namespace"]["name"], shown["path_with_namespace"]) == (
+        "Alice Third",
+        f"{new}/{project['path']}",
+    )
+
+
+async def test_groups_below_a_renamed_group_are_called_after_it(forge: Forge) -> None:
+    top = await forge.group()
+    below = await forge.group(parent_id=top["id"], name="Below")
+    lowest = await forge.group(parent_id=below["id"], name="Lowest")
+    await forge.root.put(f"/groups/{below['id']}", {"name": "Renamed"})
+    names = [(await forge.root.get(f"/groups/{one['id']}")).body["full_name"] for one in (top, below, lowest)]
+    assert names == [top["name"], f"{top['name']} / Renamed", f"{top['name']} / Renamed / Lowest"]
+
+
+@pytest.mark.parametrize(
+    "email", ["a b@example.org", "a@", "a.@example.org", "a@example..org", "ü@example.org"]
+)
+async def test_an_address_that_no_mail_reaches_is_refused_wherever_it_is_given(
+    forge: Forge, email: str
+) -> None:
+    alice = await forge.user("alice")
+    for answer in (
+        await forge.root.put(f"/users/{alice.id}", {"email": email}),
+        await forge.root.post(f"/users/{alice.id}/emails", {"email": email}),
+    ):
+        assert (answer.status, answer.body) == (400, {"message": {"email": ["is invalid"]}})
 
 
 async def test_private_addresses_are_found_by_administrators_only(forge: Forge) -> None:

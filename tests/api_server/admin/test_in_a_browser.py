@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from api_server.accounts.passwords import queries as passwords
+from api_server.accounts.passwords import resets
+from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
 from tests.support.browser import PASSWORD
 from tests.support.forge import Forge, Person, new_name, running_forge
 from tests.support.invitations import invite, page_of, source_of
@@ -100,6 +103,27 @@ async def test_an_invitation_is_declined_without_an_account(page: Page, page_for
     await page.get_by_role("button", name="Decline").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("You have declined the invitation")
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
+
+
+async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    await page.goto("/-/sign_in")
+    await page.get_by_role("link", name="Forgot your password?").click()
+    await page.get_by_label("Email address of your account").fill(f"{new_name('nobody')}@example.org")
+    assert await _fits(page)
+    await page.get_by_role("button", name="Send the link").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Look into your mail")
+    token = new_token(PASSWORD_RESET_TOKEN)
+    async with page_forge.database.transaction() as transaction:
+        await passwords.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
+    await page.goto(f"/-/password/{token}")
+    for label in ("New password", "New password, once more"):
+        await page.get_by_label(label, exact=True).fill("another password")
+    assert await _fits(page)
+    await page.get_by_role("button", name="Set the password").click()
+    await page.get_by_role("link", name="Sign in").click()
+    await _sign_in(page, person, "another password")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You are signed in")
 
 
 async def test_an_administrator_finds_and_changes_the_external_storage(page: Page, page_forge: Forge) -> None:

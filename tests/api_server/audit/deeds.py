@@ -9,9 +9,12 @@ import attrs
 from click.testing import CliRunner
 
 from api_server.accounts.emails import confirmation
+from api_server.accounts.passwords import queries as passwords
+from api_server.accounts.passwords import resets
 from api_server.commands import commands
 from api_server.invitations.changes import clear_away
 from api_server.invitations.tasks import KEPT
+from api_server.state.secrets import digest
 from api_server.status_checks.tasks import DISPATCHER
 from api_server.web.context import VAULT
 from tests.api_server.audit.things import Things
@@ -120,6 +123,28 @@ async def an_address(things: Things) -> AsyncIterator[None]:
         await _send(browser, f"/-/emails/{email}/{token}")
 
 
+@deed("POST /-/password", "password_reset_requested", work=True)
+async def a_forgotten_password(things: Things) -> AsyncIterator[None]:
+    address = await things.get("address")
+    async with browsing(things.forge) as browser:
+        await browser.get("/-/password/new")
+        yield
+        await _send(browser, "/-/password", email=address)
+        await things.until_recorded("password_reset_requested")
+
+
+@deed("POST /-/password/{token}", "user_password_updated")
+async def a_new_password(things: Things) -> AsyncIterator[None]:
+    async with things.forge.database.transaction() as transaction:
+        expires_at = transaction.now + resets.LIFETIME
+        await passwords.keep(transaction, await things.get("user"), digest("flpwd-x"), expires_at)
+    async with browsing(things.forge) as browser:
+        await browser.get("/-/password/flpwd-x")
+        yield
+        fields = dict.fromkeys(("password", "password_confirmation"), "even longer")
+        await _send(browser, "/-/password/flpwd-x", **fields)
+
+
 @deed(
     "POST /admin/application_settings/repository", "application_setting_updated application_setting_updated"
 )
@@ -170,6 +195,13 @@ async def a_receiver_that_is_gone(things: Things) -> AsyncIterator[None]:
         await things.get("merge_request")
         yield
         await things.forge.server.app[DISPATCHER].deliver_due()
+
+
+@deed("DELETE /projects/{id}/repository/tags/{name}", "release_deleted_audit_event")
+async def a_release_goes_with_its_tag(things: Things) -> AsyncIterator[None]:
+    tag = await things.get("release")
+    yield
+    await things.forge.root.delete(await things.fill(f"/projects/{{repository}}/repository/tags/{tag}"))
 
 
 # --- operators' commands

@@ -1,45 +1,8 @@
 """Every change that the service makes for a caller, and the types of the audit events that it writes (decision D7)."""
 
-import re
-from collections.abc import AsyncIterator
-from typing import Any
-
-import attrs
-
-from tests.api_server.audit.things import Things
-from tests.support.forge import Client
-
-
-@attrs.frozen
-class Change:
-    """A request, in whose path and body `{names}` stand for things; `by` is one too, who calls in root's place.
-
-    `events` are the types of exactly those events that it writes, once each time.
-    """
-
-    request: str
-    events: tuple[str, ...] = attrs.field(converter=lambda names: tuple(sorted(names.split())))
-    body: dict[str, Any] = attrs.Factory(dict)
-    case: str = ""
-    by: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.request}: {self.case}" if self.case else self.request
-
-    async def made(self, things: Things) -> AsyncIterator[None]:
-        """Yields once, when all is there and only the request itself has not been made."""
-        client: Client = await things.get(self.by) if self.by else things.forge.root
-        method, _, path = (await things.fill(self.request)).partition(" ")
-        body = await things.fill(self.body)
-        yield
-        answer = await client.request(method, path, json=body)
-        assert answer.status in (200, 201, 202, 204), answer
-
-
-def shape(route: str) -> str:
-    """A route or a request, without the names of its parameters."""
-    return re.sub(r"{[^{}]*(?:{[^{}]*}[^{}]*)?}", "{}", route)
-
+from tests.api_server.audit.change import Change
+from tests.api_server.audit.people import PEOPLE
+from tests.api_server.audit.pipelines import PIPELINES
 
 _CREATED, _REVOKED = "personal_access_token_created", "personal_access_token_revoked"
 _SETTING = "application_setting_updated"
@@ -137,6 +100,18 @@ NAMESPACES = [
         },
         "when to merge",
     ),
+    Change(
+        "PUT /projects/{project}",
+        "project_ci_pipeline_variables_minimum_override_role_updated",
+        {"restrict_user_defined_variables": True},
+        "who gives variables",
+    ),
+    Change(
+        "PUT /projects/{project}",
+        "project_merge_method_updated squash_option_updated",
+        {"merge_method": "ff", "squash_option": "always"},
+        "how to merge",
+    ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),
     Change("POST /projects/{archived}/unarchive", "project_unarchived"),
@@ -211,6 +186,12 @@ PROJECTS = [
         {"push_access_level": 0, "allow_force_push": True},
     ),
     Change("DELETE /projects/{project}/protected_branches/{branch}", "protected_branch_removed"),
+    Change("POST /projects/{project}/protected_tags", "protected_tag_created", {"name": "v*"}),
+    Change("DELETE /projects/{project}/protected_tags/{protected_tag}", "protected_tag_deleted"),
+    Change("POST /projects/{repository}/releases", "release_created", {"tag_name": "v1", "ref": "main"}),
+    Change("PUT /projects/{repository}/releases/{release}", "release_updated", {"name": "another"}, "name"),
+    Change("PUT /projects/{repository}/releases/{release}", "", {"description": None}, "as it was"),
+    Change("DELETE /projects/{repository}/releases/{release}", "release_deleted_audit_event"),
     Change(
         "POST /projects/{project}/remote_mirrors",
         "remote_mirror_created",
@@ -232,6 +213,11 @@ PROJECTS = [
     Change("POST /projects/{project}/variables", "ci_variable_created", _VARIABLE),
     Change("PUT /projects/{project}/variables/{variable}", "ci_variable_updated", {"protected": True}),
     Change("DELETE /projects/{project}/variables/{variable}", "ci_variable_deleted"),
+    Change("POST /admin/ci/variables", "ci_instance_variable_created", {"key": "EVERYWHERE", "value": "x"}),
+    Change(
+        "PUT /admin/ci/variables/{instance_variable}", "ci_instance_variable_updated", {"protected": True}
+    ),
+    Change("DELETE /admin/ci/variables/{instance_variable}", "ci_instance_variable_deleted"),
 ]
 
 STATUS_CHECKS = [
@@ -272,12 +258,14 @@ STATUS_CHECKS = [
         {"sha": "{head}", "external_status_check_id": "{asked}", "status": "passed"},
     ),
     Change(f"POST {_REQUEST}/status_checks/{{failed}}/retry", ""),
+    Change(f"DELETE {_REQUEST}", "delete_merge_request"),
 ]
 
 RUNNERS = [
     Change("DELETE /projects/{ci}/pipelines/{pipeline}", "destroy_pipeline"),
     Change("POST /projects/{ci}/jobs/{finished_job}/erase", "job_erased"),
     Change("DELETE /projects/{ci}/jobs/{job_with_artifacts}/artifacts", "job_artifacts_deleted"),
+    Change("DELETE /projects/{ci}/artifacts", "project_artifacts_deleted"),
     Change("POST /runners", "runner_registered", {"token": "{registration}"}, by="anonymous"),
     Change(
         "POST /user/runners", "runner_registered", {"runner_type": "project_type", "project_id": "{project}"}
@@ -302,4 +290,4 @@ RUNNERS = [
     Change("POST /projects/{project}/runners/reset_registration_token", _RESET),
 ]
 
-CHANGES = [*ACCOUNTS, *NAMESPACES, *MEMBERS, *PROJECTS, *STATUS_CHECKS, *RUNNERS]
+CHANGES = [*ACCOUNTS, *PEOPLE, *NAMESPACES, *MEMBERS, *PROJECTS, *PIPELINES, *STATUS_CHECKS, *RUNNERS]

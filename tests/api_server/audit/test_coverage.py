@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from api_server.state.audit_event_types import EVENT_TYPES
+from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
-from tests.api_server.audit.table import CHANGES, Change, shape
+from tests.api_server.audit.table import CHANGES
 from tests.api_server.audit.things import Things
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
@@ -21,14 +22,17 @@ SILENT = {
     "POST /projects/{id}/repository/branches": "git's own history tells who made what, and pushes are not audited",
     "DELETE /projects/{id}/repository/branches/{name}": "as above",
     "POST /projects/{id}/repository/commits": "the commit names its author",
+    "POST /projects/{id}/repository/commits/{sha}/cherry_pick": "as above",
+    "POST /projects/{id}/repository/commits/{sha}/revert": "as above",
     "POST /projects/{id}/repository/tags": "as above",
-    "DELETE /projects/{id}/repository/tags/{name}": "as above",
     "POST /projects/{id}/repository/files/{path}": "the commit names its author",
     "PUT /projects/{id}/repository/files/{path}": "the commit names its author",
     "DELETE /projects/{id}/repository/files/{path}": "the commit names its author",
     "POST /projects/{id}/merge_requests": "daily work, told by the merge request itself",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}": "as above",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/merge": "as above; the merge commit names who merged",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/cancel_merge_when_pipeline_succeeds": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/rebase": "as above; the commits name their committer",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/approve": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/unapprove": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/notes": "as above",
@@ -44,9 +48,17 @@ SILENT = {
     "POST /projects/{id}/merge_requests/{merge_request_iid}/status_checks/{external_status_check_id}/retry": (
         "the answer stays as it is; the check's own history tells that it was asked again"
     ),
+    "POST /projects/{id}/releases/{tag_name}/assets/links": "what a release has for download; it shows it",
+    "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}": "as above",
+    "DELETE /projects/{id}/releases/{tag_name}/assets/links/{link_id}": "as above",
     "POST /projects/{id}/pipeline": "daily work, told by the pipeline itself",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/pipelines": "as above",
+    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/play": "as above",
+    "POST /projects/{id}/trigger/pipeline": "as above",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/retry": "as above",
+    "POST /projects/{id}/statuses/{sha}": "daily work, told by the status itself",
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",
     "POST /projects/{id}/jobs/{job_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/play": "as above",
@@ -111,6 +123,7 @@ SECRETS = (
     "glrt-",
     "flinv-",
     "flcon-",
+    "flpwd-",
     "user:secret",
     "even longer",
     "hidden",

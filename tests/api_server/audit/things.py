@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from tests.api_server.audit.things_of_people import ThingsOfPeople
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, ci_project, eventually, give_log
 from tests.support.forge import Client, Forge, Person, new_name
@@ -26,7 +27,7 @@ IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(even
 EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
 
 
-class Things:
+class Things(ThingsOfPeople):
     """Everything is made once, by `root`, and belongs to what is made under the name before it."""
 
     def __init__(self, forge: Forge) -> None:
@@ -182,6 +183,9 @@ class Things:
     async def make_branch_id(self) -> int:
         return int((await self.post("/projects/{project}/protected_branches", name="{new}-too"))["id"])
 
+    async def make_protected_tag(self) -> str:
+        return str((await self.post("/projects/{project}/protected_tags", name="{new}"))["name"])
+
     async def make_check(self) -> int:
         values = {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"}
         return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
@@ -203,6 +207,26 @@ class Things:
     async def make_group_variable(self) -> str:
         return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
 
+    async def make_trigger(self) -> int:
+        return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
+
+    async def make_instance_variable(self) -> str:
+        key = new_name("KEY").replace("-", "_")
+        return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
+
+    async def make_schedule(self) -> int:
+        path, values = "/projects/{project}/pipeline_schedules", {"ref": "main", "cron": "0 4 * * *"}
+        return int((await self.post(path, description="nightly", **values))["id"])
+
+    async def make_schedule_variable(self) -> str:
+        path = "/projects/{project}/pipeline_schedules/{schedule}/variables"
+        return str((await self.post(path, key="KEY", value="x"))["key"])
+
+    async def make_maintainer(self) -> Client:
+        await self.post("/projects/{project}/members", user_id="{user}", access_level=40)
+        client: Client = (await self.get("person")).api
+        return client
+
     # --- merge requests
 
     async def make_owned(self) -> dict[str, Any]:
@@ -211,6 +235,10 @@ class Things:
     async def make_repository(self) -> int:
         """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
         return int((await self.get("owned"))["id"])
+
+    async def make_release(self) -> str:
+        made = await self.post("/projects/{repository}/releases", tag_name="{new}", ref="main")
+        return str(made["tag_name"])
 
     async def make_merge_request(self) -> int:
         self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))

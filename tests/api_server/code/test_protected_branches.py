@@ -104,7 +104,19 @@ async def test_a_branch_is_protected_shown_changed_and_unprotected(forge: Forge)
         (
             {"name": "a", "allowed_to_merge": [{"user_id": 1}]},
             400,
-            {"error": "allowed_to_merge[0][access_level] is missing"},
+            {"error": "allowed_to_merge[user_id] is not supported by this service"},
+        ),
+        (
+            {"name": "a", "allowed_to_push": [{"access_level": 40, "group_id": 1, "deploy_key_id": 2}]},
+            400,
+            {
+                "error": "allowed_to_push[group_id], allowed_to_push[deploy_key_id] are not supported by this service"
+            },
+        ),
+        (
+            {"name": "a", "allowed_to_push": [{}]},
+            400,
+            {"error": "allowed_to_push does not have a valid value"},
         ),
         ({"name": "a" * 256}, 422, {"message": ["Name is too long (maximum is 255 characters)"]}),
     ],
@@ -113,6 +125,23 @@ async def test_a_rule_that_cannot_be_is_refused(forge: Forge, wanted: dict, stat
     project = await forge.project()
     answer = await forge.root.post(f"/projects/{project['id']}/protected_branches", wanted)
     assert (answer.status, answer.body) == (status, body)
+
+
+async def test_one_level_takes_the_place_of_another_as_clients_of_gitlab_write_it(forge: Forge) -> None:
+    project = await forge.project()
+    path = f"/projects/{project['id']}/protected_branches"
+    made = (await forge.root.post(path, {"name": "a"})).body
+    (old,) = made["push_access_levels"]
+    gone = {"id": old["id"], "_destroy": True}
+    for sent, level in (
+        ([gone, {"access_level": 30}], 30),
+        ([{"id": old["id"], "access_level": 60}], 60),
+        ([], 60),
+        ([gone], 0),
+    ):
+        changed = await forge.root.patch(f"{path}/a", {"allowed_to_push": sent})
+        assert (changed.status, changed.body["push_access_levels"][0]["access_level"]) == (200, level)
+        assert changed.body["merge_access_levels"] == made["merge_access_levels"]
 
 
 async def test_maintainers_manage_protected_branches(forge: Forge) -> None:

@@ -1,6 +1,8 @@
 """How git children are started and ended."""
 
 import asyncio
+import errno
+import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -182,3 +184,28 @@ async def test_what_git_does_gives_way_to_the_server() -> None:
 async def test_whatever_git_starts_has_limits_of_memory_processor_time_and_no_core_dump() -> None:
     told = await run(["limits"], configuration=[("alias.limits", "!ulimit -d; ulimit -t; ulimit -c")])
     assert told.stdout.split() == [b"524288", b"900", b"0"]  # KiB, seconds
+
+
+def test_no_python_runs_in_a_child_before_it_is_git() -> None:
+    """One that is forked while another thread enters the interpreter may wait for that thread for ever, and the loop
+    for the child."""
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(["version"]))
+    assert forks == []
+
+
+async def test_a_git_that_cannot_be_watched_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a descriptor less than it takes."""
+    watched: list[int] = []
+
+    def none_left(pid: int) -> int:
+        watched.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        await run(["version"])
+    with pytest.raises(ChildProcessError):
+        os.waitpid(watched[0], os.WNOHANG)

@@ -9,8 +9,33 @@ import pytest
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
+#: What GitLab 17 shows of each in a list, in its order; one that is asked for alone has more.
+LISTED = [
+    "id", "iid", "project_id", "title", "description", "state", "imported", "imported_from", "created_at", "updated_at",
+    "merged_by", "merge_user", "merged_at", "merge_after", "prepared_at", "closed_by", "closed_at", "target_branch",
+    "source_branch", "user_notes_count", "upvotes", "downvotes", "author", "assignees", "assignee", "reviewers",
+    "source_project_id", "target_project_id", "labels", "draft", "work_in_progress", "milestone",
+    "merge_when_pipeline_succeeds", "merge_status", "detailed_merge_status", "sha", "merge_commit_sha",
+    "squash_commit_sha", "discussion_locked", "should_remove_source_branch", "force_remove_source_branch", "reference",
+    "references", "web_url", "time_stats", "squash", "squash_on_merge", "task_completion_status", "has_conflicts",
+    "blocking_discussions_resolved",
+]  # fmt: skip
+ALONE = [
+    "latest_build_started_at", "latest_build_finished_at", "first_deployed_to_production_at", "pipeline",
+    "head_pipeline", "diff_refs", "merge_error", "first_contribution", "user",
+]  # fmt: skip
+
 #: What is the same for every new merge request.
 NOTHING_YET = {
+    "imported": False,
+    "imported_from": "none",
+    "merge_after": None,
+    "squash_on_merge": False,
+    "latest_build_started_at": None,
+    "latest_build_finished_at": None,
+    "first_deployed_to_production_at": None,
+    "first_contribution": False,
+    "pipeline": None,
     "merged_by": None,
     "merge_user": None,
     "merged_at": None,
@@ -43,26 +68,31 @@ NOTHING_YET = {
 }
 
 
-async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
-    forge: Forge, alice: Person, project: dict[str, Any]
-) -> None:
-    start = await head_of(alice.api, project, "main")
-    head = await commit(alice.api, project, "feature", start_branch="main")
-    branches = {"source_branch": "feature", "target_branch": "main"}
-    wanted = branches | {"title": "Draft: Add a feature", "description": "Why", "labels": "b,a, ,b"}
-    made = await alice.api.post(f"/projects/{project['id']}/merge_requests", wanted)
-    assert made.status == 201
-    path = project["path_with_namespace"]
-    author = {
-        "id": alice.id,
-        "username": alice.username,
+def basic(forge: Forge, person: Person) -> dict[str, Any]:
+    """A user as merge requests show her."""
+    return {
+        "id": person.id,
+        "username": person.username,
         "public_email": None,
-        "name": alice.username.title(),
+        "name": person.username.title(),
         "state": "active",
         "locked": False,
         "avatar_url": None,
-        "web_url": f"{forge.base}/{alice.username}",
+        "web_url": f"{forge.base}/{person.username}",
     }
+
+
+async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    start, head = (
+        await head_of(alice.api, project, "main"),
+        await commit(alice.api, project, "feature", start_branch="main"),
+    )
+    branches = {"source_branch": "feature", "target_branch": "main"}
+    wanted = branches | {"title": "Draft: Add a feature", "description": "Why", "labels": "b,a, ,b"}
+    made = await alice.api.post(f"/projects/{project['id']}/merge_requests", wanted)
+    path = project["path_with_namespace"]
     expected = NOTHING_YET | {
         "id": made.body["id"],
         "iid": 1,
@@ -72,8 +102,9 @@ async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
         "state": "opened",
         "created_at": made.body["created_at"],
         "updated_at": made.body["updated_at"],
+        "prepared_at": made.body["created_at"],
         **branches,
-        "author": author,
+        "author": basic(forge, alice),
         "source_project_id": project["id"],
         "target_project_id": project["id"],
         "labels": ["a", "b"],
@@ -87,10 +118,13 @@ async def test_a_merge_request_shows_its_branches_and_that_it_can_be_merged(
         "references": {"short": "!1", "relative": "!1", "full": f"{path}!1"},
         "web_url": f"{forge.base}/{path}/-/merge_requests/1",
         "diff_refs": {"base_sha": start, "head_sha": head, "start_sha": start},
+        "user": {"can_merge": True},
     }
-    assert made.body == expected
+    assert (made.status, made.body) == (201, expected)
     shown = await alice.api.get(f"/projects/{project['id']}/merge_requests/1")
-    assert (shown.status, shown.body) == (200, expected)
+    assert (shown.status, shown.body, list(shown.body)) == (200, expected, LISTED + ALONE)
+    (listed,) = (await alice.api.get(f"/projects/{project['id']}/merge_requests")).body
+    assert (list(listed), listed.items() <= expected.items()) == (LISTED, True)
 
 
 @pytest.mark.parametrize(
@@ -131,44 +165,6 @@ async def test_in_a_project_without_a_repository_there_is_no_source_branch(
     assert (answer.status, answer.body) == (400, {"message": ['Source branch "feature" does not exist']})
 
 
-async def test_the_list_shows_what_matches_every_filter(
-    forge: Forge, alice: Person, project: dict[str, Any]
-) -> None:
-    base = f"/projects/{project['id']}/merge_requests"
-    await open_merge_request(alice, project, "one", title="First", labels="a,b")
-    await open_merge_request(alice, project, "two", title="Draft: second", description="the FIRST try")
-    await open_merge_request(alice, project, "three", "one", title="100%_third")
-    await alice.api.put(f"{base}/1", {"state_event": "close"})
-    for query, iids in [
-        ("", [3, 2, 1]),
-        ("?sort=asc", [1, 2, 3]),
-        ("?order_by=title&sort=asc", [3, 2, 1]),
-        ("?state=opened", [3, 2]),
-        ("?state=closed", [1]),
-        ("?state=merged", []),
-        ("?iids[]=1&iids[]=3", [3, 1]),
-        ("?iids=2", [2]),
-        ("?source_branch=two", [2]),
-        ("?target_branch=one", [3]),
-        (f"?author_id={alice.id}", [3, 2, 1]),
-        (f"?author_username={alice.username.upper()}", [3, 2, 1]),
-        ("?author_username=nobody", []),
-        ("?labels=b", [1]),
-        ("?labels=a,c", []),
-        ("?search=first", [2, 1]),
-        ("?wip=yes", [2]),
-        ("?draft=false", [3, 1]),
-        ("?created_before=2001-01-01", []),
-        ("?updated_after=2001-01-01T00:00:00Z", [3, 2, 1]),
-        ("?per_page=1&page=2", [2]),
-        ("?pagination=keyset&per_page=2", [3, 2]),
-    ]:
-        answer = await alice.api.get(base + query)
-        assert (answer.status, [found["iid"] for found in answer.body]) == (200, iids), query
-    assert (await alice.api.get(f"{base}?state=open")).status == 400
-    assert answer.body[0] | {"head_pipeline": None} == (await alice.api.get(f"{base}/3")).body
-
-
 #: The least role for each call; below it 403, and 404 for who cannot see the project.
 LEAST_ROLE = [
     ("GET", "", None, "reporter"),
@@ -178,7 +174,14 @@ LEAST_ROLE = [
     ("PUT", "/1", {}, "developer"),
     ("POST", "/1/approve", {}, "developer"),
     ("POST", "/1/unapprove", {}, "developer"),
+    ("GET", "/1/approval_state", None, "reporter"),
+    ("GET", "/1/changes", None, "reporter"),
+    ("GET", "/1/participants", None, "reporter"),
+    ("GET", "/1/reviewers", None, "reporter"),
+    ("PUT", "/1/rebase", {}, "developer"),
+    ("POST", "/1/cancel_merge_when_pipeline_succeeds", {}, "maintainer"),
     ("PUT", "/1/merge", {"sha": "x"}, "maintainer"),
+    ("DELETE", "/1", None, "owner"),
 ]
 
 
@@ -205,7 +208,17 @@ async def test_everybody_reads_the_merge_requests_of_a_public_project_unless_its
     await open_merge_request(alice, project)
     url = f"/projects/{project['id']}/merge_requests"
     assert [found["iid"] for found in (await stranger.api.get(url)).body] == [1]
-    reads = [f"/1{path}" for path in ("", "/approvals", "/commits", "/diffs", "/pipelines")]
+    parts = (
+        "approvals",
+        "approval_state",
+        "changes",
+        "commits",
+        "diffs",
+        "participants",
+        "pipelines",
+        "reviewers",
+    )
+    reads = ["/1", *(f"/1/{part}" for part in parts)]
     assert {(await stranger.api.get(url + path)).status for path in reads} == {200}
     await alice.api.put(f"/projects/{project['id']}", {"repository_access_level": "private"})
     assert (await stranger.api.get(url)).status == 403

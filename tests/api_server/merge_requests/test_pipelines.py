@@ -3,49 +3,16 @@
 import asyncio
 from typing import Any
 
-import attrs
 import gitlab
 import orjson
-import pytest
 
 from api_server.web.access import Role
-from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually, happen, run
+from tests.api_server.merge_requests.conftest import Proposed
+from tests.support.ci import ONE_JOB, eventually, happen, run
 from tests.support.forge import Forge
 
 ACTIVE = ("created", "waiting_for_resource", "preparing", "waiting_for_callback", "pending", "running")
 SET_STATUS = "UPDATE pipelines SET status = %(status)s WHERE id = %(id)s"
-
-
-@attrs.frozen
-class Proposed:
-    """A merge request of `topic` into `main`."""
-
-    project: CiProject
-    iid: int
-
-    @property
-    def url(self) -> str:
-        return f"{self.project.url}/merge_requests/{self.iid}"
-
-    async def shown(self) -> dict[str, Any]:
-        answer = await self.project.forge.root.get(self.url)
-        assert answer.status == 200, answer
-        return dict(answer.body)
-
-    async def demand(self, **settings: bool) -> None:
-        wanted = {"only_allow_merge_if_pipeline_succeeds": True} | settings
-        assert (await self.project.forge.root.put(self.project.url, wanted)).status == 200
-
-
-@pytest.fixture
-async def proposed(forge: Forge) -> Proposed:
-    project = await ci_project(forge)
-    await project.commit(ONE_JOB)
-    project.texts["topic"] = ONE_JOB
-    wanted = {"source_branch": "topic", "target_branch": "main", "title": "Add a job"}
-    made = await project.api.post(f"{project.url}/merge_requests", wanted)
-    assert made.status == 201, made
-    return Proposed(project, made.body["iid"])
 
 
 async def skipped(proposed: Proposed) -> int:
@@ -96,8 +63,8 @@ async def test_lists_leave_pipelines_out(proposed: Proposed) -> None:
     await project.pipeline(ONE_JOB)
     (listed,) = (await project.api.get(f"{project.url}/merge_requests")).body
     shown = await proposed.shown()
-    assert shown.pop("head_pipeline")
-    assert listed == shown
+    assert shown["head_pipeline"]["id"] == shown["pipeline"]["id"]
+    assert {"head_pipeline", "pipeline"}.isdisjoint(listed)
 
 
 async def test_the_pipelines_of_a_merge_request_are_those_of_its_commits(proposed: Proposed) -> None:
@@ -168,22 +135,6 @@ async def test_a_skipped_pipeline_will_do_where_the_project_says_so(forge: Forge
     await proposed.demand(allow_merge_on_skipped_pipeline=True)
     assert (await forge.root.get(proposed.project.url)).body["allow_merge_on_skipped_pipeline"] is True
     assert (await proposed.shown())["detailed_merge_status"] == "mergeable"
-
-
-@pytest.mark.parametrize("name", ["auto_merge", "merge_when_pipeline_succeeds"])
-async def test_nothing_is_merged_before_the_pipeline_for_which_it_was_to_wait(
-    forge: Forge, proposed: Proposed, name: str
-) -> None:
-    """Also where the project demands no pipeline."""
-    project = proposed.project
-    pipeline = await project.pipeline(ONE_JOB)
-    job = (await project.jobs(pipeline))["build"]["id"]
-    refused = await forge.root.put(f"{proposed.url}/merge", {name: True})
-    body = {"message": "405 Method Not Allowed", "detailed_merge_status": "ci_still_running"}
-    assert (refused.status, refused.body) == (405, body)
-    await run(forge, job)
-    await happen(forge, job, "success")
-    assert (await forge.root.put(f"{proposed.url}/merge", {name: True})).body["state"] == "merged"
 
 
 async def test_python_gitlab_lists_the_pipelines_of_a_merge_request(forge: Forge, proposed: Proposed) -> None:

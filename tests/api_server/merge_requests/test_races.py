@@ -110,6 +110,9 @@ async def test_nothing_about_merge_requests_changes_in_an_archived_project(
         await alice.api.put(one, {"title": "Another"}),
         await alice.api.put(one, {"state_event": "close"}),
         await alice.api.put(f"{one}/merge"),
+        await alice.api.post(f"{one}/cancel_merge_when_pipeline_succeeds"),
+        await alice.api.put(f"{one}/rebase"),
+        await alice.api.delete(one),
         await alice.api.post(f"{one}/approve"),
         await alice.api.post(f"{one}/unapprove"),
         await alice.api.post(f"{one}/status_check_responses", response),
@@ -117,4 +120,4 @@ async def test_nothing_about_merge_requests_changes_in_an_archived_project(
     ]:
         assert (answer.status, answer.body) == (403, {"message": "403 Forbidden"})
     assert [shown["iid"] for shown in (await alice.api.get(requests)).body] == [1]
-    assert (await alice.api.get(one)).body == before
+    assert (await alice.api.get(one)).body == before | {"user": {"can_merge": False}}

@@ -1,9 +1,11 @@
-"""A server whose edge tells what it is told."""
+"""A server whose edge tells what it is told, and a project and a group with access tokens."""
 
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from api_server.web.access import Role
+from tests.api_server.namespaces.bots import Scene
 from tests.support.forge import Forge
 from tests.support.purges import Told, forge_with_edge
 
@@ -14,3 +16,13 @@ async def with_edge(
 ) -> AsyncIterator[tuple[Forge, Told]]:
     async with forge_with_edge(new_database, tmp_path_factory.mktemp("with_edge")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    owner, maintainer, developer = [await forge.user(name) for name in ("owner", "maintainer", "developer")]
+    group = await forge.group(owner, visibility="private")
+    project = await forge.project(namespace_id=group["id"])
+    await forge.member("groups", group["id"], maintainer, Role.MAINTAINER)
+    await forge.member("groups", group["id"], developer, Role.DEVELOPER)
+    return Scene(forge, group, project, owner, maintainer, developer)

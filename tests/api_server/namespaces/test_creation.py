@@ -122,3 +122,13 @@ async def test_what_is_made_in_a_group_that_moves_is_where_the_group_is(forge: F
         assert {path.partition("/")[0] for path in paths} == {new}
         for path in paths[:2]:
             assert (await forge.root.get(f"/projects/{path.replace('/', '%2F')}")).status == 200
+
+
+async def test_a_project_is_made_with_what_it_demands_of_merges(forge: Forge) -> None:
+    demands = {
+        "only_allow_merge_if_pipeline_succeeds": True,
+        "allow_merge_on_skipped_pipeline": True,
+        "only_allow_merge_if_all_status_checks_passed": True,
+    }
+    made = await forge.project(**demands)
+    assert {name: made[name] for name in demands} == demands

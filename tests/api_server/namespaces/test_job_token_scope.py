@@ -135,6 +135,11 @@ async def test_what_cannot_be_is_refused_in_gitlabs_words(forge: Forge, listed: 
     for there in (MISSING, hidden_group["id"], hidden["namespace"]["id"]):
         answer = await listed.api.post(groups, {"target_group_id": there})
         assert refused(answer, 404, "404 target_group_id not found Not Found")
+    for there in (MISSING, hidden["id"]):
+        assert refused(await listed.api.delete(f"{projects}/{there}"), 404, "404 Project Not Found")
+    for there in (MISSING, hidden_group["id"]):
+        answer = await listed.api.delete(f"{groups}/{there}")
+        assert refused(answer, 404, "404 target_group_id not found Not Found")
     own = await listed.api.post(projects, {"target_project_id": listed.id})
     told = "Validation failed: Target project can't be the same as the source project"
     assert refused(own, 400, f"400 Bad request - {told}")
@@ -205,7 +210,8 @@ async def test_python_gitlab_changes_a_scope(forge: Forge, listed: Listed) -> No
             allowed = scope.allowlist.create({"target_project_id": target["id"]})
             assert allowed.target_project_id == target["id"]
             assert [one.id for one in scope.allowlist.list(iterator=True)] == [listed.id, target["id"]]
-            scope.allowlist.delete(target["id"])
+            scope.allowlist.list(get_all=True)[1].delete()
+            assert [one.id for one in scope.allowlist.list(get_all=True)] == [listed.id]
             scope.groups_allowlist.create({"target_group_id": group["id"]})
             assert [one.id for one in scope.groups_allowlist.list(get_all=True)] == [group["id"]]
             scope.groups_allowlist.delete(group["id"])

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from tests.support.forge import Forge, new_name, running_forge
+from tests.support.merge_requests import commit
 
-LIMITS = {"variables_limit": 3, "agents_limit": 3, "status_checks_limit": 3}
+LIMITS = {
+    "variables_limit": 3,
+    "instance_variables_limit": 3,
+    "agents_limit": 3,
+    "status_checks_limit": 3,
+    "commit_statuses_limit": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +82,27 @@ async def test_there_are_so_many_of_each_and_no_more(
         refused = next(answer for answer in answers if answer.status == status)
         assert refused.body == {"message": message}
         assert len((await limited.root.get(things)).body) == 3
+
+
+async def test_the_instance_has_so_many_variables(limited: Forge) -> None:
+    things = "/admin/ci/variables"
+    answers = await asyncio.gather(*(limited.root.post(things, new_variable()) for _ in range(5)))
+    assert sorted(answer.status for answer in answers) == [201] * 3 + [400] * 2
+    refused = next(answer for answer in answers if answer.status == 400)
+    told = "Maximum number of ci instance level variables (3) exceeded"
+    assert refused.body == {"message": {"base": [told]}}
+
+
+async def test_a_pipeline_takes_so_many_statuses(limited: Forge) -> None:
+    """Those whose place others have taken are there as well; what is said of one that is there goes on."""
+    project = await limited.project()
+    sha = await commit(limited.root, project, "main")
+    statuses = f"/projects/{project['id']}/statuses/{sha}"
+    last = [{"state": "failed"}, {"state": "failed"}, {"state": "pending", "name": "last"}]
+    assert [(await limited.root.post(statuses, one)).status for one in last] == [201] * 3
+    refused = await limited.root.post(statuses, {"state": "success", "name": "further"})
+    assert (refused.status, refused.body) == (422, {"message": "The number of jobs has exceeded the limit"})
+    assert (await limited.root.post(statuses, {"state": "success", "name": "last"})).status == 201
 
 
 async def test_zero_is_no_limit(

@@ -23,11 +23,19 @@ from tests.support.forge import Forge
         ("main/{path}-main.zip?append_sha=true", "{path}-main-{sha}.zip", "{path}-main-{sha}"),
         ("main/whatever.zip?append_sha=false", "{path}-main.zip", "{path}-main"),
         ("{sha}/whatever.zip", "{path}-{sha}.zip", "{path}-{sha}"),
+        ("main.zip", "{path}-main-{sha}.zip", "{path}-main-{sha}"),
+        ("main.zip?append_sha=false", "{path}-main.zip", "{path}-main"),
+        ("{sha}.zip", "{path}-{sha}.zip", "{path}-{sha}"),
+        ("with/slash.zip", "{path}-with-slash-{sha}.zip", "{path}-with-slash-{sha}"),
+        ("with/slash/x.zip", "{path}-with-slash-{sha}.zip", "{path}-with-slash-{sha}"),
         ("main/{path}-main.zip?path=docs", "{path}-main-docs.zip", "{path}-main-docs"),
     ],
 )
 async def test_names_of_archives(public: Place, rest: str, file_name: str, folder: str) -> None:
     words = {"path": public.project["path"], "sha": public.sha}
+    if "with/slash" in rest:  # it may be there already
+        branch = {"branch": "with/slash", "ref": "main"}
+        await public.alice.api.post(f"/projects/{public.project['id']}/repository/branches", branch)
     url = f"/-/archive/{rest.format(**words)}"
     answer = await public.get(url)
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{file_name.format(**words)}"'
@@ -38,7 +46,7 @@ async def test_names_of_archives(public: Place, rest: str, file_name: str, folde
     assert ("path=docs" in rest) == (f"{folder.format(**words)}/README.md" not in names)
 
 
-@pytest.mark.parametrize("ending", ["tar", "tar.gz", "tgz", "tar.bz2", "tbz2"])
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "tgz", "gz", "tar.bz2", "tbz2", "tbz", "tb2", "bz2"])
 async def test_formats_of_archives_and_their_bytes(public: Place, ending: str) -> None:
     first = await public.bytes(f"/-/archive/main/x.{ending}")
     with tarfile.open(fileobj=io.BytesIO(first)) as archive:
@@ -53,7 +61,12 @@ async def test_formats_of_archives_and_their_bytes(public: Place, ending: str) -
     )
 
 
-@pytest.mark.parametrize("path", ["archive", "archive.zip"])
+@pytest.mark.parametrize("rest", ["missing.zip", "missing/main.zip", "main.rar", "main/x.rar"])
+async def test_what_is_no_archive_is_404(public: Place, rest: str) -> None:
+    assert (await public.get(f"/-/archive/{rest}")).status == 404
+
+
+@pytest.mark.parametrize("path", ["archive", "archive.zip", "archive.tb2"])
 async def test_the_api_gives_archives_to_those_who_may_read_the_repository(
     forge: Forge, public: Place, private: Place, path: str
 ) -> None:

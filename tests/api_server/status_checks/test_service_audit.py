@@ -71,3 +71,25 @@ async def test_a_check_for_branches_is_audited_with_their_names(
     (event,) = await events_of(forge, project)
     message = "Added QA status check with protected branch(es) a, b"
     assert orjson.loads(event.details)["custom_message"] == message
+
+
+async def test_the_end_of_a_protection_tells_what_the_check_applies_to_now(
+    forge: Forge, alice: Person, project: dict[str, Any], checks: str
+) -> None:
+    ids = [(await protect(alice, project, name))["id"] for name in ("main", "stable")]
+    wanted = {"name": "QA", "external_url": ELSEWHERE, "protected_branch_ids": ids}
+    made = (await alice.api.post(checks, wanted)).body
+    for name in ("main", "stable"):
+        path = f"/projects/{project['id']}/protected_branches/{name}"
+        assert (await alice.api.delete(path)).status == 204
+    events = (await events_of(forge, project))[1:]
+    assert [
+        (event.event_type, event.author_id, event.target_id, orjson.loads(event.details)["custom_message"])
+        for event in events
+    ] == [
+        ("update_status_check", alice.id, made["id"], message)
+        for message in (
+            "Removed protected branch main from QA status check",
+            "Added all branches to QA status check",
+        )
+    ]

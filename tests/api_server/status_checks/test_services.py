@@ -7,7 +7,7 @@ import gitlab
 import pytest
 
 from api_server.status_checks import service_queries
-from tests.api_server.status_checks.conftest import ELSEWHERE, protect
+from tests.api_server.status_checks.conftest import ELSEWHERE, new_check, protect, statuses
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project
 
@@ -92,21 +92,39 @@ async def test_branches_may_be_sent_in_any_form(
     assert [b["id"] for b in made.body["protected_branches"]] == ids[: 1 if form == "single" else 2]
 
 
-async def test_unprotecting_a_branch_never_makes_a_check_apply_to_all(
-    alice: Person, project: dict[str, Any], checks: str
+async def test_a_check_whose_last_protected_branch_has_gone_applies_to_all_branches(
+    forge: Forge, alice: Person, project: dict[str, Any], merge_request: dict[str, Any], one: str
 ) -> None:
-    branch = await protect(alice, project, "stable")
-    wanted = {
-        "name": "QA",
-        "external_url": ELSEWHERE,
-        "protected_branch_ids": [branch["id"]],
-    }
-    made = (await alice.api.post(checks, wanted)).body
-    assert (await alice.api.delete(f"/projects/{project['id']}/protected_branches/stable")).status == 204
-    shown = (await alice.api.put(f"{checks}/{made['id']}", {"name": "Other"})).body
-    assert (shown["protected_branches"], shown["applies_to_all_branches"]) == ([], False)
-    widened = await alice.api.put(f"{checks}/{made['id']}", {"protected_branch_ids": []})
-    assert widened.body["applies_to_all_branches"] is True
+    """Nothing is merged past it because somebody has unprotected a branch."""
+    await alice.api.put(f"/projects/{project['id']}", {"only_allow_merge_if_all_status_checks_passed": True})
+    ids = [(await protect(alice, project, name))["id"] for name in ("stable", "release/*")]
+    both = await new_check(alice, project, "Both", protected_branch_ids=ids)
+    paused = await new_check(alice, project, "Paused", protected_branch_ids=ids[:1])
+    async with forge.database.transaction() as transaction:
+        await service_queries.pause(transaction, paused["id"], "failed")
+    assert await statuses(alice, one) == []
+
+    async def left(name: str) -> list[tuple[list[str], bool]]:
+        path = f"/projects/{project['id']}/protected_branches/{name}"
+        assert (await alice.api.delete(path)).status == 204
+        shown = (await alice.api.get(f"/projects/{project['id']}/external_status_checks?sort=asc")).body
+        return [
+            ([rule["name"] for rule in check["protected_branches"]], check["applies_to_all_branches"])
+            for check in shown
+        ]
+
+    assert await left("stable") == [(["release/*"], False), ([], True)]
+    assert await statuses(alice, one) == [("Paused", "pending")]
+    assert await left("release%2F*") == [([], True), ([], True)]
+    assert await statuses(alice, one) == [("Both", "pending"), ("Paused", "pending")]
+    assert (await alice.api.put(f"{one}/merge")).status == 405
+    sent = [
+        (
+            await alice.api.get(f"/projects/{project['id']}/external_status_checks/{check['id']}/deliveries")
+        ).body
+        for check in (both, paused)
+    ]
+    assert [[delivery["merge_request_iid"] for delivery in of_one] for of_one in sent] == [[1], []]
 
 
 async def test_a_branch_is_not_unprotected_while_a_check_is_being_limited_to_it(

@@ -169,7 +169,8 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
     listed = await users.list_users(
         own_forge.database,
         Page(),
-        with_private_fields=False,
+        for_administrator=False,
+        bots=None,
         username=None,
         search=None,
         active=False,

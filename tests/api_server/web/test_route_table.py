@@ -25,6 +25,8 @@ OPEN_TO_ANYONE = {
     "POST /jobs/{id}/artifacts/authorize": "the job's token",
     "POST /jobs/{id}/artifacts": "the job's token",
     "GET /jobs/{id}/artifacts": "the job's token",
+    "POST /projects/{id}/trigger/pipeline": "the trigger's token, or a job's",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
 }
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
@@ -37,7 +39,9 @@ ASKS_FOR_MORE = {
 #: the longest beginning counts. A path that is new has to be entered here.
 OPENS: dict[str, Feature | None] = {
     "": None,
+    "/access_tokens": None,
     "/archive": None,
+    "/artifacts": "builds",
     "/audit_events": None,
     "/ci/lint": "builds",
     "/cluster_agents": None,
@@ -49,12 +53,18 @@ OPENS: dict[str, Feature | None] = {
     "/merge_requests": "repository",
     "/merge_requests/{merge_request_iid}/pipelines": "builds",
     "/pipeline": "builds",
+    "/pipeline_schedules": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
+    "/protected_tags": None,
+    "/releases": "repository",
     "/remote_mirrors": None,
     "/repository": "repository",
+    "/repository/commits/{sha}/statuses": "builds",
     "/runners": None,
+    "/statuses": "builds",
     "/transfer": None,
+    "/triggers": "builds",
     "/unarchive": None,
     "/users": None,
     "/variables": None,

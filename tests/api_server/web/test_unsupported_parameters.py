@@ -1,39 +1,166 @@
 """Parameters that GitLab knows and this service has no use for are told, or refused (decision D11)."""
 
-import contextlib
-from collections.abc import Callable
+import io
+import json
+import typing
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import attrs
 import pytest
 
+from api_server.web.pagination import Paginated
 from api_server.web.params import public_name
+from api_server.web.routes import ById
 from api_server.web.unsupported import HEADER
-from tests.support.forge import Forge, new_name
-from tests.support.route_table import ROUTES, example, name_of
+from tests.support.forge import Forge, new_name, running_forge
+from tests.support.route_table import ROUTES, example, name_of, path_of, required
 
-NewForge = Callable[..., contextlib.AbstractAsyncContextManager[Forge]]
+#: What is kept and shown, as decisions ask for it, though nothing reads it.
+KEPT_WITHOUT_EFFECT = {"allow_local_requests_from_system_hooks"}
+#: Lists, and routes that change something, of which GitLab's have no parameter that these have no use for.
+GITLAB_HAS_NO_MORE = {
+    "POST /user/emails",
+    "POST /users/{id}/emails",
+    "POST /users/{user_id}/personal_access_tokens",
+    "POST /personal_access_tokens/self/rotate",
+    "POST /personal_access_tokens/{id}/rotate",
+    "PUT /projects/{id}/transfer",
+    "PATCH /projects/{id}/job_token_scope",
+    "POST /projects/{id}/job_token_scope/allowlist",
+    "POST /projects/{id}/job_token_scope/groups_allowlist",
+    "GET /projects/{id}/users",
+    "GET /users/{id}/memberships",
+    "POST /projects/{id}/invitations",
+    "POST /groups/{id}/invitations",
+    "GET /projects/{id}/invitations",
+    "GET /groups/{id}/invitations",
+    "PUT /projects/{id}/invitations/{email}",
+    "PUT /groups/{id}/invitations/{email}",
+    "GET /projects/{id}/protected_branches",
+    "POST /projects/{id}/repository/branches",
+    "GET /projects/{id}/repository/tags",
+    "POST /projects/{id}/repository/tags",
+    "GET /projects/{id}/repository/tree",
+    "GET /audit_events",
+    "GET /groups/{id}/audit_events",
+    "GET /projects/{id}/audit_events",
+    "POST /projects/{id}/external_status_checks",
+    "PUT /projects/{id}/external_status_checks/{check_id}",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses",
+    "GET /projects/{id}/external_status_checks/{check_id}/deliveries",
+    "GET /projects/{id}/pipelines",
+    "POST /projects/{id}/ci/lint",
+    "POST /groups/{id}/variables",
+    "POST /projects/{id}/variables",
+    "PUT /groups/{id}/variables/{key}",
+    "PUT /projects/{id}/variables/{key}",
+    "DELETE /groups/{id}/variables/{key}",
+    "DELETE /projects/{id}/variables/{key}",
+    "POST /projects/{id}/cluster_agents",
+    "GET /projects/{id}/jobs",
+    "GET /projects/{id}/pipelines/{pipeline_id}/jobs",
+    "GET /projects/{id}/pipelines/{pipeline_id}/bridges",
+    "POST /projects/{id}/jobs/{job_id}/cancel",
+    "POST /projects/{id}/jobs/{job_id}/play",
+    "POST /runners",
+    "POST /runners/verify",
+    "DELETE /runners",
+    "DELETE /runners/managers",
+    "POST /runners/reset_authentication_token",
+    "GET /runners/{id}/jobs",
+    "PUT /runners/{id}",
+    "POST /projects/{id}/runners",
+    "POST /user/runners",
+    "POST /jobs/request",
+    "PATCH /jobs/{id}/trace",
+    "PUT /jobs/{id}",
+    "POST /jobs/{id}/artifacts/authorize",
+    "POST /jobs/{id}/artifacts",
+    "POST /projects/{id}/remote_mirrors",
+    "PUT /projects/{id}/remote_mirrors/{mirror_id}",
+}
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.ignores is not None], ids=name_of)
+#: Values that fit no type: neither that of a text, nor another.
+_UNFIT = {"nothing": ["fits"]}
+IGNORING = [route for route in ROUTES if route.ignores is not None]
+
+
+@pytest.mark.parametrize("route", IGNORING, ids=name_of)
 def test_what_a_route_uses_it_does_not_ignore(route: Any) -> None:
-    used = {public_name(field) for field in attrs.fields(route.parameters)}
+    used = {public_name(field) for field in attrs.fields(route.parameters or ById)}
     ignored = {public_name(field): field for field in attrs.fields(route.ignores)}
     assert ignored
-    assert used & ignored.keys() == set()
+    assert used & ignored.keys() <= KEPT_WITHOUT_EFFECT
     assert all(example(field.type) is not None for field in ignored.values())
+
+
+@pytest.mark.parametrize("route", IGNORING, ids=name_of)
+async def test_what_a_route_ignores_has_to_fit_and_is_refused_where_an_operator_wants_that(
+    strict: Forge, route: Any
+) -> None:
+    fields = attrs.fields(route.ignores)
+    names = {public_name(field) for field in fields if not _is_mapping(field.type)}
+    unfit = dict.fromkeys(names - KEPT_WITHOUT_EFFECT, _UNFIT)
+    if unfit:
+        status, error = await _ask(strict, route, unfit)
+        words = {text.partition(" ")[0]: text.partition(" ")[2] for text in error.split(", ")}
+        assert (status, words.keys()) == (400, unfit.keys())
+        assert set(words.values()) <= {"is invalid", "does not have a valid value"}
+    fitting = {public_name(field): example(field.type) for field in fields}
+    refused = ", ".join(f"{name} is not supported by this service" for name in fitting)
+    assert await _ask(strict, route, fitting) == (400, refused)
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return any(typing.get_origin(arm) is dict for arm in typing.get_args(annotation))
+
+
+async def _ask(forge: Forge, route: Any, ignored: dict[str, Any]) -> tuple[int, str]:
+    body = io.BytesIO(json.dumps(required(route) | ignored).encode())
+    headers = {"Content-Type": "application/json"}
+    answer = await forge.root.request(route.method, path_of(route, {}), data=body, headers=headers)
+    return answer.status, str(answer.body["error"])
+
+
+@pytest.fixture(scope="module")
+async def strict(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    folder = tmp_path_factory.mktemp("strict")
+    async with running_forge(new_database(), folder, unsupported_parameters="refuse", work=False) as forge:
+        yield forge
+
+
+def test_every_route_says_what_it_ignores() -> None:
+    """Of lists, and of what changes something: else GitLab has no parameter for it that it has no use for."""
+    silent = {
+        name_of(route)
+        for route in ROUTES
+        if route.ignores is None
+        and route.parameters is not None
+        and (route.method != "GET" or issubclass(route.parameters, Paginated))
+        and _asks_more_than_its_path(route)
+    }
+    assert silent == GITLAB_HAS_NO_MORE
+
+
+def _asks_more_than_its_path(route: Any) -> bool:
+    ours = {public_name(field) for field in attrs.fields(route.parameters)}
+    return any(f"{{{name}" not in route.path for name in ours - {f.name for f in attrs.fields(Paginated)})
 
 
 async def test_what_is_ignored_is_named_in_the_answer(forge: Forge) -> None:
     name = new_name("project")
-    made = await forge.root.post("/projects", json={"name": name, "merge_method": "ff", "topics": ["a"]})
-    assert (made.status, made.headers[HEADER]) == (201, "merge_method, topics")
+    made = await forge.root.post("/projects", json={"name": name, "build_timeout": 60, "topics": ["a"]})
+    assert (made.status, made.headers[HEADER]) == (201, "build_timeout, topics")
     url = f"/projects/{made.body['id']}"
-    changed = await forge.root.put(url, json={"description": "x", "squash_option": "always"})
+    changed = await forge.root.put(url, json={"description": "x", "emails_disabled": True})
     assert (changed.status, changed.body["description"], changed.headers[HEADER]) == (
         200,
         "x",
-        "squash_option",
+        "emails_disabled",
     )
     listed = await forge.root.get("/projects?simple=true&search=" + name)
     assert (listed.status, len(listed.body), listed.headers[HEADER]) == (200, 1, "simple")
@@ -47,6 +174,7 @@ async def test_what_is_ignored_is_named_in_the_answer(forge: Forge) -> None:
         ({"issues_enabled": "perhaps", "build_timeout": "x"}, "issues_enabled is invalid, build_timeout is invalid"),
         ({"import_url": "https://example.org/x.git"}, "import_url is not supported by this service"),
         ({"mirror": True, "wiki_enabled": False}, "mirror is not supported by this service"),
+        ({"mirror": "false", "import_url": "x"}, "import_url is not supported by this service"),
     ],
 )  # fmt: skip
 async def test_what_gitlab_would_refuse_or_people_rely_on_is_refused(
@@ -58,13 +186,17 @@ async def test_what_gitlab_would_refuse_or_people_rely_on_is_refused(
     assert (await forge.root.get(f"/projects?search={name}")).body == []
 
 
-async def test_an_operator_may_have_all_of_them_refused(new_forge: NewForge) -> None:
-    async with new_forge(unsupported_parameters="refuse", work=False) as forge:
-        sent = {"name": "example", "path": "example", "lfs_enabled": True, "request_access_enabled": True}
-        refused = await forge.root.post("/groups", json=sent)
-        error = "request_access_enabled is not supported by this service"
-        assert (refused.status, refused.body) == (
-            400,
-            {"error": f"lfs_enabled is not supported by this service, {error}"},
-        )
-        assert (await forge.root.post("/groups", json={"name": "example", "path": "example"})).status == 201
+async def test_what_is_refused_may_be_sent_to_say_that_it_is_not_wanted(forge: Forge) -> None:
+    made = await forge.root.post("/projects", json={"name": new_name("project"), "mirror": False})
+    assert (made.status, made.headers[HEADER]) == (201, "mirror")
+
+
+async def test_an_operator_may_have_all_of_them_refused(strict: Forge) -> None:
+    sent = {"name": "example", "path": "example", "lfs_enabled": True, "request_access_enabled": True}
+    refused = await strict.root.post("/groups", json=sent)
+    error = "request_access_enabled is not supported by this service"
+    assert (refused.status, refused.body) == (
+        400,
+        {"error": f"lfs_enabled is not supported by this service, {error}"},
+    )
+    assert (await strict.root.post("/groups", json={"name": "example", "path": "example"})).status == 201

@@ -4,7 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.jobs.access import find_job
-from api_server.ci.jobs.artifacts import queries
+from api_server.ci.jobs.artifacts import project_artifacts, queries, unsupported
 from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read, send_artifact, send_member
 from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.ci.jobs.parameters import OneJob
@@ -21,7 +21,7 @@ from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.answers import json_text, no_content
+from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.errors import record_not_found
 from api_server.web.routes import Routes
@@ -47,7 +47,10 @@ class FileOfRef(ArtifactsOfRef):
 
 
 @routes.get(
-    "/projects/{id}/jobs/artifacts/{ref:.+}/download", access=project(opens="builds"), takes_job_token=True
+    "/projects/{id}/jobs/artifacts/{ref:.+}/download",
+    access=project(opens="builds"),
+    takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
@@ -59,6 +62,7 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     access=project(opens="builds"),
     takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""
@@ -119,6 +123,21 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
             artifacts=len(keys),
         )
     return no_content()
+
+
+@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, opens="builds", changes=True))
+async def delete_of_project(request: web.Request, found: Project) -> web.Response:
+    """Soon all artifacts but the newest of each branch and tag are gone."""
+    async with context.database(request).transaction() as transaction:
+        await project_artifacts.request_deletion(transaction, found.id)
+        await audit_trail.record(
+            transaction,
+            "project_artifacts_deleted",
+            author=author(request),
+            entity=found.entity,
+            message="Deleted the artifacts of the project",
+        )
+    return json_value({"message": "202 Accepted"}, status=202)
 
 
 async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:

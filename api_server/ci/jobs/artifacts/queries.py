@@ -1,11 +1,12 @@
 """Statements about artifacts."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from api_server.ci.pipelines.states import COMPLETE
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
 
@@ -177,3 +178,81 @@ DELETE_EXPIRED = Query(
 async def delete_expired(transaction: Transaction, most: int) -> list[str]:
     """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
     return [artifact.object_key for artifact in await transaction.rows(DELETE_EXPIRED, most=most)]
+
+
+@attrs.frozen
+class Candidate:
+    """An artifact of a project that may go, with its pipeline's ref: a short name, unless it is none of a branch or
+    tag."""
+
+    id: int
+    ref: str
+    tag: bool
+    #: Its pipeline is the last of the ref that succeeded, or not older than the last that ended; or a child of one.
+    newest: bool
+
+
+#: The refs of a batch once each, so that what is newest of one is looked for once.
+CANDIDATES = Query(
+    """
+    WITH batch AS MATERIALIZED (
+        SELECT job_artifacts.id, job_artifacts.job_id FROM job_artifacts
+        WHERE job_artifacts.project_id = %(project_id)s AND job_artifacts.id > %(after)s
+            AND job_artifacts.created_at <= %(until)s::timestamptz
+        ORDER BY job_artifacts.id LIMIT %(most)s
+    ), found AS MATERIALIZED (
+        SELECT batch.id, pipelines.ref, pipelines.tag, pipelines.id AS pipeline_id,
+            coalesce(pipelines.hierarchy_id, pipelines.id) AS family
+        FROM batch JOIN jobs ON jobs.id = batch.job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    ), refs AS MATERIALIZED (
+        SELECT DISTINCT found.ref, found.tag FROM found
+    )
+    SELECT found.id, found.ref, found.tag,
+        found.pipeline_id >= coalesce(ended.id, 0) OR found.family IN (ended.family, succeeded.family) AS newest
+    FROM found JOIN refs USING (ref, tag)
+    LEFT JOIN LATERAL (
+        SELECT pipelines.id, coalesce(pipelines.hierarchy_id, pipelines.id) AS family FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = refs.tag
+            AND pipelines.source <> 'parent_pipeline' AND pipelines.status = ANY (%(ended)s)
+        ORDER BY pipelines.id DESC LIMIT 1
+    ) ended ON true
+    LEFT JOIN LATERAL (
+        SELECT coalesce(pipelines.hierarchy_id, pipelines.id) AS family FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = refs.tag
+            AND pipelines.source <> 'parent_pipeline' AND pipelines.status = 'success'
+        ORDER BY pipelines.id DESC LIMIT 1
+    ) succeeded ON true
+    ORDER BY found.id
+    """,
+    Candidate,
+)
+
+
+async def candidates(
+    database: Executor, project_id: int, *, after: int, until: datetime.datetime, most: int
+) -> list[Candidate]:
+    """The first `most` artifacts of a project behind the id `after` that were there at a moment."""
+    ended = ["manual", *sorted(COMPLETE)]
+    return await database.rows(
+        CANDIDATES, project_id=project_id, after=after, until=until, most=most, ended=ended
+    )
+
+
+DELETE_CHOSEN = """
+    WITH held AS (
+        SELECT jobs.id FROM jobs
+        WHERE jobs.id IN (SELECT job_artifacts.job_id FROM job_artifacts WHERE job_artifacts.id = ANY (%(ids)s))
+        ORDER BY jobs.id FOR NO KEY UPDATE
+    ), deleted AS (
+        DELETE FROM job_artifacts WHERE id = ANY (%(ids)s) AND job_id IN (SELECT held.id FROM held)
+        RETURNING job_id, object_key
+    ), jobs_without AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id IN (SELECT deleted.job_id FROM deleted)
+    )
+    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
+"""
+
+
+async def delete_chosen(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+    """Forgets these artifacts: the keys of their bytes."""
+    return list(await transaction.value(DELETE_CHOSEN, ids=list(ids)))

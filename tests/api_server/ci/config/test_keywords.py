@@ -13,6 +13,7 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
     ("text", "refused"),
     [
         ("spec: {inputs: {a: }}\ntest: {script: x}", "spec"),
+        ("spec:\n  inputs:\n    a:\n---\ntest: {script: '$[[ inputs.a ]]'}", "spec"),
         ("test: {script: x, id_tokens: {T: {aud: x}}}", "jobs:test:id_tokens"),
         ("test: {script: x, secrets: {}}", "jobs:test:secrets"),
         ("test: {run: [{name: a, script: x}]}", "jobs:test:run"),

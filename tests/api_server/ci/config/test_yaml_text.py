@@ -56,6 +56,14 @@ def test_of_a_key_given_twice_the_last_one_counts_and_its_author_is_told():
     ]
 
 
+def test_of_several_documents_the_first_one_counts():
+    warnings: list[str] = []
+    assert load("---\na: 1\n---\nb: 2\n", Budget(), warnings.append) == {"a": 1}
+    assert warnings == ["Only the first document of a file is read"]
+    assert load("---\na: 1\n...\n", Budget(), warnings.append) == {"a": 1}
+    assert len(warnings) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -75,7 +83,6 @@ def test_of_a_key_given_twice_the_last_one_counts_and_its_author_is_told():
         ("a: !!int many", "does not fit its tag"),
         ("a: !reference x", "!reference should be a list of keys"),
         ("a: !reference [[x]]", "!reference should be a list of keys"),
-        ("a: 1\n---\nb: 2", "Invalid configuration format"),
         ("a: \0", "Invalid configuration format"),
         ("a: \ud800", "not valid UTF-8"),
         ("a: " + "[" * 150 + "]" * 150, "nested deeper than 100 levels"),

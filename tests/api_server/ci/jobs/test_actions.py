@@ -1,10 +1,14 @@
 """Cancel, retry, play and erase in every status, as the endpoints 8 to 11 allow it."""
 
+import asyncio
+
 import pytest
 
+from api_server.ci.pipelines import actions
 from api_server.web.context import VAULT
 from tests.support.ci import ci_project, give_log, happen, run
-from tests.support.forge import Client
+from tests.support.forge import Client, Forge
+from tests.support.waiting import until_somebody_waits
 
 UNPLAYABLE = {"message": "400 Bad request - Unplayable Job"}
 NOT_RETRYABLE = {"message": "403 Forbidden - Job is not retryable"}
@@ -195,3 +199,16 @@ async def test_bridges_are_404_but_for_retry_and_play(project):
     played = await project.api.post(f"{where}/play")
     assert (played.status, played.body["id"], played.body["downstream_pipeline"]) == (200, bridge["id"], None)
     assert "runner" not in played.body
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "play", "erase"])
+async def test_a_job_that_goes_while_something_is_done_to_it_is_not_there(forge: Forge, action: str) -> None:
+    project = await ci_project(forge)
+    pipeline = await project.pipeline()
+    (job,) = (await project.jobs(pipeline)).values()
+    async with forge.database.transaction() as transaction:
+        await actions.delete_pipeline(transaction, pipeline["id"])
+        asked = asyncio.create_task(forge.root.post(f"{project.url}/jobs/{job['id']}/{action}"))
+        await until_somebody_waits(forge.database)
+    answer = await asked
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})

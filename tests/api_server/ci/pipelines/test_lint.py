@@ -1,5 +1,6 @@
 """Trying configurations out."""
 
+from api_server.web.access import Role
 from tests.support.ci import ONE_JOB, ci_project
 
 
@@ -44,3 +45,22 @@ async def test_lint_of_the_projects_own_file(forge):
     assert (nothing.body["valid"], nothing.body["errors"]) == (False, ["Missing CI config file"])
     await project.commit(ONE_JOB, branch="topic")
     assert (await project.api.get(f"{project.url}/ci/lint?content_ref=topic")).body["valid"] is True
+
+
+async def test_each_user_tries_files_out_so_often_in_a_minute(new_forge):
+    async with new_forge(lint_rate_limit=2, work=False) as forge:
+        project = await forge.project()
+        url = f"/projects/{project['id']}/ci/lint"
+        developer = await forge.user()
+        await forge.member("projects", project["id"], developer, Role.DEVELOPER)
+        answers = [
+            await developer.api.post(url, {"content": "a: {script: b}"}),
+            await developer.api.get(url),
+            await developer.api.post(url, {"content": "a: {script: b}"}),
+            await developer.api.get(url),
+        ]
+        assert [answer.status for answer in answers] == [200, 200, 429, 429]
+        text = "This endpoint has been requested too many times. Try again later."
+        assert answers[2].body == {"message": {"error": text}}
+        assert 0 < int(answers[2].headers["Retry-After"]) <= 60
+        assert (await forge.root.post(url, {"content": "a: {script: b}"})).status == 200

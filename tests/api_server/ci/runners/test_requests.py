@@ -9,7 +9,7 @@ import pytest
 
 from api_server.ci.pipelines import job_queries
 from common.shutdown import SHUTDOWN
-from tests.support.ci import CiProject, ci_project, eventually, run
+from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner
 
@@ -268,3 +268,16 @@ async def test_a_hand_out_that_waits_for_the_pipeline_holds_no_job(forge: Forge,
         await eventually(lambda: forge.database.value(WAITS))
         await transaction.run(LOCK_JOBS, id=pipeline["id"])
     assert (await taking).variables["CI_DEBUG_TRACE"] == "true"
+
+
+async def test_a_job_of_a_tag_knows_what_was_written_to_it(forge: Forge) -> None:
+    project = await ci_project(forge)
+    await project.commit(ONE_JOB, branch="main")
+    runner = await a_runner(forge, project_id=project.id)
+    for name, message in (("v1", "One\n\nin lines"), ("light", "")):
+        tag = {"tag_name": name, "ref": "main"} | ({"message": message} if message else {})
+        made = await forge.root.post(f"{project.url}/repository/tags", tag)
+        assert made.status == 201, made
+        await project.api.post(f"{project.url}/pipeline", {"ref": name})
+        variables = (await runner.job()).variables
+        assert (variables["CI_COMMIT_TAG"], variables["CI_COMMIT_TAG_MESSAGE"]) == (name, message)

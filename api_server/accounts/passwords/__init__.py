@@ -1,0 +1,1 @@
+"""Passwords that are set through a link in a mail."""

@@ -1,0 +1,169 @@
+"""What saying something of a commit does, in the caller's transaction; refusals in GitLab's words."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import attrs
+import orjson
+
+from api_server.ci.commit_statuses import queries
+from api_server.ci.commit_statuses.queries import Latest
+from api_server.ci.pipelines import creation_queries, transitions
+from api_server.ci.pipelines.states import Event
+from api_server.git.ref_names import NO_COMMIT
+from api_server.state.database import Transaction
+from api_server.state.quotas import Quota
+from api_server.web.errors import ApiError, invalid, not_found, too_many_requests
+from api_server.web.rate_limit import RateLimiter
+
+State = Literal["pending", "running", "success", "failed", "canceled", "skipped"]
+
+_EVENTS: Mapping[State, Event] = {
+    "pending": "enqueue",
+    "running": "run",
+    "success": "success",
+    "failed": "drop",
+    "canceled": "cancel",
+    "skipped": "skip",
+}
+_MOST_CHARACTERS = 255
+_JOBS = Quota("jobs", "pipeline_id")
+
+
+@attrs.frozen(kw_only=True)
+class Said:
+    """What somebody says of a commit: under `name`, by which it is told from what others say."""
+
+    state: State
+    name: str
+    target_url: str | None
+    description: str | None
+    coverage: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Subject:
+    """The commit, and the ref that it is said for: a short name, and whether that is a tag. `pipeline_id` is the
+    pipeline that it has to be said in, `data` the commit as answers show it."""
+
+    project_id: int
+    sha: str
+    ref: str
+    tag: bool
+    protected: bool
+    pipeline_id: int | None
+    data: dict[str, Any]
+
+
+def no_such_pipeline() -> ApiError:
+    return not_found("Pipeline for pipeline_id, sha and ref")
+
+
+def check(said: Said) -> None:
+    """Raises 400 for what cannot be kept."""
+    found: dict[str, list[str]] = {}
+    if not said.name.strip():
+        found["name"] = ["can't be blank"]
+    if said.target_url and not _is_address(said.target_url):
+        found["target_url"] = ["is blocked: Only allowed schemes are http, https"]
+    for field in ("name", "target_url", "description"):
+        if len(getattr(said, field) or "") > _MOST_CHARACTERS:
+            found.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
+    if found:
+        raise invalid(found)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        address = urlsplit(text)
+    except ValueError:
+        return False
+    return address.scheme in ("http", "https") and bool(address.hostname)
+
+
+async def set_status(
+    transaction: Transaction,
+    subject: Subject,
+    said: Said,
+    user_id: int,
+    *,
+    most: int,
+    pipelines: RateLimiter,
+    archived_before: datetime.datetime | None,
+) -> str:
+    """The status as the API shows it, after its pipeline's is true again. It joins the newest pipeline of the commit
+    and ref, or a new one, which `pipelines` counts. Raises 400 where the state does not follow from what was said
+    before, 404 without the pipeline that is asked for, 422 where it would have more than `most` jobs, and 429."""
+    joined = await queries.lock_joined(
+        transaction,
+        subject.project_id,
+        subject.sha,
+        ref=subject.ref,
+        tag=subject.tag,
+        pipeline_id=subject.pipeline_id,
+        archived_before=archived_before,
+    )
+    if joined is None and subject.pipeline_id is not None:
+        raise no_such_pipeline()
+    if joined is None and (wait := pipelines.retry_after((subject.project_id, user_id, subject.sha))):
+        raise too_many_requests(wait)
+    pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
+    status = await _open(transaction, pipeline_id, said.name, user_id, most)
+    await _move(transaction, status, said.state)
+    shown = await queries.describe(
+        transaction,
+        status.id,
+        target_url=said.target_url or None,
+        description=said.description or None,
+        coverage=said.coverage,
+    )
+    await transitions.refresh(transaction, pipeline_id)
+    return shown
+
+
+async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int) -> int:
+    return await creation_queries.create_pipeline(
+        transaction,
+        project_id=subject.project_id,
+        user_id=user_id,
+        source="external",
+        name=None,
+        ref=subject.ref,
+        tag=subject.tag,
+        protected=subject.protected,
+        sha=subject.sha,
+        before_sha=NO_COMMIT,
+        commit=orjson.dumps(subject.data).decode(),
+        committed_at=subject.data["committed_date"],
+        yaml_errors=None,
+        origin=None,
+        source_job_id=None,
+        hierarchy_id=None,
+        status="created",
+    )
+
+
+async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, most: int) -> Latest:
+    """The status that the user has not ended yet, or a new one in the place of the last of that name."""
+    latest = await queries.latest_of_name(transaction, pipeline_id, name)
+    if latest is not None and latest.kind != "external":
+        raise invalid({"name": ["has already been taken"]})
+    if latest is not None and latest.status in ("pending", "running") and latest.user_id == user_id:
+        return latest
+    if latest is not None:
+        await queries.retire(transaction, latest.id)
+    added = await queries.add(transaction, pipeline_id, name, user_id)
+    if await _JOBS.is_exceeded(transaction, pipeline_id, most):
+        raise ApiError(422, {"message": "The number of jobs has exceeded the limit"})
+    return added
+
+
+async def _move(transaction: Transaction, status: Latest, state: State) -> None:
+    event = _EVENTS[state]
+    if event == "run":  # by way of pending, where it is not there yet
+        await transitions.transit(transaction, [status.id], "enqueue")
+    if not await transitions.transit(transaction, [status.id], event, failure_reason="api_failure"):
+        reason = f'Status cannot transition via "{event}"'
+        raise invalid(f"Cannot transition status via :{event} from :{status.status} (Reason(s): {reason})")

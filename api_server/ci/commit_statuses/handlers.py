@@ -1,0 +1,141 @@
+"""`/projects/:id/statuses/:sha` and `/projects/:id/repository/commits/:sha/statuses` (supporting resources)."""
+
+import attrs
+from aiohttp import web
+
+from api_server.ci.commit_statuses import changes, queries
+from api_server.ci.commit_statuses.changes import Said, State, Subject
+from api_server.ci.pipelines.access import archived_before, check_may_change, short_ref
+from api_server.ci.pipelines.limits import LIMITS
+from api_server.code.branches.protection import protection_for
+from api_server.code.reading import reading
+from api_server.code.repository.access import opened
+from api_server.code.repository.finding import commit_named
+from api_server.git import commits, server_refs
+from api_server.git.repositories import Repository
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
+from api_server.web import context
+from api_server.web.access import Role
+from api_server.web.answers import json_text
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListStatuses(Paginated):
+    id: str
+    sha: str
+    ref: str | None = None
+    stage: str | None = None
+    name: str | None = None
+    pipeline_id: int | None = None
+    all: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class SetStatus:
+    id: str
+    sha: str
+    state: State
+    ref: str | None = None
+    name: str | None = None
+    context: str | None = None
+    target_url: str | None = None
+    description: str | None = None
+    coverage: float | None = None
+    pipeline_id: int | None = None
+
+    @property
+    def said(self) -> Said:
+        given = (name for name in (self.name, self.context) if name is not None)
+        return Said(
+            state=self.state,
+            name=next(given, "default"),
+            target_url=self.target_url,
+            description=self.description,
+            coverage=self.coverage,
+        )
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(opens="builds"))
+async def list_statuses(request: web.Request, wanted: ListStatuses, found: Project) -> web.Response:
+    """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
+    sha = commit_named(await opened(request, found), wanted.sha)
+    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    listed = await queries.list_statuses(
+        context.database(request),
+        page,
+        found.id,
+        sha,
+        ref=wanted.ref or None,
+        stage=wanted.stage or None,
+        name=wanted.name or None,
+        pipeline_id=wanted.pipeline_id,
+        all=wanted.all,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, opens="builds"))
+async def set_status(request: web.Request, wanted: SetStatus, found: Project) -> web.Response:
+    """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
+    changes.check(wanted.said)
+    subject = await _subject(request, wanted, found)
+    await check_may_change(request, found, subject.ref, tag=subject.tag)
+    async with context.database(request).transaction() as transaction:
+        shown = await changes.set_status(
+            transaction,
+            subject,
+            wanted.said,
+            caller(request).user_id,
+            most=context.settings(request).commit_statuses_limit,
+            pipelines=request.config_dict[LIMITS].rate,
+            archived_before=archived_before(request),
+        )
+    return json_text(shown, status=201)
+
+
+async def _subject(request: web.Request, wanted: SetStatus, found: Project) -> Subject:
+    """Raises 404 for what is not there: the commit, a ref for it, the pipeline."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    await server_refs.keep_commit(repository, sha)
+    ref, tag = await _ref(request, wanted, found, repository, sha)
+    return Subject(
+        project_id=found.id,
+        sha=sha,
+        ref=ref,
+        tag=tag,
+        protected=not tag and (await protection_for(request, found.id, ref)).protected,
+        pipeline_id=wanted.pipeline_id,
+        data=commits.commit_data(repository, sha),
+    )
+
+
+async def _ref(
+    request: web.Request, wanted: SetStatus, found: Project, repository: Repository, sha: str
+) -> tuple[str, bool]:
+    """The short name of what the commit is judged for, and whether that is a tag: what `ref` names, or else what the
+    commit's newest pipeline was for, or else the first branch that has the commit."""
+    if wanted.ref:
+        return short_ref(request, found, wanted.ref)
+    joined = await queries.find_joined(
+        context.database(request),
+        found.id,
+        sha,
+        pipeline_id=wanted.pipeline_id,
+        archived_before=archived_before(request),
+    )
+    if joined is not None:
+        return joined.ref, joined.tag
+    if wanted.pipeline_id is not None:
+        raise changes.no_such_pipeline()
+    async with reading(request):
+        branch = await commits.branch_with(repository, sha)
+    if branch is None:
+        raise not_found("References for commit")
+    return branch, False

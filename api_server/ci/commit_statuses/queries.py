@@ -1,0 +1,157 @@
+"""Statements about commit statuses."""
+
+import datetime
+from typing import Any
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
+
+_STATUS = read_sql(__package__)["commit_status"]
+
+#: Of rows called pipelines: those that a commit's statuses are in or may join.
+_OF_COMMIT = """
+    pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
+    AND (%(pipeline_id)s::bigint IS NULL OR pipelines.id = %(pipeline_id)s)
+"""
+LISTING = Listing(
+    _STATUS,
+    f"""
+    SELECT jobs.id, jobs.pipeline_id, jobs.status, jobs.name, jobs.target_url, jobs.description, jobs.created_at,
+        jobs.started_at, jobs.finished_at, jobs.allow_failure, jobs.coverage, jobs.user_id
+    FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+    WHERE {_OF_COMMIT} AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
+        AND (%(all)s OR NOT jobs.retried)
+        AND (%(stage)s::text IS NULL OR jobs.stage = %(stage)s)
+        AND (%(name)s::text IS NULL OR jobs.name = %(name)s)
+    """,
+    {"pipeline_id": "pipeline_id"},
+)
+
+
+async def list_statuses(
+    database: Executor, page: Page, project_id: int, sha: str, **filters: object
+) -> Listed:
+    """Everything that counts in the status of a commit, builds and bridges too: `ref`, `stage`, `name` and
+    `pipeline_id` (None: any); retried ones only with `all`."""
+    return await LISTING.read(database, page, project_id=project_id, sha=sha, **filters)
+
+
+@attrs.frozen
+class Joined:
+    """The pipeline that a status joins; `ref` is a short name."""
+
+    id: int
+    ref: str
+    tag: bool
+
+
+_JOINED = f"""
+    SELECT pipelines.id, pipelines.ref, pipelines.tag FROM pipelines
+    WHERE {_OF_COMMIT} AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s)
+        AND (%(archived_before)s::timestamptz IS NULL OR pipelines.created_at >= %(archived_before)s)
+    ORDER BY pipelines.id DESC LIMIT 1
+"""
+FIND_JOINED = Query(_JOINED, Joined)
+LOCK_JOINED = Query(f"{_JOINED} FOR UPDATE", Joined)
+
+
+async def find_joined(
+    database: Executor,
+    project_id: int,
+    sha: str,
+    *,
+    pipeline_id: int | None,
+    archived_before: datetime.datetime | None,
+) -> Joined | None:
+    """The newest pipeline of the commit, of whichever ref; the one with that id, where it is given."""
+    return await database.row(
+        FIND_JOINED,
+        project_id=project_id,
+        sha=sha,
+        ref=None,
+        tag=False,
+        pipeline_id=pipeline_id,
+        archived_before=archived_before,
+    )
+
+
+HOLD_COMMIT = """
+    SELECT pg_advisory_xact_lock(hashtextextended('statuses:' || %(project_id)s || ':' || %(sha)s, 20))
+"""
+
+
+async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
+    """As `find_joined`, of that `ref` and `tag`, and locked. Whoever else says something of the commit waits for the
+    transaction's end, so that two first statuses make one pipeline."""
+    await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
+    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)
+
+
+@attrs.frozen
+class Latest:
+    """The job of a name that counts in its pipeline."""
+
+    id: int
+    kind: str
+    status: str
+    user_id: int | None
+
+
+LATEST = Query(
+    """
+    SELECT jobs.id, jobs.kind, jobs.status, jobs.user_id FROM jobs
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.name = %(name)s AND NOT jobs.retried
+    """,
+    Latest,
+)
+
+
+async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) -> Latest | None:
+    return await transaction.row(LATEST, pipeline_id=pipeline_id, name=name)
+
+
+RETIRE = """
+    UPDATE jobs SET retried = true WHERE id = %(id)s
+"""
+
+
+async def retire(transaction: Transaction, status_id: int) -> None:
+    """Another one is about to take its place."""
+    await transaction.run(RETIRE, id=status_id)
+
+
+#: Behind all stages that a file can have.
+ADD = Query(
+    """
+    INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, when_run, allow_failure, protected, plan,
+        user_id, created_at)
+    SELECT pipelines.project_id, pipelines.id, 'external', %(name)s, 'external', 1000000, 'on_success', false,
+        pipelines.protected, '{}', %(user_id)s, %(now)s
+    FROM pipelines WHERE pipelines.id = %(pipeline_id)s
+    RETURNING id, kind, status, user_id
+    """,
+    Latest,
+)
+
+
+async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> Latest:
+    """A new status, `created`. The pipeline is locked, and no job of that name counts in it."""
+    return await transaction.one(ADD, pipeline_id=pipeline_id, name=name, user_id=user_id)
+
+
+DESCRIBE = one(
+    _STATUS,
+    """
+    UPDATE jobs SET target_url = coalesce(%(target_url)s, target_url),
+        description = coalesce(%(description)s, description), coverage = coalesce(%(coverage)s, coverage)
+    WHERE id = %(id)s RETURNING *
+    """,
+)
+
+
+async def describe(transaction: Transaction, status_id: int, **values: Any) -> str:
+    """What is said beside the state, as far as it is (None: as it was); the status as the API shows it."""
+    return await transaction.entity(DESCRIBE, id=status_id, **values)

@@ -1,0 +1,1 @@
+"""What jobs report of their tests (`artifacts:reports:junit`), read when somebody asks for it."""

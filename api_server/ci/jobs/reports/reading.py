@@ -1,0 +1,93 @@
+"""Reading the reports of a pipeline: bytes from the object store, cases in a thread."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import attrs
+from aiohttp import web
+
+from api_server.ci.jobs.reports import junit, queries, unpacking
+from api_server.ci.jobs.reports.cases import JobSuite, Suite
+from api_server.ci.jobs.reports.junit import BrokenReport
+from api_server.ci.jobs.reports.queries import StoredReport
+from api_server.state.objects import OBJECTS
+from api_server.web import context
+from common.concurrency import ConcurrencyLimiter
+
+#: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
+_READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
+_MOST_FILES = 10_000
+#: Where every case has this many elements, all of them are read.
+_ELEMENTS_OF_A_CASE = 20
+READERS = web.AppKey("report_readers", ConcurrencyLimiter)
+#: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
+_NUMBERING = re.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\Z")
+
+
+def setup(app: web.Application) -> None:
+    app[READERS] = ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
+
+
+@attrs.define
+class _Room:
+    """What is left of the bounds for one pipeline."""
+
+    bytes: int
+    files: int
+    xml: junit.Room
+
+    def take(self, size: int) -> None:
+        self.bytes -= size
+        if self.bytes < 0:
+            raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too large")
+
+    def take_file(self) -> None:
+        self.files -= 1
+        if self.files < 0:
+            raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too many files")
+
+
+async def suites_of(request: web.Request, pipeline_id: int) -> Sequence[JobSuite]:
+    """What each job of the pipeline has reported. Whoever gets it holds a place of `READERS`."""
+    settings = context.settings(request)
+    most = settings.test_cases_limit
+    room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
+    found = []
+    for stored in await queries.reports_of(context.database(request), pipeline_id):
+        suite = Suite(_suite_name(stored))
+        try:
+            data = await _bytes_of(request, stored, room)
+            await asyncio.to_thread(_read, data, suite, room, most)
+        except BrokenReport as problem:
+            suite.error = str(problem)
+        except FileNotFoundError:  # deleted a moment ago
+            continue
+        found.append(JobSuite(stored.job_id, suite))
+    return found
+
+
+async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> bytes:
+    """As it was uploaded; it takes no more room than it will unpacked."""
+    attrs.evolve(room).take(stored.size)
+    objects = request.config_dict[OBJECTS]
+    return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
+
+
+def _read(data: bytes, suite: Suite, room: _Room, most: int) -> None:
+    try:
+        for pieces in unpacking.files(data, room.take):
+            room.take_file()
+            junit.read(pieces, suite, room.xml)
+    except junit.TooManyCases:
+        told = f"number of test cases exceeded the limit of {most}"
+        raise BrokenReport(f"JUnit data parsing failed: {told}") from None
+    except unpacking.BROKEN as problem:
+        raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
+
+
+def _suite_name(stored: StoredReport) -> str:
+    """That of the job, without what tells it from others of its name; each job of a matrix is a suite of its own."""
+    if stored.parallel and stored.name.endswith("]"):
+        return stored.name
+    return _NUMBERING.sub("", stored.name).strip()

@@ -1,0 +1,22 @@
+"""Variables that people give to what runs: only from the role on that the project asks for
+(`ci_pipeline_variables_minimum_override_role`)."""
+
+from collections.abc import Sequence
+
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.pipelines.creation_queries import Subject
+from api_server.namespaces.projects.project import Project
+from api_server.web.errors import forbidden
+
+
+def check_may_give(project: Project, variables: Sequence[object]) -> None:
+    """To be called before variables are kept for a job or a schedule of the project. Raises 403."""
+    if variables and not project.takes_variables:
+        raise forbidden()
+
+
+def check_may_begin_with(subject: Subject, source: str, variables: Sequence[object]) -> None:
+    """Of each new pipeline, whatever starts it. Raises `ConfigError`; children have those of their own project's file,
+    which everybody may run."""
+    if variables and source != "parent_pipeline" and not subject.takes_variables:
+        raise ConfigError("Insufficient permissions to set pipeline variables")

@@ -1,0 +1,1 @@
+"""Protected tags: who may make which tags."""

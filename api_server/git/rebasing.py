@@ -1,0 +1,56 @@
+"""Commits made once more on top of another one, as `git rebase` does it, without files anywhere."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pygit2
+
+from api_server.git.errors import MergeConflictError, TooManyCommitsError
+from api_server.git.failures import storing
+from api_server.git.new_commits import Person, conflicts
+from api_server.git.processes import run
+from api_server.git.repositories import Repository
+
+#: More commits are not made anew at once.
+MOST_REBASED = 1000
+
+
+async def rebase(repository: Repository, head: str, onto: str, committer: Person) -> str:
+    """The SHA of the last of new commits on top of the commit `onto`, one for each that `head` has and `onto` has not.
+
+    Merges are left out, and so is what `onto` has already in another commit. Authors, dates and messages stay. No ref
+    leads there until one is moved. Raises `MergeConflictError`, `TooManyCommitsError`, `StorageUnavailableError`.
+    """
+    # What stands on the right of the three dots, but for what stands on their left as well under another SHA.
+    wanted = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
+    told = await run(
+        ["rev-list", f"--max-count={MOST_REBASED + 1}", *wanted], repository=Path(repository.path)
+    )
+    shas = told.stdout.decode().split()
+    if len(shas) > MOST_REBASED:
+        raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
+    with storing():
+        return await asyncio.to_thread(_on_top, repository, shas[::-1], onto, committer)
+
+
+def _on_top(repository: Repository, shas: Sequence[str], onto: str, committer: Person) -> str:
+    """Blocks."""
+    last = onto
+    for sha in shas:
+        last = _again(repository, repository[sha].peel(pygit2.Commit), last, committer)
+    return last
+
+
+def _again(repository: Repository, commit: pygit2.Commit, parent: str, committer: Person) -> str:
+    """The same change on top of `parent`; `parent` itself where nothing of it is left."""
+    base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()
+    onto = repository[parent].peel(pygit2.Tree)
+    index = repository.merge_trees(base, onto.id, commit.tree.id)
+    if paths := conflicts(index):
+        raise MergeConflictError(paths)
+    tree = index.write_tree(repository)
+    if tree == onto.id and commit.tree.id != base:
+        return parent
+    message = commit.raw_message.decode(commit.message_encoding or "utf-8", errors="replace")
+    return str(repository.create_commit(None, commit.author, committer.signature(), message, tree, [parent]))

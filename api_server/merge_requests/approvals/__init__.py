@@ -1,0 +1,1 @@
+"""Who approves of merge requests."""

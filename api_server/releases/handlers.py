@@ -1,0 +1,194 @@
+"""`/projects/:id/releases` (supporting resource)."""
+
+import datetime
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
+from api_server.releases import changes, entities, queries
+from api_server.releases.changes import NewRelease
+from api_server.releases.links import Link, LinkType
+from api_server.web import context
+from api_server.web.access import Role
+from api_server.web.answers import json_value
+from api_server.web.errors import ApiError
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, CommaList, Description, Name, Unset, Url
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+_ONE = "/projects/{id}/releases/{tag_name}"
+_LATEST = "/projects/{id}/releases/permalink/latest"
+
+
+@attrs.frozen(kw_only=True)
+class OfReads:
+    """Descriptions are not rendered."""
+
+    include_html_description: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfWrites:
+    """There are no milestones, and no catalogue of components."""
+
+    milestones: CommaList[str] | None = None
+    milestone_ids: CommaList[int] | None = None
+    legacy_catalog_publish: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListReleases(Paginated):
+    id: str
+    updated_before: datetime.datetime | None = None
+    updated_after: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OneRelease:
+    id: str
+    tag_name: str
+
+
+@attrs.frozen(kw_only=True)
+class LatestRelease:
+    id: str
+    suffix_path: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class NewLink:
+    """`filepath` is the older name of `direct_asset_path`."""
+
+    name: Name = attrs.field(metadata={"present": True})
+    url: Url = attrs.field(metadata={"present": True})
+    direct_asset_path: str | None = None
+    filepath: str | None = None
+    link_type: LinkType = "other"
+
+    @property
+    def link(self) -> Link:
+        path = self.direct_asset_path or self.filepath or None
+        return Link(name=self.name, url=self.url, filepath=path, link_type=self.link_type)
+
+
+@attrs.frozen(kw_only=True)
+class Assets:
+    links: list[NewLink] = attrs.Factory(list)
+
+
+@attrs.frozen(kw_only=True)
+class CreateRelease:
+    id: str
+    tag_name: str = attrs.field(metadata={"present": True})
+    tag_message: Description | None = None
+    name: Name | None = None
+    description: Description | None = None
+    ref: str | None = None
+    assets: Assets | None = None
+    released_at: datetime.datetime | None = None
+
+    @property
+    def release(self) -> NewRelease:
+        return NewRelease(
+            tag=self.tag_name,
+            ref=self.ref,
+            tag_message=self.tag_message,
+            name=self.name,
+            description=self.description,
+            released_at=self.released_at,
+            links=[sent.link for sent in self.assets.links] if self.assets else [],
+        )
+
+
+@attrs.frozen(kw_only=True)
+class UpdateRelease(OneRelease):
+    name: Name | Unset | None = UNSET
+    description: Description | Unset | None = UNSET
+    released_at: datetime.datetime | Unset = UNSET
+
+    @property
+    def changed(self) -> dict[str, object]:
+        """Fields of a release; without a name it has its tag's."""
+        sent = {
+            "name": self.tag_name if self.name in (None, "") else self.name,
+            "description": self.description,
+            "released_at": self.released_at,
+        }
+        return {field: value for field, value in sent.items() if value is not UNSET}
+
+
+@routes.get(
+    "/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True, ignores=OfReads
+)
+async def list_releases(request: web.Request, wanted: ListReleases, found: Project) -> web.Response:
+    """By `released_at` (the default) or `created_at`, the newest first."""
+    page = wanted_page(wanted, queries.LISTING, default_order="released_at")
+    listed = await queries.list_releases(
+        context.database(request), page, found.id, wanted.updated_before, wanted.updated_after
+    )
+    shown = await entities.shown(request, found, orjson.loads(listed.body))
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+
+
+@routes.get(_LATEST, access=project(opens="repository"), takes_job_token=True)
+@routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(opens="repository"), takes_job_token=True)
+async def latest_release(request: web.Request, wanted: LatestRelease, found: Project) -> web.Response:
+    """Redirects to the release with the latest date, or to what is below it."""
+    tag = await queries.latest_tag(context.database(request), found.id)
+    if tag is None:
+        raise _not_found()
+    raise web.HTTPFound(entities.address(request, found, tag, wanted.suffix_path))
+
+
+@routes.get(_ONE, access=project(opens="repository"), takes_job_token=True, ignores=OfReads)
+async def show_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
+    return json_value(await _shown(request, found, wanted.tag_name))
+
+
+@routes.post(
+    "/projects/{id}/releases",
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    takes_job_token=True,
+    ignores=OfWrites,
+)
+async def create_release(request: web.Request, wanted: CreateRelease, found: Project) -> web.Response:
+    """Makes the tag, too, where there is none and `ref` says of what."""
+    await changes.create(request, found, wanted.release)
+    return json_value(await _shown(request, found, wanted.tag_name), status=201)
+
+
+@routes.put(
+    _ONE,
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    takes_job_token=True,
+    ignores=OfWrites,
+)
+async def update_release(request: web.Request, wanted: UpdateRelease, found: Project) -> web.Response:
+    await changes.update(request, found, wanted.tag_name, wanted.changed)
+    return json_value(await _shown(request, found, wanted.tag_name))
+
+
+@routes.delete(_ONE, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
+async def delete_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
+    """Answers what it was; the tag stays."""
+    row = await changes.delete(request, found, wanted.tag_name)
+    (shown,) = await entities.shown(request, found, [row])
+    return json_value(shown)
+
+
+async def _shown(request: web.Request, found: Project, tag: str) -> dict[str, object]:
+    """Raises 404."""
+    row = await queries.show_release(context.database(request), found.id, tag)
+    if row is None:
+        raise _not_found()
+    (shown,) = await entities.shown(request, found, [row])
+    return shown
+
+
+def _not_found() -> ApiError:
+    return ApiError(404, {"message": "404 Not Found"})

@@ -1,0 +1,156 @@
+"""Statements about releases. What they show is completed from the repository (`entities.py`)."""
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
+
+ENTITIES = read_sql("api_server.releases")
+
+LISTING = Listing(
+    ENTITIES["release"],
+    """
+    SELECT releases.* FROM releases WHERE releases.project_id = %(project_id)s
+        AND (%(updated_before)s::timestamptz IS NULL OR releases.updated_at < %(updated_before)s)
+        AND (%(updated_after)s::timestamptz IS NULL OR releases.updated_at > %(updated_after)s)
+    """,
+    {"released_at": "released_at", "created_at": "created_at"},
+)
+
+
+async def list_releases(
+    database: Executor,
+    page: Page,
+    project_id: int,
+    updated_before: datetime.datetime | None,
+    updated_after: datetime.datetime | None,
+) -> Listed:
+    return await LISTING.read(
+        database, page, project_id=project_id, updated_before=updated_before, updated_after=updated_after
+    )
+
+
+SHOW = one(
+    ENTITIES["release"],
+    "SELECT releases.* FROM releases WHERE releases.project_id = %(project_id)s AND releases.tag = %(tag)s",
+)
+
+
+async def show_release(database: Executor, project_id: int, tag: str) -> dict[str, Any] | None:
+    found = await database.entity_if_there(SHOW, project_id=project_id, tag=tag)
+    return None if found is None else dict(orjson.loads(found))
+
+
+LATEST = """
+    SELECT tag FROM releases WHERE project_id = %(project_id)s ORDER BY released_at DESC, id DESC LIMIT 1
+"""
+
+
+async def latest_tag(database: Executor, project_id: int) -> str | None:
+    """The tag of the release with the latest date, which may be to come."""
+    found: str | None = await database.value(LATEST, project_id=project_id)
+    return found
+
+
+@attrs.frozen
+class Release:
+    id: int
+    tag: str
+    name: str
+    description: str | None
+    released_at: datetime.datetime
+
+
+_COLUMNS = "id, tag, name, description, released_at"
+
+ADD = Query(
+    f"""
+    INSERT INTO releases (project_id, tag, name, description, sha, author_id, released_at, created_at, updated_at)
+    VALUES (%(project_id)s, %(tag)s, %(name)s, %(description)s, %(sha)s, %(author_id)s,
+        coalesce(%(released_at)s::timestamptz, %(now)s), %(now)s, %(now)s)
+    RETURNING {_COLUMNS}
+    """,
+    Release,
+)
+
+
+async def add_release(transaction: Transaction, **values: Any) -> Release:
+    """Raises Conflict on `releases_tag`."""
+    return await transaction.one(ADD, **values)
+
+
+FIND = Query(
+    f"SELECT {_COLUMNS} FROM releases WHERE project_id = %(project_id)s AND tag = %(tag)s",
+    Release,
+)
+
+
+async def find_release(database: Executor, project_id: int, tag: str) -> Release | None:
+    return await database.row(FIND, project_id=project_id, tag=tag)
+
+
+LOCK = Query(f"{FIND} FOR UPDATE", Release)
+
+
+async def lock_release(transaction: Transaction, project_id: int, tag: str) -> Release | None:
+    """The release, to which nobody else adds anything until the transaction ends."""
+    return await transaction.row(LOCK, project_id=project_id, tag=tag)
+
+
+UPDATE = """
+    UPDATE releases SET name = %(name)s, description = %(description)s, released_at = %(released_at)s,
+        updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update_release(transaction: Transaction, release_id: int, **values: Any) -> None:
+    await transaction.run(UPDATE, id=release_id, **values)
+
+
+DELETE = """
+    DELETE FROM releases WHERE id = %(id)s
+"""
+
+
+async def delete_release(transaction: Transaction, release_id: int) -> None:
+    await transaction.run(DELETE, id=release_id)
+
+
+@attrs.frozen
+class OfTag:
+    """A release that has gone with its tag, and who has removed that (no name: nobody who is known)."""
+
+    id: int
+    tag: str
+    name: str
+    project_path: str
+    author_name: str | None
+    author_username: str | None
+    author_email: str | None
+
+
+DELETE_OF_TAGS = Query(
+    """
+    WITH gone AS (
+        DELETE FROM releases WHERE project_id = %(project_id)s AND tag = ANY (%(tags)s::text[])
+        RETURNING id, tag, name)
+    SELECT gone.id, gone.tag, gone.name, projects.full_path AS project_path, users.name AS author_name,
+        users.username AS author_username, users.email AS author_email
+    FROM gone JOIN projects ON projects.id = %(project_id)s LEFT JOIN users ON users.id = %(user_id)s::bigint
+    ORDER BY gone.id
+    """,
+    OfTag,
+)
+
+
+async def delete_of_tags(
+    transaction: Transaction, project_id: int, tags: Sequence[str], user_id: int | None
+) -> list[OfTag]:
+    return await transaction.rows(DELETE_OF_TAGS, project_id=project_id, tags=list(tags), user_id=user_id)

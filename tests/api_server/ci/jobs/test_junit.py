@@ -1,0 +1,198 @@
+"""What is read of JUnit's XML, however it is packed, and what is refused."""
+
+import gzip
+import io
+import zipfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_server.ci.jobs.reports import junit, unpacking
+from api_server.ci.jobs.reports.cases import JobSuite, Suite, report, summary
+from api_server.ci.jobs.reports.junit import BrokenReport, Room, TooManyCases
+
+MANY = 1000
+
+
+def read(*documents: str | bytes, most: int = MANY) -> dict[str, Any]:
+    """The one suite of a job that has reported these documents."""
+    suite, room = Suite("rspec"), Room(most, 20 * MANY)
+    for document in documents:
+        data = document.encode() if isinstance(document, str) else document
+        junit.read(iter([data[:7], data[7:]]), suite, room)
+    return dict(report([JobSuite(1, suite)])["test_suites"][0])
+
+
+def cases_of(inner: str) -> list[tuple[Any, ...]]:
+    shown = read(f"<testsuite>{inner}</testsuite>")["test_cases"]
+    return [(one["status"], one["name"], one["execution_time"], one["system_output"]) for one in shown]
+
+
+def test_a_suite_is_shown_with_its_cases_the_worst_and_slowest_first() -> None:
+    suite = read(
+        '<?xml version="1.0" encoding="UTF-8"?><testsuites><testsuite name="unit">'
+        '<testcase name="quick" classname="a" file="a.py" time="0.5"/>'
+        '<testcase name="slow" classname="a" time="2"/>'
+        '<testcase name="left out"><skipped/></testcase>'
+        '<testcase name="wrong" time="1"><failure message="m" type="T">expected\n1</failure></testcase>'
+        '<testsuite name="inner"><testcase name="broken"><error type="E" message="no"/></testcase></testsuite>'
+        "</testsuite></testsuites>"
+    )
+    cases = suite.pop("test_cases")
+    assert suite == {
+        "name": "rspec", "total_time": 3.5, "total_count": 5, "success_count": 2, "failed_count": 1,
+        "skipped_count": 1, "error_count": 1, "suite_error": None,
+    }  # fmt: skip
+    assert [case["name"] for case in cases] == ["broken", "wrong", "slow", "quick", "left out"]
+    assert cases[0]["system_output"] == {"type": "E", "message": "no"}
+    assert list(cases[3].items()) == [
+        ("status", "success"), ("name", "quick"), ("classname", "a"), ("file", "a.py"), ("execution_time", 0.5),
+        ("system_output", None), ("stack_trace", None), ("recent_failures", None),
+    ]  # fmt: skip
+    assert cases[1]["system_output"] == "expected\n1"
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        ("<testcase/>", ("success", "(No name)", 0.0, None)),
+        ('<testcase name="a" time="1,234.5"/>', ("success", "a", 1.0, None)),
+        ('<testcase name="a" time="much"/>', ("success", "a", 0.0, None)),
+        ('<testcase name="a" time="1e400"/>', ("success", "a", 0.0, None)),
+        ('<testcase name="a"><failure/></testcase>', ("failed", "a", 0.0, None)),
+        ('<testcase name="a"><failure type="T"/></testcase>', ("failed", "a", 0.0, None)),
+        ('<testcase name="a"><failure>1</failure><failure>2</failure></testcase>', ("failed", "a", 0.0, ["1", "2"])),
+        ('<testcase name="a"><failure><![CDATA[<b>]]></failure></testcase>', ("failed", "a", 0.0, "<b>")),
+        ('<testcase name="a"><skipped/><error>e</error></testcase>', ("error", "a", 0.0, "e")),
+        ('<testcase name="a"><skipped message="later"/></testcase>', ("skipped", "a", 0.0, {"message": "later"})),
+        ('<testcase name="a"><system-out><failure/></system-out></testcase>', ("success", "a", 0.0, None)),
+    ],
+)  # fmt: skip
+def test_single_cases(inner: str, expected: tuple[Any, ...]) -> None:
+    assert cases_of(inner) == [expected]
+
+
+def test_what_is_no_suite_has_no_cases() -> None:
+    inner = '<testcase name="a"/>'
+    for document in (f"<other>{inner}</other>", inner, f"<testsuite><other>{inner}</other></testsuite>", b""):
+        assert read(document)["total_count"] == 0
+    assert read(f"<testsuites>{inner}</testsuites>")["total_count"] == 1
+
+
+def test_a_case_that_comes_again_counts_once_and_its_time_twice() -> None:
+    suite = read('<testsuite name="s"><testcase name="a" time="1"/><testcase name="a" time="2"/></testsuite>')
+    assert (suite["total_count"], suite["total_time"]) == (1, 3.0)
+
+
+BOMB = (
+    '<!DOCTYPE testsuite [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    '<testsuite><testcase name="&b;"/></testsuite>'
+)
+OUTSIDE = (
+    '<!DOCTYPE t [<!ENTITY a SYSTEM "file:///etc/passwd">]><testsuite><testcase>&a;</testcase></testsuite>'
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("no XML", "JUnit XML parsing failed: syntax error: line 1, column 0"),
+        ("<testsuite><testcase></testsuite>", "JUnit XML parsing failed: mismatched tag: line 1, column 23"),
+        ("<testsuite>", "JUnit XML parsing failed: no element found: line 1, column 11"),
+        (BOMB, "JUnit XML parsing failed: entities are not allowed"),
+        (OUTSIDE, "JUnit XML parsing failed: entities are not allowed"),
+        ("<a>" + "<b/>" * 20_000 + "</a>", "JUnit data parsing failed: there are too many elements"),
+        ("<a>" * 200, "JUnit data parsing failed: elements are more than 100 deep"),
+        (
+            '<?xml version="1.0" encoding="nobodys"?><a/>',
+            "JUnit data parsing failed: unknown encoding: nobodys",
+        ),
+    ],
+)
+def test_what_cannot_be_read_says_why(document: str, told: str) -> None:
+    with pytest.raises(BrokenReport) as refused:
+        read(document)
+    assert str(refused.value) == told
+
+
+def test_no_more_cases_than_are_wanted_are_read() -> None:
+    assert read("<testsuite><testcase/><testcase/></testsuite>", most=2)["total_count"] == 1
+    with pytest.raises(TooManyCases):
+        read("<testsuite><testcase/><testcase/></testsuite>", most=1)
+
+
+def test_an_error_empties_its_suite_and_is_told_by_the_summary() -> None:
+    good, bad = Suite("good"), Suite("bad")
+    junit.read(iter([b'<testsuite><testcase time="2"/></testsuite>']), good, Room(9, 9))
+    junit.read(iter([b"<testsuite><testcase><error/></testcase></testsuite>"]), bad, Room(9, 9))
+    bad.error = "why"
+    jobs = [JobSuite(1, good), JobSuite(2, bad), JobSuite(3, good)]
+    shown = summary(jobs)
+    assert shown["total"] == {
+        "time": 4.0, "count": 2, "success": 2, "failed": 0, "skipped": 0, "error": 0, "suite_error": "why"
+    }  # fmt: skip
+    assert shown["test_suites"] == [
+        {
+            "name": "good", "total_time": 4.0, "total_count": 2, "success_count": 2, "failed_count": 0,
+            "skipped_count": 0, "error_count": 0, "build_ids": [1, 3], "suite_error": None,
+        },
+        {
+            "name": "bad", "total_time": 0.0, "total_count": 0, "success_count": 0, "failed_count": 0,
+            "skipped_count": 0, "error_count": 0, "build_ids": [2], "suite_error": "why",
+        },
+    ]  # fmt: skip
+    whole = report(jobs)
+    assert [(one["name"], one["suite_error"], len(one["test_cases"])) for one in whole["test_suites"]] == [
+        ("good", None, 1), ("bad", "why", 0)
+    ]  # fmt: skip
+    assert report([])["total_count"] == summary([])["total"]["count"] == 0
+
+
+FILES = [b"<a/>", b"", b"x" * 300_000]
+
+
+def zipped(*files: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
+        writer.writestr("folder/", b"")
+        for number, file in enumerate(files):
+            writer.writestr(f"folder/{number}.xml", file)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("packed", "files"),
+    [
+        (b"".join(gzip.compress(file) for file in FILES), FILES),
+        (gzip.compress(FILES[0]) + b"\0" * 20, FILES[:1]),
+        (zipped(*FILES), FILES),
+        (FILES[2], FILES[2:]),
+        (b"", [b""]),
+    ],
+)
+def test_files_are_found_however_they_are_packed(packed: bytes, files: list[bytes]) -> None:
+    sizes: list[int] = []
+    assert [b"".join(pieces) for pieces in unpacking.files(packed, sizes.append)] == files
+    assert sum(sizes) == sum(len(file) for file in files)
+    assert max(sizes, default=0) <= 65_536
+
+
+@given(st.binary(max_size=200), st.integers(min_value=0, max_value=200))
+def test_what_is_broken_is_one_of_the_known_problems(noise: bytes, at: int) -> None:
+    for packed in (gzip.compress(FILES[0]) + gzip.compress(FILES[2]), zipped(*FILES[:2])):
+        broken = packed[:at] + noise + packed[at + len(noise) :]
+        try:
+            for pieces in unpacking.files(broken, lambda _: None):
+                b"".join(pieces)
+        except unpacking.BROKEN:
+            continue
+
+
+@given(st.text(alphabet="<>/ testsuiteca=\"'&;![]-0", max_size=80))
+def test_nothing_but_a_broken_report_is_raised(text: str) -> None:
+    try:
+        read(f"<testsuite>{text}</testsuite>")
+    except BrokenReport:
+        return

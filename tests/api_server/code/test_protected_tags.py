@@ -1,0 +1,226 @@
+"""Who may make, move and remove protected tags, by a push and through the API."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import attrs
+import gitlab
+import pytest
+
+from api_server.code.tags.protection import UNPROTECTED_TAG, TagProtection, tag_protections_of
+from api_server.web.access import Role
+from tests.support.forge import Answer, Forge, Person
+from tests.support.git_client import Git, git_url
+
+MESSAGES = """
+    SELECT event_type, target_details, details ->> 'custom_message' AS message FROM audit_events
+    WHERE entity_type = 'Project' AND entity_id = %(id)s AND target_type = 'ProtectedTag' ORDER BY id
+"""
+NOT_TO_CREATE = "You are not allowed to create this tag as it is protected."
+
+
+@attrs.frozen
+class Scene:
+    """A project in which Maintainers make `v*`, Developers `nightly-*`, and nobody makes `frozen`."""
+
+    forge: Forge
+    id: int
+    people: dict[str, Person]
+    git: Git
+    path: str
+
+    @property
+    def rules(self) -> str:
+        return f"/projects/{self.id}/protected_tags"
+
+    @property
+    def tags(self) -> str:
+        return f"/projects/{self.id}/repository/tags"
+
+    async def tag(self, who: str, name: str) -> Answer:
+        return await self.people[who].api.post(self.tags, {"tag_name": name, "ref": "main"})
+
+    async def push(self, who: str, refspec: str) -> str:
+        """What git says; "" where the push was taken."""
+        ran = await self.git.run("push", "--quiet", git_url(self.forge, self.path, self.people[who]), refspec)
+        return ran.output if ran.code else ""
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    project = await forge.project()
+    people = await forge.people(project["id"])
+    git = Git(tmp_path_factory.mktemp("tags"))
+    await git.init()
+    await git.commit(README="one")
+    made = Scene(forge, project["id"], people, git, project["path_with_namespace"])
+    assert not await made.push("owner", "main")
+    for name, level in (("v*", 40), ("nightly-*", 30), ("frozen", 0)):
+        answer = await forge.root.post(made.rules, {"name": name, "create_access_level": level})
+        assert answer.status == 201, answer
+    return made
+
+
+async def test_a_rule_is_made_shown_and_removed(forge: Forge) -> None:
+    project = await forge.project()
+    path = f"/projects/{project['id']}/protected_tags"
+    made = await forge.root.post(path, {"name": "release/*"})
+    level = {"access_level": 40, "access_level_description": "Maintainers"}
+    nobody = {"deploy_key_id": None, "user_id": None, "group_id": None}
+    expected = {"name": "release/*", "create_access_levels": [{"id": 1} | level | nobody]}
+    expected["create_access_levels"][0]["id"] = made.body["create_access_levels"][0]["id"]
+    assert (made.status, made.body) == (201, expected)
+    assert list(made.body["create_access_levels"][0]) == ["id", *level, *nobody]
+    taken = await forge.root.post(path, {"name": "release/*"})
+    assert (taken.status, taken.body) == (422, {"message": ["Name has already been taken"]})
+    listed = await forge.root.post(path, {"name": "x", "allowed_to_create": [{"access_level": 30}]})
+    assert (await forge.root.get(path)).body == [made.body, listed.body]
+    assert (await forge.root.get(f"{path}/release%2F*")).body == made.body
+    assert (await forge.root.delete(f"{path}/release%2F%2A")).status == 204
+    gone = await forge.root.delete(f"{path}/release%2F%2A")
+    assert (gone.status, gone.body) == (404, {"message": "404 Not found"})
+    rows = await forge.database.rows(MESSAGES, id=project["id"])
+    assert [(row.event_type, row.target_details, row.message) for row in rows] == [
+        ("protected_tag_created", "release/*", "Added protected tag with [allowed to create: [Maintainers]]"),
+        (
+            "protected_tag_created",
+            "x",
+            "Added protected tag with [allowed to create: [Developers + Maintainers]]",
+        ),
+        ("protected_tag_deleted", "release/*", "Unprotected tag"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "body"),
+    [
+        ({}, 400, {"error": "name is missing"}),
+        ({"name": ""}, 400, {"error": "name is empty"}),
+        (
+            {"name": "a", "create_access_level": 50},
+            400,
+            {"error": "create_access_level does not have a valid value"},
+        ),
+        (
+            {"name": "a", "create_access_level": 30, "allowed_to_create": [{"access_level": 30}]},
+            400,
+            {"error": "allowed_to_create does not have a valid value"},
+        ),
+        ({"name": "a" * 256}, 422, {"message": ["Name is too long (maximum is 255 characters)"]}),
+    ],
+)
+async def test_a_rule_that_cannot_be_is_refused(scene: Scene, wanted: Any, status: int, body: Any) -> None:
+    answer = await scene.forge.root.post(scene.rules, wanted)
+    assert (answer.status, answer.body) == (status, body)
+
+
+async def test_of_several_rules_the_most_permissive_counts(forge: Forge) -> None:
+    project = await forge.project()
+    for name, level in (("*", 0), ("v*", 60), ("v1", 30)):
+        await forge.root.post(
+            f"/projects/{project['id']}/protected_tags", {"name": name, "create_access_level": level}
+        )
+    found = await tag_protections_of(forge.database, project["id"], ["x", "v2", "v1"])
+    levels = {name: set(rules.create_levels) for name, rules in found.items()}
+    assert levels == {"x": {0}, "v2": {0, 60}, "v1": {0, 30, 60}}
+    reached = [
+        [rules.may_create(30), rules.may_create(50), rules.may_create(50, admin=True)]
+        for rules in found.values()
+    ]
+    assert reached == [[False] * 3, [False, False, True], [True] * 3]
+    other = await forge.project()
+    assert await tag_protections_of(forge.database, other["id"], ["v1"]) == {"v1": UNPROTECTED_TAG}
+    assert not TagProtection(protected=True, create_levels=frozenset({0})).may_create(50, admin=True)
+
+
+@pytest.mark.parametrize(
+    ("who", "name", "may"),
+    [
+        ("developer", "api-free", True),
+        ("developer", "nightly-1", True),
+        ("developer", "v-api", False),
+        ("maintainer", "v-api", True),
+        ("owner", "frozen", False),
+    ],
+)
+async def test_who_makes_a_tag(scene: Scene, who: str, name: str, may: bool) -> None:
+    pushed = f"{name}.pushed" if name != "frozen" else name
+    said = await scene.push(who, f"HEAD:refs/tags/{pushed}")
+    made = await scene.tag(who, name)
+    if may:
+        assert (said, made.status) == ("", 201), made
+        assert made.body["protected"] is (name != "api-free")
+    else:
+        assert NOT_TO_CREATE in said
+        assert (made.status, made.body) == (403, {"message": f"403 Forbidden - {NOT_TO_CREATE}"})
+
+
+async def test_a_protected_tag_is_neither_moved_nor_removed_by_a_push(scene: Scene) -> None:
+    assert (await scene.tag("maintainer", "v-stays")).status == 201
+    await scene.git.commit(README="two")
+    moved = await scene.push("owner", "+HEAD:refs/tags/v-stays")
+    assert "Protected tags cannot be updated." in moved
+    removed = await scene.push("owner", ":refs/tags/v-stays")
+    assert "You cannot delete a protected tag by a push; use the API." in removed
+    refused = await scene.people["developer"].api.delete(f"{scene.tags}/v-stays")
+    reason = "You don't have access to delete the tag"
+    assert (refused.status, refused.body) == (403, {"message": f"403 Forbidden - {reason}"})
+    assert (await scene.people["maintainer"].api.delete(f"{scene.tags}/v-stays")).status == 204
+
+
+async def test_tags_say_whether_they_are_protected(scene: Scene) -> None:
+    for name in ("shown-free", "v-shown"):
+        assert (await scene.tag("owner", name)).status == 201
+        shown = await scene.people["reporter"].api.get(f"{scene.tags}/{name}")
+        assert shown.body["protected"] is (name == "v-shown")
+    listed = await scene.people["reporter"].api.get(f"{scene.tags}?search=shown")
+    assert [tag["protected"] for tag in listed.body] == [True, False]
+
+
+async def test_python_gitlab_manages_protected_tags(scene: Scene) -> None:
+    token = scene.people["maintainer"].token
+
+    def use() -> None:
+        with gitlab.Gitlab(scene.forge.base, private_token=token) as client:
+            rules = client.projects.get(scene.id).protectedtags
+            rules.create({"name": "lib-*", "create_access_level": gitlab.const.AccessLevel.DEVELOPER})
+            assert rules.get("lib-*").create_access_levels[0]["access_level"] == 30
+            assert "lib-*" in [rule.name for rule in rules.list(get_all=True)]
+            rules.delete("lib-*")
+            assert "lib-*" not in [rule.name for rule in rules.list(get_all=True)]
+
+    await asyncio.to_thread(use)
+
+
+CONFIG = "build: {script: echo}\n"
+
+
+async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path: Path) -> None:
+    """With the protected variables, and for those only who may make the tag."""
+    developer = await forge.user("developer")
+    project = await forge.project(members={Role.DEVELOPER: developer})
+    url = f"/projects/{project['id']}"
+    values = {"branch": "main", "commit_message": "CI [ci skip]", "content": CONFIG}
+    assert (await forge.root.post(f"{url}/repository/files/.gitlab-ci.yml", values)).status == 201
+    await forge.root.post(f"{url}/protected_tags", {"name": "v*"})
+    await forge.root.post(f"{url}/variables", {"key": "SECRET", "value": "x", "protected": True})
+    rows = {}
+    for tag in ("v1", "free"):
+        made = await forge.root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "main"})
+        assert made.status == 201, made
+        run = await forge.root.post(f"{url}/pipeline", {"ref": tag})
+        assert run.status == 201, run
+        rows[tag] = await forge.database.one(
+            "SELECT pipelines.protected, bool_and(jobs.protected) AS jobs FROM pipelines"
+            " JOIN jobs ON jobs.pipeline_id = pipelines.id WHERE pipelines.id = %(id)s GROUP BY pipelines.id",
+            id=run.body["id"],
+        )
+    assert (rows["v1"].protected, rows["v1"].jobs) == (True, True)
+    assert (rows["free"].protected, rows["free"].jobs) == (False, False)
+    refused = await developer.api.post(f"{url}/pipeline", {"ref": "v1"})
+    assert (refused.status, refused.body) == (
+        400,
+        {"message": {"base": ["You do not have sufficient permission to run a pipeline on 'v1'."]}},
+    )
+    assert (await developer.api.post(f"{url}/pipeline", {"ref": "free"})).status == 201

@@ -1,0 +1,270 @@
+"""Merging later, by itself: when the head's pipeline has succeeded, with the rights, checks and head of that moment."""
+
+import asyncio
+from typing import Any
+
+import gitlab
+import orjson
+import pytest
+
+from api_server.merge_requests.merging import auto_merge, queries
+from api_server.web.access import Role
+from tests.api_server.merge_requests.conftest import Proposed
+from tests.support.ci import ONE_JOB, eventually, happen, run
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.rights import stopped_before_acting
+
+#: What may be said of a merge that is still to come.
+HOW = ("commit_message", "squash", "squash_commit_message", "should_remove_source_branch", "sha")
+MEANWHILE = {
+    "demoted": "UPDATE members SET access_level = 30 WHERE user_id = %(user_id)s AND project_id = %(project_id)s",
+    "moved": "UPDATE merge_requests SET head_sha = repeat('a', 40), auto_merge = NULL WHERE id = %(id)s",
+    "drafted": "UPDATE merge_requests SET title = 'Draft: ' || title WHERE id = %(id)s",
+}
+LATER = {"merge_when_pipeline_succeeds": True}
+
+
+async def under_way(proposed: Proposed) -> int:
+    """The id of the one job of the head's pipeline."""
+    pipeline = await proposed.project.pipeline(ONE_JOB)
+    return int((await proposed.project.jobs(pipeline))["build"]["id"])
+
+
+async def succeed(forge: Forge, job_id: int) -> None:
+    await run(forge, job_id)
+    await happen(forge, job_id, "success")
+
+
+async def merged(proposed: Proposed) -> dict[str, Any]:
+    """The merge request when it has been merged."""
+
+    async def found() -> Any:
+        shown = await proposed.shown()
+        return shown if shown["state"] == "merged" else None
+
+    return dict(await eventually(found))
+
+
+async def look(proposed: Proposed) -> dict[str, Any]:
+    """The merge request after it has been looked at whether it can be merged."""
+    await auto_merge.merge_when_ready(proposed.project.forge.server.app, (await proposed.shown())["id"])
+    return await proposed.shown()
+
+
+async def maintainer(forge: Forge, proposed: Proposed) -> Person:
+    person = await forge.user("maintainer")
+    await forge.member("projects", proposed.project.id, person, Role.MAINTAINER)
+    return person
+
+
+@pytest.mark.parametrize("name", ["auto_merge", "merge_when_pipeline_succeeds"])
+async def test_what_is_to_wait_for_its_pipeline_is_merged_when_that_has_succeeded(
+    forge: Forge, proposed: Proposed, name: str
+) -> None:
+    """Also where the project demands no pipeline; as it was asked for, by who has asked for it."""
+    person, job = await maintainer(forge, proposed), await under_way(proposed)
+    how = {name: True, "squash": True, "squash_commit_message": "One", "should_remove_source_branch": True}
+    asked = await person.api.put(f"{proposed.url}/merge", how | {"merge_commit_message": "By itself"})
+    assert (asked.status, asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == (
+        200,
+        "opened",
+        True,
+    )
+    assert (asked.body["merge_user"]["id"], asked.body["merged_by"]) == (person.id, None)
+    assert asked.body["should_remove_source_branch"] is True
+    await succeed(forge, job)
+    shown = await merged(proposed)
+    assert (shown["merge_user"]["id"], shown["merged_by"]["id"]) == (person.id, person.id)
+    assert (shown["merge_when_pipeline_succeeds"], shown["merge_error"]) == (False, None)
+    for key, title in (("merge_commit_sha", "By itself"), ("squash_commit_sha", "One")):
+        made = await person.api.get(f"{proposed.project.url}/repository/commits/{shown[key]}")
+        assert made.body["title"] == title
+    assert (await person.api.get(f"{proposed.project.url}/repository/branches/topic")).status == 404
+
+
+async def test_what_waits_for_nothing_is_merged(forge: Forge, proposed: Proposed) -> None:
+    await succeed(forge, await under_way(proposed))
+    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
+    assert (await merged(proposed))["merge_user"]["username"] == "root"
+
+
+async def test_a_failed_pipeline_merges_nothing_and_one_that_is_tried_again_does(
+    forge: Forge, proposed: Proposed
+) -> None:
+    job = await under_way(proposed)
+    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
+    await run(forge, job)
+    await happen(forge, job, "drop", failure_reason="script_failure")
+    shown = await look(proposed)
+    assert (shown["state"], shown["merge_when_pipeline_succeeds"]) == ("opened", True)
+    again = (await proposed.project.api.post(f"{proposed.project.url}/jobs/{job}/retry")).body["id"]
+    await succeed(forge, again)
+    await merged(proposed)
+
+
+async def test_it_waits_for_status_checks_too(forge: Forge, proposed: Proposed) -> None:
+    job = await under_way(proposed)
+    await forge.root.put(proposed.project.url, {"only_allow_merge_if_all_status_checks_passed": True})
+    wanted = {"name": "QA", "external_url": "http://203.0.113.7"}
+    check = (await forge.root.post(f"{proposed.project.url}/external_status_checks", wanted)).body
+    asked = await forge.root.put(f"{proposed.url}/merge", LATER)
+    assert asked.body["detailed_merge_status"] == "status_checks_must_pass"
+    await succeed(forge, job)
+    assert (await look(proposed))["state"] == "opened"
+    answer = {"sha": asked.body["sha"], "external_status_check_id": check["id"], "status": "passed"}
+    assert (await forge.root.post(f"{proposed.url}/status_check_responses", answer)).status == 201
+    await merged(proposed)
+
+
+LOOKED_AT_LATER = """
+    SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'merge_when_ready' AND scheduled_at > %(now)s
+"""
+QUEUED = "task_name = 'create_pushed_pipeline' AND status = 'todo'"
+
+
+async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(new_forge: Any) -> None:
+    """Whoever pushes, and asks for it at once, does not mean that nothing is tried out. It may turn out that the file
+    asks for none."""
+    async with new_forge(work=False) as forge:
+        alice = await forge.user("alice")
+        project = await new_project(forge, alice)
+        made = await open_merge_request(alice, project)
+        path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+        asked = await alice.api.put(f"{path}/merge", LATER)
+        assert (asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == ("opened", True)
+        await auto_merge.merge_when_ready(forge.server.app, made["id"])
+        assert (await alice.api.get(path)).body["state"] == "opened"
+        assert await forge.database.value(LOOKED_AT_LATER) == 1
+        async with forge.database.transaction() as transaction:
+            await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
+        await auto_merge.merge_when_ready(forge.server.app, made["id"])
+        assert (await alice.api.get(path)).body["state"] == "merged"
+
+
+@pytest.mark.parametrize("meanwhile", ["demoted", "moved", "drafted"])
+async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
+    forge: Forge, proposed: Proposed, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """In another process, say, between the judgement and the move."""
+    person, job = await maintainer(forge, proposed), await under_way(proposed)
+    await succeed(forge, job)
+    made, project = await proposed.shown(), proposed.project
+    async with forge.database.transaction() as transaction:
+        how = orjson.dumps(dict.fromkeys(HOW) | {"sha": made["sha"]}).decode()
+        await queries.set_auto_merge(transaction, made["id"], person.id, how, squash=None)
+    before = (await forge.root.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
+    with stopped_before_acting(forge, monkeypatch) as stop:
+        merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app, made["id"]))
+        await stop.until(1)
+        async with forge.database.transaction() as transaction:
+            await transaction.run(
+                MEANWHILE[meanwhile], user_id=person.id, id=made["id"], project_id=project.id
+            )
+        stop.open()
+        await merging
+    shown = await proposed.shown()
+    assert (shown["state"], shown["merge_when_pipeline_succeeds"]) == ("opened", meanwhile == "drafted")
+    main = await forge.root.get(f"{project.url}/repository/branches/main")
+    assert main.body["commit"]["id"] == before
+
+
+@pytest.mark.parametrize("end", ["push", "retarget", "close", "cancel"])
+async def test_it_ends_when_what_was_asked_for_is_something_else(
+    forge: Forge, proposed: Proposed, end: str
+) -> None:
+    project, job = proposed.project, await under_way(proposed)
+    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
+    assert (await forge.root.put(proposed.url, {"title": "Other"})).body[
+        "merge_when_pipeline_succeeds"
+    ] is True
+    if end == "push":
+        await project.commit("changed", path="other.txt")
+    elif end == "retarget":
+        branch = {"branch": "stable", "ref": "main"}
+        assert (await forge.root.post(f"{project.url}/repository/branches", branch)).status == 201
+        assert (await forge.root.put(proposed.url, {"target_branch": "stable"})).status == 200
+    elif end == "close":
+        await forge.root.put(proposed.url, {"state_event": "close"})
+        await forge.root.put(proposed.url, {"state_event": "reopen"})
+    else:
+        answer = await forge.root.post(f"{proposed.url}/cancel_merge_when_pipeline_succeeds")
+        assert (answer.status, answer.body) == (201, {"status": "success"})
+    shown = await proposed.shown()
+    assert (shown["merge_when_pipeline_succeeds"], shown["merge_user"]) == (False, None)
+    await succeed(forge, job)
+    assert (await look(proposed))["state"] == "opened"
+
+
+async def test_whoever_has_lost_the_right_merges_nothing_later(forge: Forge, proposed: Proposed) -> None:
+    person, job = await maintainer(forge, proposed), await under_way(proposed)
+    assert (await person.api.put(f"{proposed.url}/merge", LATER)).status == 200
+    member = f"{proposed.project.url}/members/{person.id}"
+    assert (await forge.root.put(member, {"access_level": 30})).status == 200
+    await succeed(forge, job)
+
+    async def ended() -> Any:
+        shown = await proposed.shown()
+        return None if shown["merge_when_pipeline_succeeds"] else shown
+
+    shown = await eventually(ended)
+    text = "You are not allowed to merge this merge request"
+    assert (shown["state"], shown["merge_error"], shown["merge_user"]) == ("opened", text, None)
+
+
+async def test_who_may_ask_for_it_and_who_may_cancel_it(forge: Forge, proposed: Proposed) -> None:
+    developer = proposed.project.developer  # who has made it
+    await under_way(proposed)
+    cancel = f"{proposed.url}/cancel_merge_when_pipeline_succeeds"
+    missing = await developer.api.post(cancel)
+    assert (missing.status, missing.body) == (406, {"message": "Can't cancel the automatic merge"})
+    assert (await developer.api.put(f"{proposed.url}/merge", LATER)).status == 403
+    assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
+    other = await forge.user("other")
+    await forge.member("projects", proposed.project.id, other, Role.DEVELOPER)
+    assert (await other.api.post(cancel)).status == 403
+    assert (await developer.api.post(cancel)).status == 201
+    await forge.root.put(proposed.url, {"title": "Draft: Not yet"})
+    refused = await forge.root.put(f"{proposed.url}/merge", LATER)
+    body = {"message": "405 Method Not Allowed", "detailed_merge_status": "draft_status"}
+    assert (refused.status, refused.body) == (405, body)
+    await forge.root.put(proposed.url, {"state_event": "close"})
+    assert (await developer.api.post(cancel)).status == 405
+
+
+SENT = """
+    SELECT deliveries.body FROM status_check_deliveries deliveries
+    JOIN merge_requests m ON m.id = deliveries.merge_request_id
+    WHERE m.project_id = %(id)s ORDER BY deliveries.id DESC LIMIT 1
+"""
+
+
+async def test_deliveries_tell_of_it(forge: Forge, proposed: Proposed) -> None:
+    await under_way(proposed)
+    root = (await forge.root.get("/user")).body["id"]
+    wanted = {"name": "QA", "external_url": "http://203.0.113.7"}
+    await forge.root.post(f"{proposed.project.url}/external_status_checks", wanted)
+    asked = (await forge.root.put(f"{proposed.url}/merge", LATER)).body
+    await forge.root.put(proposed.url, {"title": "Other"})
+    sent = orjson.loads(await forge.database.value(SENT, id=proposed.project.id))["object_attributes"]
+    assert (sent["merge_when_pipeline_succeeds"], sent["merge_user_id"]) == (True, root)
+    assert sent["merge_params"] == {
+        "force_remove_source_branch": "0",
+        "auto_merge_strategy": "merge_when_checks_pass",
+        "should_remove_source_branch": None,
+        "sha": asked["sha"],
+    }
+
+
+async def test_python_gitlab_asks_for_it_and_cancels_it(forge: Forge, proposed: Proposed) -> None:
+    person = await maintainer(forge, proposed)
+    await under_way(proposed)
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=person.token)
+        found = client.projects.get(proposed.project.id).mergerequests.get(proposed.iid)
+        found.merge(merge_when_pipeline_succeeds=True)
+        assert found.merge_when_pipeline_succeeds is True
+        assert found.cancel_merge_when_pipeline_succeeds() == {"status": "success"}
+
+    await asyncio.to_thread(use)

@@ -1,0 +1,80 @@
+"""Deleting merge requests, and showing all of their changes at once."""
+
+import asyncio
+from typing import Any
+
+import gitlab
+import pytest
+
+from api_server.git.repositories import REPOSITORIES
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import commit, open_merge_request
+
+
+@pytest.mark.parametrize("state", ["opened", "closed", "merged"])
+async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_not_given_again(
+    forge: Forge, alice: Person, project: dict[str, Any], state: str
+) -> None:
+    made = await open_merge_request(alice, project, assignee_ids=[alice.id])
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    if state == "closed":
+        await alice.api.put(one, {"state_event": "close"})
+    elif state == "merged":
+        await alice.api.put(f"{one}/merge")
+    answer = await alice.api.delete(one)
+    assert (answer.status, answer.body) == (204, "")
+    assert (await alice.api.get(one)).status == (await alice.api.delete(one)).status == 404
+    assert "refs/merge-requests/1/head" not in forge.server.app[REPOSITORIES].open(project["id"]).references
+    assert (await open_merge_request(alice, project, "again"))["iid"] == 2
+    events = (await alice.api.get(f"/projects/{project['id']}/audit_events")).body
+    (event,) = [event for event in events if event["details"]["event_name"] == "delete_merge_request"]
+    assert (
+        event["details"]
+        | {
+            "custom_message": "Removed merge request !1",
+            "target_id": made["id"],
+            "target_type": "MergeRequest",
+            "target_details": "!1 Add a feature",
+        }
+        == event["details"]
+    )
+
+
+async def test_all_changes_are_shown_with_the_merge_request(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    await commit(alice.api, project, "feature", "more.txt", content="more\n")
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    shown = (await alice.api.get(one)).body
+    changes = (await alice.api.get(f"{one}/diffs")).body
+    answer = await alice.api.get(f"{one}/changes?unidiff=true")
+    assert (answer.status, answer.body) == (200, shown | {"changes": changes, "overflow": False})
+    assert answer.headers["X-Ignored-Parameters"] == "unidiff"
+    assert len(changes) == 2
+
+
+async def test_no_more_changes_are_shown_than_the_setting_says(new_forge: Any) -> None:
+    async with new_forge(diff_max_files=1) as forge:
+        alice = await forge.user("alice")
+        project = await forge.project(alice, initialize_with_readme=True)
+        made = await open_merge_request(alice, project)
+        await commit(alice.api, project, "feature")
+        one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+        shown = (await alice.api.get(f"{one}/changes")).body
+        assert (len(shown["changes"]), shown["overflow"]) == (1, True)
+
+
+async def test_python_gitlab_shows_changes_and_deletes(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=alice.token)
+        found = client.projects.get(project["id"]).mergerequests.get(made["iid"])
+        assert len(found.changes()["changes"]) == 1
+        found.delete()
+        assert client.projects.get(project["id"]).mergerequests.list(get_all=True) == []
+
+    await asyncio.to_thread(use)

@@ -1,0 +1,153 @@
+"""Rebasing a source branch onto its target, in the background."""
+
+import asyncio
+from typing import Any
+
+import gitlab
+
+from api_server.git import rebasing
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.merge_requests.merging import rebase
+from api_server.web.access import Role
+from tests.support.ci import eventually
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import commit, head_of, open_merge_request
+
+
+def repository_of(forge: Forge, project: dict[str, Any]) -> Repository:
+    return forge.server.app[REPOSITORIES].open(project["id"])
+
+
+async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dict[str, Any]:
+    """A merge request of two commits whose target has gone on, and its path."""
+    made = await open_merge_request(alice, project)
+    await commit(alice.api, project, "feature", commit_message="Ünïcode\n\nwith a body")
+    await commit(alice.api, project, "main")
+    path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    return dict((await alice.api.get(path)).body) | {"path": path}
+
+
+async def over(client: Any, path: str) -> dict[str, Any]:
+    """The merge request when its rebase is over."""
+
+    async def found() -> Any:
+        shown = (await client.get(f"{path}?include_rebase_in_progress=true")).body
+        return None if shown["rebase_in_progress"] else shown
+
+    return dict(await eventually(found))
+
+
+async def test_the_commits_are_made_anew_on_top_of_the_target(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await diverged(alice, project)
+    bob = await forge.user("bob")
+    await forge.member("projects", project["id"], bob, Role.MAINTAINER)
+    shown = (await alice.api.get(f"{made['path']}?include_diverged_commits_count=true")).body
+    assert shown["diverged_commits_count"] == 1
+    assert "rebase_in_progress" not in shown
+    asked = await bob.api.put(f"{made['path']}/rebase")
+    assert (asked.status, asked.body) == (202, {"rebase_in_progress": True})
+    shown = await over(alice.api, made["path"])
+    target, repository = await head_of(alice.api, project, "main"), repository_of(forge, project)
+    assert (shown["merge_error"], shown["diff_refs"]["base_sha"]) == (None, target)
+    assert shown["sha"] == await head_of(alice.api, project, "feature") != made["sha"]
+    new, old = repository[shown["sha"]], repository[made["sha"]]
+    for _ in range(2):
+        assert (new.message, new.author) == (old.message, old.author)
+        assert (new.committer.email, old.committer.email) == (bob.email, alice.email)
+        new, old = new.parents[0], old.parents[0]
+    assert str(new.id) == target
+    assert (await alice.api.put(f"{made['path']}/merge")).status == 200
+
+
+async def test_conflicts_and_lost_rights_are_told_and_nothing_moves(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await diverged(alice, project)
+    head = await commit(alice.api, project, "feature", "same.txt", content="ours")
+    await commit(alice.api, project, "main", "same.txt", content="theirs")
+    assert (await alice.api.put(f"{made['path']}/rebase")).status == 202
+    shown = await over(alice.api, made["path"])
+    text = "Rebase failed: Rebase locally, resolve all conflicts, then push the branch."
+    assert (shown["merge_error"], shown["sha"]) == (text, head)
+    bob = await forge.user("bob")
+    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    await forge.root.delete(f"/projects/{project['id']}/members/{bob.id}")
+    await rebase.rebase(forge.server.app, made["id"], bob.id, skip_ci=False)
+    shown = (await alice.api.get(made["path"])).body
+    assert (shown["merge_error"], shown["sha"]) == ("Rebase failed: Cannot push to source branch", head)
+
+
+async def test_who_may_not_push_to_the_source_may_not_rebase_it(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await diverged(alice, project)
+    bob = await forge.user("bob")
+    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    protected = f"/projects/{project['id']}/protected_branches"
+    assert (await alice.api.post(protected, {"name": "feature"})).status == 201
+    for person, reason in [
+        (bob, "Cannot push to source branch"),
+        (alice, "Source branch is protected from force push"),
+    ]:
+        refused = await person.api.put(f"{made['path']}/rebase")
+        assert (refused.status, refused.body) == (403, {"message": f"403 Forbidden - {reason}"})
+    assert (await alice.api.patch(f"{protected}/feature", {"allow_force_push": True})).status == 200
+    assert (await alice.api.put(f"{made['path']}/rebase")).status == 202
+    assert (await over(alice.api, made["path"]))["sha"] != made["sha"]
+    await alice.api.put(made["path"], {"state_event": "close"})
+    refused = await alice.api.put(f"{made['path']}/rebase")
+    assert (refused.status, refused.body) == (409, {"message": "409 Conflict: Resource lock"})
+    await alice.api.delete(f"{protected}/feature")
+    assert (await alice.api.delete(f"/projects/{project['id']}/repository/branches/feature")).status == 204
+    refused = await alice.api.put(f"{made['path']}/rebase")
+    assert refused.body == {"message": "403 Forbidden - Source branch does not exist"}
+
+
+async def test_merges_and_what_the_target_has_already_are_left_out(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """As `git rebase` does it."""
+    made = await open_merge_request(alice, project)
+    picked = repository_of(forge, project)[made["sha"]]
+    name = next(entry.name for entry in picked.tree if entry.name not in picked.parents[0].tree)
+    await commit(alice.api, project, "main", name, content=picked.tree[name].data.decode())
+    await commit(alice.api, project, "main")
+    target = await head_of(alice.api, project, "main")
+    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    assert await rebasing.rebase(repository, made["sha"], target, alices) == target
+    mine = await commit(alice.api, project, "feature")
+    merged = repository.create_commit(
+        None, picked.author, picked.committer, "Merge", repository[mine].tree.id, [mine, target]
+    )
+    new = repository[await rebasing.rebase(repository, str(merged), target, alices)]
+    assert [str(parent) for parent in new.parent_ids] == [target]
+    assert new.message == repository[mine].message
+
+
+async def test_skip_ci_makes_a_skipped_pipeline(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    script = "build:\n  script: echo\n"
+    await commit(alice.api, project, "main", ".gitlab-ci.yml", content=script, commit_message="[ci skip]")
+    made = await diverged(alice, project)
+    assert (await alice.api.put(f"{made['path']}/rebase", {"skip_ci": True})).status == 202
+    sha = (await over(alice.api, made["path"]))["sha"]
+
+    async def pipelines() -> Any:
+        return (await alice.api.get(f"/projects/{project['id']}/pipelines?sha={sha}")).body
+
+    (pipeline,) = await eventually(pipelines)
+    assert pipeline["status"] == "skipped"
+
+
+async def test_python_gitlab_rebases(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    made = await diverged(alice, project)
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=alice.token)
+        found = client.projects.get(project["id"]).mergerequests.get(made["iid"])
+        assert found.rebase()["rebase_in_progress"] is True
+        client.projects.get(project["id"]).mergerequests.get(made["iid"], include_rebase_in_progress=True)
+
+    await asyncio.to_thread(use)
+    assert (await over(alice.api, made["path"]))["sha"] != made["sha"]

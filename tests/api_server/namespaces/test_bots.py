@@ -1,0 +1,138 @@
+"""Bots of projects and groups: what they may do, and what becomes of them."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.accounts.users import bot_queries
+from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
+from tests.api_server.namespaces.bots import WANTED, Scene, refused
+from tests.support.browser import browsing
+from tests.support.clock import forge_with_clock
+from tests.support.forge import Forge
+from tests.support.git_client import Git
+
+
+async def test_a_bots_membership_goes_with_its_token_only(scene: Scene) -> None:
+    made, _ = await scene.made()
+    path = f"/projects/{scene.project['id']}/members/{made['user_id']}"
+    assert (await scene.owner.api.put(path, {"access_level": 50})).status == 403
+    assert (await scene.owner.api.delete(path)).status == 403
+
+
+async def test_a_bot_is_no_last_owner(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    group = (await alice.api.post("/groups", {"name": "hers", "path": f"{alice.username}-s"})).body
+    url = f"/groups/{group['id']}"
+    assert (await alice.api.post(f"{url}/access_tokens", WANTED | {"access_level": 50})).status == 201
+    kept = await alice.api.delete(f"{url}/members/{alice.id}")
+    assert refused(kept, 403, "403 Forbidden - The last owner of a group stays its owner")
+
+
+async def test_a_revoked_token_takes_its_bot_with_it_but_not_its_name(scene: Scene) -> None:
+    made, bot = await scene.made()
+    itself = (await bot.get("/user")).body
+    project = f"/projects/{scene.project['id']}"
+    commit = {"branch": "main", "content": "x", "commit_message": "Add [ci skip]"}
+    for name, branch in (("a", {}), ("b", {"branch": "topic", "start_branch": "main"})):
+        assert (
+            await bot.post(f"{project}/repository/files/{name}{made['id']}", commit | branch)
+        ).status == 201
+    wanted = {"title": "x", "source_branch": "topic", "target_branch": "main"}
+    request = (await bot.post(f"{project}/merge_requests", wanted)).body
+    assert request["author"]["id"] == made["user_id"]
+
+    url = f"{scene.url('project')}/{made['id']}"
+    assert (await scene.owner.api.delete(url)).status == 204
+    refusal = await bot.get("/user")
+    assert (refusal.status, refusal.body["error_description"].split(".")[0]) == (401, "Token was revoked")
+    assert refused(await scene.owner.api.delete(url), 404, "404 project Access Token Not Found")
+    assert refused(await scene.owner.api.get(url), 404, "404 project Access Token Not Found")
+    for path in (f"/users/{itself['id']}", f"{project}/members/{itself['id']}"):
+        assert (await scene.forge.root.get(path)).status == 404
+    assert (await scene.forge.root.get(f"/users?username={itself['username']}")).body == []
+    author = (await scene.owner.api.get(f"{project}/merge_requests/{request['iid']}")).body["author"]
+    assert (author["username"], author["state"]) == (itself["username"], "deactivated")
+
+
+async def test_a_bot_that_gives_up_its_own_token_is_gone(scene: Scene) -> None:
+    made, bot = await scene.made()
+    assert (await bot.delete("/personal_access_tokens/self")).status == 204
+    assert (await scene.forge.root.get(f"/users/{made['user_id']}")).status == 404
+
+
+@pytest.mark.parametrize("goes", ["project", "group", "bot"])
+async def test_bots_go_with_their_place(forge: Forge, goes: str) -> None:
+    owner = await forge.user("owner")
+    group = await forge.group(owner)
+    project = await forge.project(namespace_id=group["id"])
+    places = {
+        "project": [f"/projects/{project['id']}"],
+        "group": [f"/projects/{project['id']}", f"/groups/{group['id']}"],
+    }
+    made = [
+        (await owner.api.post(f"{place}/access_tokens", WANTED)).body
+        for place in places.get(goes, places["project"])
+    ]
+    gone = f"/users/{made[0]['user_id']}" if goes == "bot" else places[goes][-1]
+    assert (await forge.root.delete(gone)).status in (202, 204)
+    for token in made:
+        assert (await attrs.evolve(owner.api, token=token["token"]).get("/user")).status == 401
+        assert (await forge.root.get(f"/users/{token['user_id']}")).status == 404
+
+
+async def test_lists_of_users_tell_bots_from_people(scene: Scene) -> None:
+    made, bot = await scene.made()
+    username = (await bot.get("/user")).body["username"]
+
+    async def found(query: str) -> list[int]:
+        return [
+            user["id"] for user in (await scene.forge.root.get(f"/users?username={username}{query}")).body
+        ]
+
+    assert await found("") == await found("&exclude_humans=true") == [made["user_id"]]
+    assert await found("&without_project_bots=true") == await found("&humans=true") == []
+    people = (await scene.forge.root.get(f"/users?username={scene.owner.username}&exclude_humans=true")).body
+    assert people == []
+
+
+async def test_expired_tokens_open_nothing_and_their_bots_go_a_month_later(
+    new_database: Any, tmp_path: Path
+) -> None:
+    async with forge_with_clock(new_database(), tmp_path) as (forge, clock):
+        url = f"/projects/{(await forge.project())['id']}/access_tokens"
+        made = (await forge.root.post(url, WANTED)).body
+        assert made["expires_at"] == str(clock.today + datetime.timedelta(days=365))
+        clock.move(days=365)
+        assert (await attrs.evolve(forge.root, token=made["token"]).get("/user")).status == 401
+        assert (await forge.root.get(f"{url}?state=inactive")).body[0]["id"] == made["id"]
+        assert await bot_queries.without_tokens(forge.database, KEPT_DAYS) == []
+        clock.move(days=KEPT_DAYS)
+        (bot,) = await bot_queries.without_tokens(forge.database, KEPT_DAYS)
+        assert bot.id == made["user_id"]
+
+
+async def test_a_bot_signs_in_by_token_only(scene: Scene) -> None:
+    made, bot = await scene.made()
+    username = (await bot.get("/user")).body["username"]
+    await scene.forge.root.put(f"/users/{made['user_id']}", {"password": "long enough"})
+    async with browsing(scene.forge) as browser:
+        await browser.get("/-/sign_in")
+        await browser.send("/-/sign_in", login=username, password="long enough")
+        assert browser.status == 401
+
+
+async def test_git_with_a_token_of_a_project(scene: Scene, tmp_path: Path) -> None:
+    made, _ = await scene.made(scopes=["write_repository"], access_level=40)
+    url = scene.project["http_url_to_repo"].replace("://", f"://bot:{made['token']}@")
+    git = Git(tmp_path / "clone")
+    await git.init()
+    await git.commit_files({"README.md": "Hello\n"})
+    await git("push", "-q", url, "HEAD:refs/heads/by-bot")
+    branch = await scene.owner.api.get(f"/projects/{scene.project['id']}/repository/branches/by-bot")
+    assert branch.status == 200
+    await scene.owner.api.delete(f"{scene.url('project')}/{made['id']}")
+    await git("ls-remote", url, fails=True)
