@@ -152,13 +152,15 @@ async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: F
     app = forge.server.app
 
     async def cost(count: int) -> float:
-        """Processor time of settling a push whose refs are all gone, as it wished."""
-        push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
-        await refs.propose(app, project["id"], alice.id, push)
-        begun = time.process_time()
-        await refs.settle_push(app, project["id"], push)
-        return time.process_time() - begun
+        """Processor time of settling a push whose refs are all gone, as it wished; the least of three."""
+        taken = []
+        for _ in range(3):
+            push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
+            await refs.propose(app, project["id"], alice.id, push)
+            begun = time.thread_time()
+            await refs.settle_push(app, project["id"], push)
+            taken.append(time.thread_time() - begun)
+        return min(taken)
 
-    await cost(10)
     few, many = await cost(500), await cost(4000)
     assert many < 24 * few, (few, many)  # 8 times as many: 64 times as long, if each were compared with each

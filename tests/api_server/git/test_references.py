@@ -148,10 +148,10 @@ def test_splitting_is_cheap_beside_50_000_refs(repositories: Repositories, head:
     heading = "# pack-refs with: peeled fully-peeled sorted \n"
     (repositories.path(PROJECT) / "packed-refs").write_text(heading + "".join(lines))
     repository = repositories.open(PROJECT)
-    started = time.perf_counter()
+    started = time.thread_time()
     for _ in range(20):
         found = references.split_ref_and_path(repository, "many/01234/some/folder/with/a/file.txt")
-    assert (time.perf_counter() - started) / 20 < 0.01  # listing them takes ten times as long
+    assert (time.thread_time() - started) / 20 < 0.01  # listing them takes ten times as long
     assert found is not None
     assert found[1] == "some/folder/with/a/file.txt"
     assert len(references.branches(repository)) == 50_001
