@@ -30,7 +30,10 @@ from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
 from api_server.merge_requests.lists.handlers import routes as merge_request_lists
 from api_server.merge_requests.merging.handlers import routes as merging
+from api_server.merge_requests.notes.discussion_handlers import routes as discussions
+from api_server.merge_requests.notes.handlers import routes as notes
 from api_server.merge_requests.people.handlers import routes as merge_request_people
+from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
 from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
@@ -66,6 +69,9 @@ ROUTES = [
     merge_request_people,
     merge_request_approvals,
     merging,
+    notes,
+    discussions,
+    merge_request_versions,
     status_checks,
     merge_request_checks,
     status_check_deliveries,

@@ -29,6 +29,8 @@ class RepositorySettings(ClientSettings):
         "diff_max_files",
         "diff_max_lines",
         "diff_max_patch_bytes",
+        "notes_limit",
+        "notes_size_limit",
         "lfs_limit",
     }
 
@@ -137,6 +139,12 @@ class RepositorySettings(ClientSettings):
     )
     diff_max_patch_bytes: int = option(
         default=512 * 2**10, metadata=size(), help="bytes of a file, and of its difference, that are shown"
+    )
+    notes_limit: int = option(
+        default=5000, metadata=count(), help="notes of a merge request beyond which nobody adds one"
+    )
+    notes_size_limit: int = option(
+        default=64 * 2**20, metadata=size(), help="bytes of all notes of a merge request together"
     )
 
     archive_cache_bytes: int = option(

@@ -60,9 +60,10 @@ async def show_changes(request: web.Request, wanted: MergeRequestId, found: Proj
     database = context.database(request)
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
     repository = repositories(request).open(found.id)
-    diffs, overflows = await all_differences(
-        request, repository, merge_request.base_sha, merge_request.head_sha
-    )
+    async with reading(request):
+        diffs = await all_differences(request, repository, merge_request.base_sha, merge_request.head_sha)
+    is_full = len(diffs) >= context.settings(request).diff_max_files
+    overflows = is_full or any(diff["collapsed"] for diff in diffs)
     shown = orjson.loads(await queries.show(database, merge_request.id, found))
     return json_value(shown | {"changes": diffs, "overflow": overflows})
 

@@ -19,7 +19,7 @@ SELECT page.id, page.position, json_build_object(
     'closed_at', iso8601(m.closed_at),
     'target_branch', m.target_branch,
     'source_branch', m.source_branch,
-    'user_notes_count', 0,
+    'user_notes_count', (SELECT count(*) FROM notes WHERE notes.merge_request_id = m.id AND NOT notes.system),
     'upvotes', 0,
     'downvotes', 0,
     'author', user_basic(author),
@@ -53,7 +53,7 @@ SELECT page.id, page.position, json_build_object(
     'squash_on_merge', squash_on_merge(m, project),
     'task_completion_status', json_build_object('count', 0, 'completed_count', 0),
     'has_conflicts', m.mergeability = 'conflict',
-    'blocking_discussions_resolved', true
+    'blocking_discussions_resolved', discussions_resolved(m, project)
 ) AS entity
 FROM page
 JOIN merge_requests m ON m.id = page.id

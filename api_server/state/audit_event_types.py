@@ -130,6 +130,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_only_allow_merge_if_pipeline_succeeds_updated=_says(_CHANGED, *CHANGE),
             project_merge_method_updated=_says(_CHANGED, *CHANGE),
             squash_option_updated=_says(_CHANGED, *CHANGE),
+            project_only_allow_merge_if_all_discussions_are_resolved_updated=_says(_CHANGED, *CHANGE),
             project_destroyed=_says("Removed project", "remove"),
             secure_ci_job_token_inbound_enabled=_says("Secure ci_job_token was enabled for inbound"),
             secure_ci_job_token_inbound_disabled=_says("Secure ci_job_token was disabled for inbound"),

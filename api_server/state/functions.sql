@@ -3,10 +3,8 @@
 -- the moment is the application's, and is handed in.
 
 -- As they were before they were handed the moment.
-DROP FUNCTION IF EXISTS runner_basic(runners), runner_manager_basic(runner_managers);
-DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz);
-DROP FUNCTION IF EXISTS project_role(projects, namespaces, bigint);
-DROP FUNCTION IF EXISTS namespace_role(namespaces, bigint);
+DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz), namespace_role(namespaces, bigint),
+    project_role(projects, namespaces, bigint), runner_basic(runners), runner_manager_basic(runner_managers);
 
 -- ISO 8601, UTC, milliseconds.
 CREATE OR REPLACE FUNCTION iso8601(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
@@ -114,6 +112,11 @@ RETURN NOT EXISTS (
 
 CREATE OR REPLACE FUNCTION is_draft(title text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN title ~* '^\s*(draft:|\[draft\]|\(draft\))';
+
+-- Whether nothing is left to be resolved of what is said of a merge request, or the project does not ask.
+CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RETURNS boolean LANGUAGE sql STABLE
+RETURN NOT (p).only_allow_merge_if_all_discussions_are_resolved OR NOT EXISTS (
+    SELECT FROM notes WHERE notes.merge_request_id = (m).id AND notes.type IS NOT NULL AND notes.resolved_at IS NULL);
 
 -- The newest pipeline of a merge request's head, child pipelines aside.
 CREATE OR REPLACE FUNCTION head_pipeline_id(m merge_requests) RETURNS bigint LANGUAGE sql STABLE

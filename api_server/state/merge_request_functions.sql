@@ -18,6 +18,7 @@ RETURN CASE
     WHEN (m).state <> 'opened' THEN 'not_open'
     WHEN (m).mergeability = 'no_commits' THEN 'commits_status'
     WHEN is_draft((m).title) THEN 'draft_status'
+    WHEN NOT discussions_resolved(m, p) THEN 'discussions_not_resolved'
     WHEN (p).only_allow_merge_if_all_status_checks_passed AND NOT status_checks_passed(m)
         THEN 'status_checks_must_pass'
     WHEN (m).mergeability = 'conflict' THEN 'conflict'

@@ -54,7 +54,7 @@ SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
         'human_time_change', NULL,
         'work_in_progress', is_draft(m.title),
         'draft', is_draft(m.title),
-        'blocking_discussions_resolved', true,
+        'blocking_discussions_resolved', discussions_resolved(m, project),
         'first_contribution', false,
         'url', web_url(project.full_path || '/-/merge_requests/' || m.iid),
         'source', delivered_project(project, namespace),

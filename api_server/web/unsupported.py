@@ -34,6 +34,14 @@ def look_at(request: web.Request, sent: dict[str, Any], known: type) -> None:
     request[_SENT] = [public_name(field) for field in fields]
 
 
+def ignore(request: web.Request, name: str) -> None:
+    """A parameter that was sent, and that the route uses for others, is of no use to this caller. Raises 400 where that
+    may not be sent at all."""
+    if context.settings(request).unsupported_parameters == "refuse":
+        raise bad_parameters(f"{name} is not supported by this service")
+    request[_SENT] = [*request.get(_SENT, []), name]
+
+
 def tell(request: web.Request, response: web.StreamResponse) -> None:
     """Names in the answer what was sent in vain."""
     if _SENT in request and not response.prepared:

@@ -225,5 +225,7 @@ async def running_forge(
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)
-    async with server, aiohttp.ClientSession() as session:
+    # All routes may be tried at once, and there are more than the 100 connections that a session allows itself.
+    connector = aiohttp.TCPConnector(limit=0)
+    async with server, aiohttp.ClientSession(connector=connector) as session:
         yield Forge(server, chosen, session)

@@ -95,6 +95,16 @@ async def _merge_request(forge: Forge, url: str, check_id: int) -> dict[str, Any
     return made
 
 
+async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
+    thread = await _made(root, f"{url}/discussions", body="Why?")
+    return {
+        "merge_request_iid": thread["notes"][0]["noteable_iid"],
+        "discussion_id": thread["id"],
+        "note_id": thread["notes"][0]["id"],
+        "version_id": (await root.get(f"{url}/versions")).body[0]["id"],
+    }
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -125,7 +135,7 @@ async def furnish(forge: Forge) -> Furnished:
         "format": "zip",
         "pipeline_id": pipeline["id"],
         "job_id": over.id,
-        "merge_request_iid": merge_request["iid"],
+        **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
         "delivery_id": (await root.get(f"{url}/external_status_checks/{check['id']}/deliveries")).body[0][
             "id"

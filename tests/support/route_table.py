@@ -30,6 +30,9 @@ _ONE_OF: dict[str, dict[str, Any]] = {
     "POST /groups/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/members": {"user_id": 999_999_999},
     "POST /projects/{id}/runners": {"runner_id": 999_999_999},
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}": {
+        "body": "example"
+    },
 }
 
 

@@ -57,22 +57,37 @@ async def compare(request: web.Request, wanted: Compare, found: Project) -> web.
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(request, found)
     old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
-    limits = _limits(request)
     async with reading(request):
         base = old if wanted.straight else await merge_base(repository, old, new)
-        files, _ = await differences(repository, base, new, limits, limit=limits.diff_max_files)
+        files = await all_differences(request, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
-    shown = await asyncio.to_thread(_shown, repository, list(reversed(shas)), url_of(request, found))
+    shown = await all_commits(request, found, repository, list(reversed(shas)))
     return json_value(
         {
             "commit": shown[-1] if shown else None,
             "commits": shown,
-            "diffs": [_diff(file) for file in files],
+            "diffs": files,
             "compare_timeout": False,
             "compare_same_ref": old == new,
             "web_url": f"{url_of(request, found)}/-/compare/{old}...{new}",
         }
     )
+
+
+async def all_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> list[dict[str, Any]]:
+    """The files that differ between two commits, as far as they are listed; for within `reading`."""
+    limits = _limits(request)
+    files, _ = await differences(repository, old, new, limits, limit=limits.diff_max_files)
+    return [_diff(file) for file in files]
+
+
+async def all_commits(
+    request: web.Request, found: Project, repository: Repository, shas: Sequence[str]
+) -> list[dict[str, Any]]:
+    """These commits."""
+    return await asyncio.to_thread(_shown, repository, shas, url_of(request, found))
 
 
 async def listed_differences(
@@ -85,17 +100,6 @@ async def listed_differences(
             repository, old, new, _limits(request), skip=page.offset, limit=page.size
         )
     return await listed(request, wanted, [_diff(file) for file in files], total)
-
-
-async def all_differences(
-    request: web.Request, repository: Repository, old: str | None, new: str
-) -> tuple[list[dict[str, Any]], bool]:
-    """The files that differ between two commits, and whether there is more than is shown at once."""
-    limits = _limits(request)
-    async with reading(request):
-        files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
-    overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
-    return [_diff(file) for file in files], overflows
 
 
 async def listed_commits(

@@ -31,6 +31,9 @@ _AUDITED = {
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
     "merge_method": "project_merge_method_updated",
     "squash_option": "squash_option_updated",
+    "only_allow_merge_if_all_discussions_are_resolved": (
+        "project_only_allow_merge_if_all_discussions_are_resolved_updated"
+    ),
 }
 #: Changes after which files may not be shown to those who saw them before, or not at the same URL.
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})

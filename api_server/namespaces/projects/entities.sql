@@ -49,6 +49,7 @@ SELECT page.id, page.position, json_build_object(
     'only_allow_merge_if_all_status_checks_passed', page.only_allow_merge_if_all_status_checks_passed,
     'merge_method', page.merge_method,
     'squash_option', page.squash_option,
+    'only_allow_merge_if_all_discussions_are_resolved', page.only_allow_merge_if_all_discussions_are_resolved,
     'permissions', json_build_object(
         'project_access', (
             SELECT json_build_object('access_level', members.access_level, 'notification_level', 3)

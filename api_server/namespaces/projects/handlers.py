@@ -103,6 +103,7 @@ class UpdateProject:
     only_allow_merge_if_all_status_checks_passed: bool | None = None
     merge_method: MergeMethod | None = None
     squash_option: SquashOption | None = None
+    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)

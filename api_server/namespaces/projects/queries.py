@@ -79,6 +79,7 @@ class Settings:
     only_allow_merge_if_pipeline_succeeds: bool
     allow_merge_on_skipped_pipeline: bool
     only_allow_merge_if_all_status_checks_passed: bool
+    only_allow_merge_if_all_discussions_are_resolved: bool
     merge_method: str
     squash_option: str
     archived: bool
@@ -99,7 +100,8 @@ LOCK_PROJECT = Query(
         projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
         projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
-        projects.merge_method, projects.squash_option, projects.archived, projects.namespace_id,
+        projects.only_allow_merge_if_all_discussions_are_resolved, projects.merge_method,
+        projects.squash_option, projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
@@ -122,6 +124,7 @@ UPDATE_PROJECT = """
         allow_merge_on_skipped_pipeline = %(allow_merge_on_skipped_pipeline)s,
         only_allow_merge_if_all_status_checks_passed = %(only_allow_merge_if_all_status_checks_passed)s,
         merge_method = %(merge_method)s, squash_option = %(squash_option)s,
+        only_allow_merge_if_all_discussions_are_resolved = %(only_allow_merge_if_all_discussions_are_resolved)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """

@@ -28,7 +28,6 @@ class OfProjects:
     lfs_enabled: bool | None = None
     merge_requests_enabled: bool | None = None
     mirror_trigger_builds: bool | None = None
-    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
     packages_enabled: bool | None = None
     printing_merge_request_link_enabled: bool | None = None
     public_builds: bool | None = None
@@ -85,6 +84,7 @@ class OfNewProjects(OfProjects):
     """Where one is made."""
 
     use_custom_template: bool | None = None
+    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
     group_with_project_templates_id: int | None = None
     template_project_id: int | None = None
     template_name: str | None = None

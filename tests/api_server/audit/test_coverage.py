@@ -33,6 +33,16 @@ SILENT = {
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/rebase": "as above; the commits name their committer",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/approve": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/unapprove": "as above",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/notes": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/notes/{note_id}": "as above",
+    "DELETE /projects/{id}/merge_requests/{merge_request_iid}/notes/{note_id}": "as above",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/discussions": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}": "as above",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}": "as above",
+    "DELETE /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}": (
+        "as above"
+    ),
     "POST /projects/{id}/merge_requests/{merge_request_iid}/status_checks/{external_status_check_id}/retry": (
         "the answer stays as it is; the check's own history tells that it was asked again"
     ),

@@ -22,11 +22,12 @@ KEPT = {
     "message", "mirror_branch_regex", "host_keys", "system_id", "invite_source", "environment_scope", "shared_secret",
     "value", "tag_name", "branch", "source_branch", "target_branch", "password",
     "static_objects_external_storage_url", "static_objects_external_storage_auth_token",
-    "outbound_local_requests_whitelist",
+    "outbound_local_requests_whitelist", "body",
 }  # fmt: skip
 #: Those that another rule bounds, which has words of its own.
 ELSEWHERE = {
     "title": "merge_requests/changes.py",
+    "body": "merge_requests/notes/rules.py",
     "shared_secret": "status_checks/services.py",
     "external_url": "status_checks/services.py",
     "environment_scope": "ci/variables/rules.py",

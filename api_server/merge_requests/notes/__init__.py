@@ -1,0 +1,1 @@
+"""Notes and threads about merge requests."""

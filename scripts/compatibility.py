@@ -1,0 +1,111 @@
+"""Prints docs/compatibility.md, out of the routes and of what docs/compatibility.toml says of each:
+
+python -m scripts.compatibility >docs/compatibility.md
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from api_server.api import ROUTES
+from api_server.namespaces.projects.access import ProjectAccess
+from api_server.web.access import Place, Role
+from api_server.web.params import public_name
+from api_server.web.routes import Route
+
+WRITTEN = Path(__file__).resolve().parents[1] / "docs/compatibility.toml"
+
+#: What is said of each begins with one of these.
+KINDS = ("as GitLab", "differs: ", "beyond: ")
+_IN_PATH = re.compile(r"{(\w+)(?::[^{}]*(?:{[^{}]*})?[^{}]*)?}")
+_WHO = {
+    "anyone": "a token of its own",
+    "job": "a running job",
+    "signed_in": "signed in",
+    "administrator": "administrators",
+}
+_OPENED = {None: "who sees it", "repository": "who reads the repository", "builds": "who sees pipelines"}
+HEAD = """# Beside GitLab
+
+Made by `python -m scripts.compatibility` out of the routes and of `docs/compatibility.toml`, which says of each what is
+different for those who know GitLab 17; `tests/scripts/test_compatibility.py` holds it to that.
+
+Of all endpoints:
+
+- What a caller may not do is 403, also where GitLab says 401 (mirrors, status checks); what she cannot see is 404.
+- Every GET has an `ETag` and answers `If-None-Match`; lists say no totals beyond 10,000 rows.
+- Parameters that GitLab knows and this service has no use for are named in `X-Ignored-Parameters`
+  ([which](#ignored-parameters)); with `unsupported_parameters=refuse` they are 400.
+- Texts and lists have [bounds](security.md#bounds).
+- "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
+"""
+
+
+def shown(route: Route) -> str:
+    """As documentation writes it: `GET /projects/:id`."""
+    return f"{route.method} {_IN_PATH.sub(lambda match: f':{match[1]}', route.path)}"
+
+
+def routes() -> dict[str, Route]:
+    """All of them, as they are shown."""
+    return {shown(route): route for resource in ROUTES for route in resource.routes}
+
+
+def written() -> dict[str, Any]:
+    """What has been written down: `endpoints` by heading and name, and what is `absent`, with a path of it."""
+    with WRITTEN.open("rb") as file:
+        return tomllib.load(file)
+
+
+def document() -> str:
+    """The whole of it."""
+    found, said = routes(), written()
+    parts = [HEAD, "## Endpoints"]
+    for heading, lines in said["endpoints"].items():
+        rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
+        parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
+    parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
+    rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
+    parts += [
+        "## Not here",
+        "Paths like these answer 404, below `/api/v4` in GitLab's words.",
+        _table("What", "For example", rows=rows),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _table(*columns: str, rows: Iterable[str]) -> str:
+    return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows])
+
+
+def _who(route: Route) -> str:
+    access = route.access
+    who = _WHO.get(access.who, "")
+    if isinstance(access, Place):
+        opened = _OPENED[access.opens if isinstance(access, ProjectAccess) else None]
+        who = access.role.title if access.role > Role.NO_ACCESS else opened
+    tier = route.feature.tier if route.feature else "free"
+    return who if tier == "free" else f"{who}; {tier.title()}"
+
+
+def _ignored(found: Mapping[str, Route]) -> Iterator[str]:
+    """Endpoints that ignore the same are one row."""
+    names = {name: _names(route.ignores) for name, route in found.items() if route.ignores is not None}
+    for parameters in dict.fromkeys(names.values()):
+        endpoints = ", ".join(f"`{name}`" for name, ignored in names.items() if ignored == parameters)
+        yield f"| {endpoints} | {parameters} |"
+
+
+def _names(ignored: type) -> str:
+    return ", ".join(
+        f"`{public_name(field)}`" + (" (refused)" if field.metadata.get("refused") else "")
+        for field in sorted(attrs.fields(ignored), key=public_name)
+    )
+
+
+if __name__ == "__main__":
+    print(document(), end="")

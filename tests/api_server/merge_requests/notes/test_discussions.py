@@ -1,0 +1,212 @@
+"""Threads: begun, answered, resolved, and what waits for that."""
+
+import asyncio
+
+import gitlab
+import pytest
+
+from tests.support.forge import Forge
+from tests.support.merge_requests import new_project, open_merge_request
+
+from .conftest import Talk
+
+FORBIDDEN = (403, {"message": "403 Forbidden"})
+NO_DISCUSSION = (404, {"message": "404 Discussion Not Found"})
+
+
+async def test_a_thread_can_be_resolved(talk: Talk) -> None:
+    thread = await talk.discuss(talk.guest, "Why?")
+    (note,) = thread["notes"]
+    assert (list(thread), thread["individual_note"]) == (["id", "individual_note", "notes"], False)
+    assert (note["type"], note["body"], note["resolvable"]) == ("DiscussionNote", "Why?", True)
+    assert [note[name] for name in ("resolved", "resolved_by", "resolved_at")] == [False, None, None]
+    names = list(note)
+    assert names[names.index("resolvable") :][:5] == [
+        "resolvable",
+        "resolved",
+        "resolved_by",
+        "resolved_at",
+        "confidential",
+    ]
+    url = f"{talk.url}/discussions/{thread['id']}"
+    answer = await talk.reply(talk.stranger, thread["id"], "Because")
+    assert (answer["type"], answer["resolved"]) == ("DiscussionNote", False)
+    resolved = await talk.author.api.put(f"{url}?resolved=true")
+    assert resolved.status == 200
+    assert [
+        (item["id"], item["resolved"], item["resolved_by"]["id"], item["resolved_at"] is not None)
+        for item in resolved.body["notes"]
+    ] == [(item["id"], True, talk.author.id, True) for item in (note, answer)]
+    assert (await talk.guest.api.get(url)).body == resolved.body
+    again = await talk.developer.api.put(url, {"resolved": True})
+    assert again.body == resolved.body
+    opened = await talk.developer.api.put(url, {"resolved": False})
+    assert [item["resolved_at"] for item in opened.body["notes"]] == [None, None]
+
+
+async def test_what_is_said_in_a_resolved_thread_is_resolved_too(talk: Talk) -> None:
+    thread = await talk.discuss(talk.guest)
+    await talk.author.api.put(f"{talk.url}/discussions/{thread['id']}", {"resolved": True})
+    late = await talk.reply(talk.stranger, thread["id"])
+    assert (late["resolved"], late["resolved_by"]["id"]) == (True, talk.stranger.id)
+
+
+async def test_who_resolves(talk: Talk) -> None:
+    """Developers, and who made the merge request; of her own note also who wrote it."""
+    thread = await talk.discuss(talk.guest)
+    url = f"{talk.url}/discussions/{thread['id']}"
+    note = f"{url}/notes/{thread['notes'][0]['id']}"
+    for other in (talk.guest, talk.reporter, talk.stranger):
+        refused = await other.api.put(url, {"resolved": True})
+        assert (refused.status, refused.body) == FORBIDDEN
+    refused = await talk.reporter.api.put(note, {"resolved": True})
+    assert (refused.status, refused.body) == FORBIDDEN
+    own = await talk.guest.api.put(note, {"resolved": True})
+    assert (own.status, own.body["resolved"], own.body["resolved_by"]["id"]) == (200, True, talk.guest.id)
+    for person in (talk.developer, talk.author):
+        assert (await person.api.put(url, {"resolved": False})).status == 200
+        assert (await person.api.put(note, {"resolved": True})).status == 200
+
+
+async def test_a_note_by_itself_becomes_a_thread_when_it_is_answered(talk: Talk) -> None:
+    note = await talk.say(talk.guest)
+    threads = (await talk.guest.api.get(f"{talk.url}/discussions?per_page=100")).body
+    (thread,) = [item for item in threads if item["notes"][0]["id"] == note["id"]]
+    assert (thread["individual_note"], len(thread["id"])) == (True, 40)
+    url = f"{talk.url}/discussions/{thread['id']}"
+    refused = await talk.author.api.put(url, {"resolved": True})
+    assert (refused.status, refused.body) == FORBIDDEN
+    refused = await talk.author.api.put(f"{url}/notes/{note['id']}", {"resolved": True})
+    assert (refused.status, refused.body) == (400, {"message": "400 Bad request - Note is not resolvable"})
+    await talk.reply(talk.author, thread["id"])
+    shown = (await talk.guest.api.get(url)).body
+    assert shown["individual_note"] is False
+    assert [(item["type"], item["resolvable"]) for item in shown["notes"]] == [("DiscussionNote", True)] * 2
+
+
+async def test_an_answer_is_as_internal_as_the_thread(talk: Talk) -> None:
+    note = await talk.say(talk.reporter, internal=True)
+    threads = (await talk.reporter.api.get(f"{talk.url}/discussions?per_page=100")).body
+    (thread,) = [item for item in threads if item["notes"][0]["id"] == note["id"]]
+    url = f"{talk.url}/discussions/{thread['id']}"
+    assert (await talk.reply(talk.developer, thread["id"]))["internal"] is True
+    for answer in (
+        await talk.guest.api.get(url),
+        await talk.guest.api.post(f"{url}/notes", {"body": "x"}),
+        await talk.guest.api.put(url, {"resolved": True}),
+    ):
+        assert (answer.status, answer.body) == NO_DISCUSSION
+
+
+async def test_what_the_service_wrote_is_not_answered(talk: Talk) -> None:
+    await talk.owner.api.put(talk.url, {"description": "something else"})
+    threads = (await talk.owner.api.get(f"{talk.url}/discussions?per_page=100")).body
+    thread = next(item for item in threads if item["notes"][0]["system"])
+    refused = await talk.owner.api.post(f"{talk.url}/discussions/{thread['id']}/notes", {"body": "x"})
+    assert (refused.status, refused.body) == (
+        400,
+        {"message": "400 Bad request - Discussion can not be replied to."},
+    )
+
+
+async def test_threads_are_listed_oldest_first(talk: Talk) -> None:
+    one, other = await talk.discuss(talk.guest), await talk.discuss(talk.guest)
+    await talk.reply(talk.guest, one["id"])
+    listed = await talk.guest.api.get(f"{talk.url}/discussions?per_page=100")
+    assert [item["id"] for item in listed.body][-2:] == [one["id"], other["id"]]
+    assert int(listed.headers["X-Total"]) == len(listed.body)
+    notes = await talk.guest.api.get(f"{talk.url}/discussions/{one['id']}/notes")
+    assert [note["body"] for note in notes.body] == ["Why?", "Because"]
+
+
+async def test_notes_of_a_thread_are_edited_and_deleted_there(talk: Talk) -> None:
+    thread, other = await talk.discuss(talk.guest), await talk.discuss(talk.guest)
+    note = thread["notes"][0]["id"]
+    url, elsewhere = (f"{talk.url}/discussions/{item['id']}/notes/{note}" for item in (thread, other))
+    assert (await talk.guest.api.get(url)).body == thread["notes"][0]
+    assert (await talk.guest.api.put(url, {"body": "Edited"})).body["body"] == "Edited"
+    for sent, error in (
+        ({}, "body, resolved are missing, exactly one parameter must be provided"),
+        ({"body": "x", "resolved": True}, "body, resolved are mutually exclusive"),
+    ):
+        refused = await talk.guest.api.put(url, sent)
+        assert (refused.status, refused.body) == (400, {"error": error})
+    for answer in (
+        await talk.guest.api.get(elsewhere),
+        await talk.guest.api.put(elsewhere, {"body": "x"}),
+        await talk.guest.api.delete(elsewhere),
+    ):
+        assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    assert (await talk.stranger.api.delete(url)).status == 403
+    assert (await talk.guest.api.delete(url)).status == 204
+    gone = await talk.guest.api.get(f"{talk.url}/discussions/{thread['id']}")
+    assert (gone.status, gone.body) == NO_DISCUSSION
+    empty = await talk.guest.api.get(f"{talk.url}/discussions/{thread['id']}/notes")
+    assert (empty.status, empty.body) == (404, {"message": "404 Notes Not Found"})
+
+
+@pytest.fixture
+async def quarrel(forge: Forge):
+    """A merge request with a thread, where all threads have to be resolved."""
+    owner = await forge.user("owner")
+    project = await new_project(forge, owner)
+    opened = await open_merge_request(owner, project)
+    url = f"/projects/{project['id']}"
+    changed = await owner.api.put(url, {"only_allow_merge_if_all_discussions_are_resolved": True})
+    assert changed.body["only_allow_merge_if_all_discussions_are_resolved"] is True
+    url = f"{url}/merge_requests/{opened['iid']}"
+    thread = (await owner.api.post(f"{url}/discussions", {"body": "No"})).body
+    return owner, url, thread
+
+
+async def test_nothing_is_merged_before_all_is_resolved(quarrel) -> None:
+    owner, url, thread = quarrel
+    shown = (await owner.api.get(url)).body
+    assert (shown["blocking_discussions_resolved"], shown["detailed_merge_status"]) == (
+        False,
+        "discussions_not_resolved",
+    )
+    refused = await owner.api.put(f"{url}/merge")
+    assert (refused.status, refused.body["message"]) == (405, "405 Method Not Allowed")
+    await owner.api.post(f"{url}/notes", {"body": "a note by itself keeps nobody waiting"})
+    await owner.api.put(f"{url}/discussions/{thread['id']}", {"resolved": True})
+    assert (await owner.api.get(url)).body["blocking_discussions_resolved"] is True
+    assert (await owner.api.put(f"{url}/merge")).body["state"] == "merged"
+
+
+async def test_threads_keep_nobody_waiting_where_the_project_does_not_ask(quarrel) -> None:
+    owner, url, _ = quarrel
+    project = url.partition("/merge_requests")[0]
+    await owner.api.put(project, {"only_allow_merge_if_all_discussions_are_resolved": False})
+    assert (await owner.api.get(url)).body["blocking_discussions_resolved"] is True
+    assert (await owner.api.put(f"{url}/merge")).body["state"] == "merged"
+
+
+async def test_python_gitlab_talks(forge: Forge, talk: Talk) -> None:
+    def use() -> None:
+        with gitlab.Gitlab(forge.base, private_token=talk.developer.token) as client:
+            project = client.projects.get(talk.project["id"])
+            merge_request = project.mergerequests.get(int(talk.url.rpartition("/")[2]))
+            note = merge_request.notes.create({"body": "From a bot"})
+            note.body = "From a bot, again"
+            note.save()
+            assert merge_request.notes.get(note.id).body == "From a bot, again"
+            assert note.id in [item.id for item in merge_request.notes.list(get_all=True)]
+            note.delete()
+            position = talk.place(new_line=10, old_line=None)
+            thread = merge_request.discussions.create({"body": "Here", "position": position})
+            thread.notes.create({"body": "And here"})
+            thread.resolved = True
+            thread.save()
+            again = merge_request.discussions.get(thread.id)
+            assert [item["resolved"] for item in again.attributes["notes"]] == [True, True]
+            first = again.notes.get(again.attributes["notes"][0]["id"])
+            first.resolved = False
+            first.save()
+            first.delete()
+            newest = merge_request.diffs.list(get_all=True)[0]
+            assert newest.head_commit_sha == merge_request.sha
+            version = merge_request.diffs.get(newest.id)
+            assert {diff["new_path"] for diff in version.diffs} == {"app.py", "new.py", "moved.py"}
+
+    await asyncio.to_thread(use)

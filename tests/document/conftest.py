@@ -1,0 +1,102 @@
+"""What the areas share: a service with an edge before it, and an edge before an origin that remembers."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from common.serving import serving
+from storage_edge.app import create_app
+from storage_edge.client.server import served
+from storage_edge.settings import Settings
+from tests.support.forge import Answer, Client, Forge, Person, running_forge
+from tests.support.ports import free_port
+
+STORAGE_TOKEN = "storage-token-of-the-document"
+
+
+@asynccontextmanager
+async def running_edge(origin: str, folder: Path, port: int | None = None) -> AsyncIterator[str]:
+    """The URL of a storage edge in front of `origin`."""
+    chosen = Settings(
+        origin=origin,
+        storage_token=STORAGE_TOKEN,
+        purge_token="purge-token",
+        data_dir=folder,
+        port=port or free_port(),
+    )
+    async with serving(served(create_app(chosen), chosen)):
+        yield f"http://127.0.0.1:{chosen.port}"
+
+
+@attrs.frozen
+class Stored:
+    """A service whose administrator has set an external storage: an edge at `edge`."""
+
+    forge: Forge
+    edge: str
+    alice: Person
+    public: dict[str, Any]
+    private: dict[str, Any]
+
+    def path(self, project: dict[str, Any], rest: str = "/-/raw/main/README.md") -> str:
+        return f"/{project['path_with_namespace']}{rest}"
+
+    async def ask(self, path: str, client: Client | None = None, **options: Any) -> Answer:
+        """The service, at its repository-level paths."""
+        return await (client or self.forge.anonymous).get(f"{self.forge.base}{path}", **options)
+
+
+@pytest.fixture(scope="module")
+async def stored(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stored]:
+    folder, port = tmp_path_factory.mktemp("stored"), free_port()
+    async with (
+        running_forge(new_database(), folder / "service") as forge,
+        running_edge(forge.base, folder / "edge", port) as edge,
+    ):
+        settings = {
+            "static_objects_external_storage_url": edge,
+            "static_objects_external_storage_auth_token": STORAGE_TOKEN,
+        }
+        assert (await forge.root.put("/application/settings", settings)).status == 200
+        alice = await forge.user("alice")
+        projects = [
+            await forge.project(alice, visibility=visibility, initialize_with_readme=True)
+            for visibility in ("public", "private")
+        ]
+        yield Stored(forge, edge, alice, *projects)
+
+
+@attrs.define
+class Origin:
+    """A service host that answers everything, and remembers what it was asked."""
+
+    url: str = ""
+    edge: str = ""
+    requests: list[web.Request] = attrs.field(factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.requests.append(request)
+        if "teapot" in request.path:
+            return web.Response(status=418)
+        headers = {"CDN-Cache-Control": "public, max-age=60", "ETag": '"1"'}
+        if "cookie" in request.path:
+            headers["Set-Cookie"] = "a=b"
+        return web.Response(text="content", headers=headers)
+
+
+@pytest.fixture(scope="module")
+async def origin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Origin]:
+    origin, app = Origin(), web.Application()
+    app.router.add_route("*", "/{path:.*}", origin.answer)
+    async with TestServer(app) as server:
+        origin.url = str(server.make_url("")).rstrip("/")
+        async with running_edge(origin.url, tmp_path_factory.mktemp("edge")) as origin.edge:
+            yield origin

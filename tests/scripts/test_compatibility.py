@@ -1,0 +1,42 @@
+"""docs/compatibility.md says what the code says, and what is written down is said of something that there is."""
+
+import pytest
+
+from scripts.compatibility import KINDS, document, routes, written
+from tests.support.forge import Forge
+
+from .conftest import CHECKOUT
+
+WRITTEN = written()
+LINES = [(name, line) for lines in WRITTEN["endpoints"].values() for name, line in lines.items()]
+
+
+def test_the_document_is_what_the_code_says() -> None:
+    text = (CHECKOUT / "docs/compatibility.md").read_text(encoding="utf-8")
+    assert text == document(), "python -m scripts.compatibility >docs/compatibility.md"
+
+
+def test_each_endpoint_has_one_line() -> None:
+    named = [name for name, _ in LINES]
+    assert sorted(named) == sorted(routes()), "write a line into docs/compatibility.toml"
+
+
+def test_a_line_says_how_it_is_beside_gitlab() -> None:
+    as_gitlab, *others = KINDS
+    good = [
+        name
+        for name, line in LINES
+        if (line == as_gitlab or (line.startswith(tuple(others)) and len(line) > len("differs: ")))
+        and "|" not in line
+    ]
+    assert [name for name, _ in LINES if name not in good] == []
+
+
+@pytest.mark.parametrize("what", WRITTEN["absent"])
+async def test_what_is_not_here_is_gitlabs_404(forge: Forge, what: str) -> None:
+    path = WRITTEN["absent"][what].replace(":id", str((await forge.project())["id"]))
+    url = f"{forge.base}{path}" if path.startswith("/api/") else path
+    for client in (forge.root, forge.anonymous):
+        answer = await client.get(url)
+        assert answer.status == 404
+        assert path != url or answer.body == {"error": "404 Not Found"}
