@@ -19,6 +19,9 @@ from api_server.ci.runners.job_requests import routes as job_requests
 from api_server.ci.runners.log_appends import routes as log_appends
 from api_server.ci.runners.outcome import routes as outcomes
 from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.schedules.handlers import routes as schedules
+from api_server.ci.schedules.variable_handlers import routes as schedule_variables
+from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.browsing import routes as browsing
@@ -33,6 +36,7 @@ from api_server.merge_requests.merging.handlers import routes as merging
 from api_server.merge_requests.notes.discussion_handlers import routes as discussions
 from api_server.merge_requests.notes.handlers import routes as notes
 from api_server.merge_requests.people.handlers import routes as merge_request_people
+from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.groups.handlers import routes as groups
@@ -72,10 +76,14 @@ ROUTES = [
     notes,
     discussions,
     merge_request_versions,
+    merge_request_pipelines,
     status_checks,
     merge_request_checks,
     status_check_deliveries,
     pipelines,
+    triggers,
+    schedules,
+    schedule_variables,
     variables,
     agents,
     artifacts,

@@ -22,6 +22,7 @@ from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks as pipeline_tasks
 from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
@@ -30,7 +31,7 @@ from api_server.code.repository import first_commit
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
-from api_server.merge_requests import pushes
+from api_server.merge_requests import pipeline_making, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
@@ -198,6 +199,7 @@ def _add_tasks(app: web.Application) -> None:
     first_commit.setup(app)
     housekeeping.setup(app)
     pipeline_tasks.setup(app)
+    schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
     audit_tasks.setup(app)
@@ -210,6 +212,7 @@ def _add_tasks(app: web.Application) -> None:
     rebase.setup(app)
     versions.setup(app)
     system_notes.setup(app)
+    pipeline_making.setup(app)
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
     job_upkeep.setup(app)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import typed_settings
 from typed_settings import option, secret
 
-from api_server.repository_settings import RepositorySettings
+from api_server.ci_settings import CiSettings
 from common.logs import LogFormat, LogLevel
 from common.setting_forms import (
     count,
@@ -27,10 +27,10 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 
 
 @typed_settings.settings(frozen=True, kw_only=True)
-class Settings(RepositorySettings):
+class Settings(CiSettings):
     """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
 
-    reloaded: ClassVar[frozenset[str]] = RepositorySettings.reloaded | {
+    reloaded: ClassVar[frozenset[str]] = CiSettings.reloaded | {
         "root_token_file",
         "root_token",
         "edge_purge_token_file",
@@ -38,13 +38,6 @@ class Settings(RepositorySettings):
         "log_level",
         "letters_per_user",
         "letters_per_address",
-        "archive_builds_older_than",
-        "runner_timeout",
-        "runner_poll_timeout",
-        "artifacts_expire_in",
-        "pipeline_rate_limit",
-        "pipeline_hierarchy_size",
-        "child_pipeline_depth",
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
@@ -152,52 +145,11 @@ class Settings(RepositorySettings):
         metadata=count(0),
         help="minutes until the audit trail's head is kept in log and object store again; 0 is never",
     )
-    allow_local_requests: bool = option(default=False, help="deliveries and mirrors may call local addresses")
+    allow_local_requests: bool = option(
+        default=False, help="deliveries, mirrors and include:remote may call local addresses"
+    )
     status_check_timeout: int = option(
         default=0, metadata=whole_seconds(0), help="seconds until a pending result fails; 0 is never"
-    )
-    archive_builds_older_than: int = option(
-        default=0, metadata=whole_seconds(0), help="seconds after which jobs are archived; 0 is never"
-    )
-    runner_timeout: int = option(
-        default=3600,
-        metadata=whole_seconds(),
-        help="seconds of silence after which a runner's job fails as stuck",
-    )
-    hand_out_timeout: int = option(
-        default=60,
-        metadata=whole_seconds(),
-        help="seconds in which a runner has to be heard of after it got a job, which else goes to another, once",
-    )
-    runner_poll_timeout: int = option(
-        default=30,
-        metadata=whole_seconds(0),
-        help="seconds that a runner's request for a job waits for one; 0 is not at all",
-    )
-    artifacts_expire_in: int = option(
-        default=30 * 86400,
-        metadata=whole_seconds(0),
-        help="seconds until artifacts expire whose job says nothing; 0 is never",
-    )
-    pipeline_rate_limit: int = option(
-        default=25,
-        metadata=count(0),
-        help="pipelines a minute of one user for one commit of a project; 0 is off",
-    )
-    git_push_pipeline_limit: int = option(
-        default=4,
-        metadata=count(0),
-        help="branches and tags of one push that get a pipeline, the first ones; 0 is all",
-    )
-    pipeline_hierarchy_size: int = option(
-        default=1000,
-        metadata=count(),
-        help="pipelines that one pipeline may have started, directly or not, itself included",
-    )
-    child_pipeline_depth: int = option(
-        default=3,
-        metadata=count(),
-        help="pipelines of one project above one another: parent, child, grandchild",
     )
     variables_limit: int = option(
         default=1000, metadata=count(0), help="CI/CD variables of one project or group; 0 is no limit"

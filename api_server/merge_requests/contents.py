@@ -1,10 +1,9 @@
-"""`/merge_requests/:iid/commits`, `/diffs`, `/changes` and `/pipelines`: what a merge request brings."""
+"""`/merge_requests/:iid/commits`, `/diffs` and `/changes`: what a merge request brings."""
 
 import attrs
 import orjson
 from aiohttp import web
 
-from api_server.ci.pipelines import queries as pipelines
 from api_server.code.reading import reading
 from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences
 from api_server.git.commits import commits_between
@@ -16,8 +15,7 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.errors import forbidden
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -37,7 +35,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     """Newest first."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
     repository = repositories(request).open(found.id)
-    shas = await _shas(request, repository, merge_request)
+    shas = await shas_of(request, repository, merge_request)
     return await listed_commits(request, wanted, found, repository, shas)
 
 
@@ -68,24 +66,7 @@ async def show_changes(request: web.Request, wanted: MergeRequestId, found: Proj
     return json_value(shown | {"changes": diffs, "overflow": overflows})
 
 
-@routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
-async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
-    """Those of the source branch for any of the merge request's commits, newest first; for readers of both."""
-    if not found.reads_repository:
-        raise forbidden()
-    page = wanted_page(wanted, pipelines.OF_COMMITS)
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    shas = await _shas(request, repositories(request).open(found.id), merge_request)
-    listed = await pipelines.list_pipelines_of_commits(
-        context.database(request),
-        page,
-        found.id,
-        merge_request.source_branch,
-        shas or [merge_request.head_sha],
-    )
-    return await paginated(request, page, listed)
-
-
-async def _shas(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
+async def shas_of(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
+    """Its commits, newest first."""
     async with reading(request):
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)

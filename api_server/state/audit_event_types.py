@@ -249,6 +249,20 @@ EVENT_TYPES: dict[str, EventType] = dict(
             job_erased=_says("Erased the log and the artifacts of job *", "pipeline_id"),
             job_artifacts_deleted=_says("Deleted the artifacts of job *", "artifacts"),
         ),
+        *_types(
+            "Project",
+            "Ci::Trigger",
+            pipeline_trigger_created=_says("Added pipeline trigger with id *"),
+            pipeline_trigger_updated=_says("Changed pipeline trigger with id *", *CHANGE),
+            pipeline_trigger_destroyed=_says("Removed pipeline trigger with id *"),
+        ),
+        *_types(
+            "Project",
+            "Ci::PipelineSchedule",
+            pipeline_schedule_created=_says("Added pipeline schedule with id *"),
+            pipeline_schedule_updated=_says("Changed pipeline schedule with id *", *CHANGE),
+            pipeline_schedule_destroyed=_says("Removed pipeline schedule with id *"),
+        ),
         *_types("Project", "Ci::Pipeline", destroy_pipeline=_says("Deleted pipeline", "remove")),
         *_types(_INSTANCE, "ApplicationSetting", application_setting_updated=_says("Changed *", *CHANGE)),
         *_types(

@@ -80,6 +80,13 @@ CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boo
 PARALLEL SAFE
 RETURN name LIKE replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%');
 
+-- Whether a rule protects a branch.
+CREATE OR REPLACE FUNCTION is_protected_branch(of_project_id bigint, branch text) RETURNS boolean LANGUAGE sql STABLE
+RETURN EXISTS (
+    SELECT FROM protected_branches
+    WHERE protected_branches.project_id = of_project_id AND wildcard_matches(protected_branches.name, branch)
+);
+
 -- What an access level of a protected branch is called.
 CREATE OR REPLACE FUNCTION protection_level_description(level smallint) RETURNS text LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
@@ -118,13 +125,14 @@ CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RE
 RETURN NOT (p).only_allow_merge_if_all_discussions_are_resolved OR NOT EXISTS (
     SELECT FROM notes WHERE notes.merge_request_id = (m).id AND notes.type IS NOT NULL AND notes.resolved_at IS NULL);
 
--- The newest pipeline of a merge request's head, child pipelines aside.
+-- The pipeline of a merge request's head: the newest of its own, else of its source branch, child pipelines aside.
 CREATE OR REPLACE FUNCTION head_pipeline_id(m merge_requests) RETURNS bigint LANGUAGE sql STABLE
 RETURN (
     SELECT pipelines.id FROM pipelines
     WHERE pipelines.project_id = (m).project_id AND pipelines.sha = (m).head_sha
-        AND pipelines.ref = (m).source_branch AND NOT pipelines.tag AND pipelines.source <> 'parent_pipeline'
-    ORDER BY pipelines.id DESC LIMIT 1
+        AND pipelines.source <> 'parent_pipeline'
+        AND (pipelines.merge_request_id = (m).id OR pipelines.ref = (m).source_branch AND NOT pipelines.tag)
+    ORDER BY pipelines.merge_request_id IS NULL, pipelines.id DESC LIMIT 1
 );
 
 -- A project as deliveries show it.

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
 STATIC_OBJECT_TOKEN = "flso-"
+TRIGGER_TOKEN = "flptt-"
 INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at

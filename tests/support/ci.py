@@ -18,10 +18,13 @@ ONE_JOB = "build:\n  script: echo\n"
 MANUAL_JOB = "build:\n  script: echo\n  when: manual\n  allow_failure: false\n"
 
 
-#: Whether a push to the project has not been answered with its pipeline yet.
-PUSHES_UNDER_WAY = """
-    SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline'
-        AND args ->> 'project_id' = %(id)s::text AND status IN ('todo', 'doing'))
+#: Whether a push to the project, or a merge request of it, has not been answered with its pipeline yet.
+PIPELINES_UNDER_WAY = """
+    SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing') AND CASE task_name
+        WHEN 'create_pushed_pipeline' THEN args ->> 'project_id' = %(id)s::text
+        WHEN 'create_merge_request_pipeline' THEN (args ->> 'merge_request_id')::bigint IN (
+            SELECT merge_requests.id FROM merge_requests WHERE merge_requests.project_id = %(id)s)
+        ELSE false END)
 """
 
 
@@ -64,8 +67,14 @@ class CiProject:
             known = await self.forge.root.get(f"{where}?ref=main")
         answer = await self.forge.root.request("PUT" if known.status == 200 else "POST", where, json=body)
         assert answer.status in (200, 201), answer
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Until all pushes and merge requests have the pipelines that they get."""
         async with asyncio.timeout(20):
-            while self.forge.settings.work and await self.forge.database.value(PUSHES_UNDER_WAY, id=self.id):
+            while self.forge.settings.work and await self.forge.database.value(
+                PIPELINES_UNDER_WAY, id=self.id
+            ):
                 await asyncio.sleep(0.005)
 
     async def pipeline(

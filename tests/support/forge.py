@@ -225,7 +225,6 @@ async def running_forge(
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)
-    # All routes may be tried at once, and there are more than the 100 connections that a session allows itself.
-    connector = aiohttp.TCPConnector(limit=0)
-    async with server, aiohttp.ClientSession(connector=connector) as session:
+    # Some tests make a request to every route at once.
+    async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Forge(server, chosen, session)

@@ -14,6 +14,7 @@ from tests.support.runner import Runner, RunningJob, a_runner
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
 running: {script: 'true', needs: []}
+reviewed: {script: 'true', only: [merge_requests]}
 """
 
 #: A running job's answer would be another one each time.
@@ -105,6 +106,15 @@ async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
     }
 
 
+async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
+    """A schedule with a variable, and a trigger."""
+    schedules = f"{url}/pipeline_schedules"
+    schedule = await _made(root, schedules, description="x", ref="main", cron="0 4 1 1 *")
+    await _made(root, f"{schedules}/{schedule['id']}/variables", key="KEY", value="value")
+    trigger = await _made(root, f"{url}/triggers", description="nightly")
+    return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -145,6 +155,7 @@ async def furnish(forge: Forge) -> Furnished:
         "project_event_id": (await root.get(f"{url}/audit_events")).body[0]["id"],
         "group_event_id": (await root.get(f"/groups/{group['id']}/audit_events")).body[0]["id"],
         "email_id": email["id"],
+        **await _what_starts_pipelines(root, url),
     }
     of_root = {
         "path": "root",

@@ -33,6 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "external_status_check_id": "{check_id}",
     },
     "POST /projects/{id}/pipeline": {"ref": "main"},
+    "POST /projects/{id}/pipeline_schedules": {"ref": "main"},
     "POST /projects/{id}/runners": {"runner_id": "{runner_id}"},
     "POST /user/runners": {"project_id": "{id}"},
     "POST /projects/{id}/remote_mirrors": {"url": "https://203.0.113.7/a.git"},
@@ -44,6 +45,9 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 #: What else stands in the path of some.
 PATHS = {
+    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/take_ownership": {
+        "pipeline_schedule_id": "{schedule_of_root_id}"
+    },
     "DELETE /projects/{id}/repository/branches/{name}": {"name": "feature"},
     "POST /projects/{id}/repository/files/{path}": {"path": "NEWS.md"},
 }

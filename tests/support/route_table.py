@@ -33,6 +33,7 @@ _ONE_OF: dict[str, dict[str, Any]] = {
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}": {
         "body": "example"
     },
+    "POST /projects/{id}/pipeline_schedules": {"cron": "0 4 1 1 *"},
 }
 
 

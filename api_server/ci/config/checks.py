@@ -3,8 +3,12 @@
 A check takes the place (`jobs:test:image`) and the value, and yields one sentence for each thing wrong.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Any
+
+from attrs import field, frozen
 
 from api_server.ci.config import durations, expressions, patterns
 
@@ -25,65 +29,102 @@ def of_type(*types: type) -> Check:
     return check
 
 
+def anything(_at: str, _value: Any) -> Iterator[str]:
+    """Nothing is wrong with any value."""
+    return iter(())
+
+
 text = of_type(str)
 boolean = of_type(bool)
 scalar = of_type(str, int)
 
 
-def by_type(checks: Mapping[type, Check]) -> Check:
+@frozen
+class ByType:
     """The check of the value's own type."""
-    mismatch = of_type(*checks)
 
-    def check(at: str, value: Any) -> Iterator[str]:
-        return checks.get(type(value), mismatch)(at, value)
+    checks: Mapping[type, Check]
+    #: Said of other types; without it that a value should be of one of these.
+    complaint: str | None = None
 
-    return check
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        if type(value) in self.checks:
+            yield from self.checks[type(value)](at, value)
+        elif self.complaint is not None:
+            yield f"{at} {self.complaint}"
+        else:
+            yield from of_type(*self.checks)(at, value)
 
 
-def mapping(keys: Mapping[str, Check], required: Collection[str] = ()) -> Check:
-    """A hash of these keys only; a key whose value is null counts as not given."""
+@frozen
+class Fields:
+    """A hash of these keys only; a key whose value is null counts as not given.
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    Those `beyond` are GitLab's, too, but not obeyed here: whoever uses one is told so.
+    """
+
+    keys: Mapping[str, Check]
+    required: Collection[str] = ()
+    beyond: Collection[str] = ()
+    #: Asked where all else is right: what no single key's check can see.
+    together: Check | None = None
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
             yield f"{at} config should be a hash"
             return
-        if unknown := [key for key in value if key not in keys]:
+        wrong = list(self._wrong(at, value))
+        yield from self.together(at, value) if self.together is not None and not wrong else wrong
+
+    def _wrong(self, at: str, value: dict[str, Any]) -> Iterator[str]:
+        if unknown := [key for key in value if key not in self.keys and key not in self.beyond]:
             yield f"{at} config contains unknown keys: {', '.join(unknown)}"
-        if missing := [key for key in required if value.get(key) is None]:
+        foreign = any(key in self.beyond for key in value)
+        if not foreign and (missing := [key for key in self.required if value.get(key) is None]):
             yield f"{at} config missing required keys: {', '.join(missing)}"
         for key, inner in value.items():
-            if key in keys and inner is not None:
-                yield from keys[key](f"{at}:{key}", inner)
+            if key in self.beyond:
+                yield not_supported(f"{at}:{key}")
+            elif key in self.keys and inner is not None:
+                yield from self.keys[key](f"{at}:{key}", inner)
 
-    return check
 
+@frozen
+class Each:
+    """A list whose items all satisfy `item`; `nested` ones count as the list of all that is in them."""
 
-def each(item: Check, *, at_most: int | None = None) -> Check:
-    """A list whose items all satisfy `item`."""
+    item: Check
+    at_most: int | None = field(default=None, kw_only=True)
+    nested: bool = field(default=False, kw_only=True)
 
-    def check(at: str, value: Any) -> Iterator[str]:
-        if not isinstance(value, list):
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        items = flatten(value) if self.nested else value
+        if not isinstance(value, list) or items is None:
             yield f"{at} config should be an array"
-        elif at_most is not None and len(value) > at_most:
-            yield f"{at} config should have at most {at_most} items"
+        elif self.at_most is not None and len(items) > self.at_most:
+            yield f"{at} config should have at most {self.at_most} items"
         else:
-            for inner in value:
-                yield from item(at, inner)
-
-    return check
+            for inner in items:
+                yield from self.item(at, inner)
 
 
-def each_value(item: Check) -> Check:
+@frozen
+class EachValue:
     """A hash whose values all satisfy `item`, whatever the keys."""
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    item: Check
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
             yield f"{at} config should be a hash"
         else:
             for key, inner in value.items():
-                yield from item(f"{at}:{key}", inner)
+                yield from self.item(f"{at}:{key}", inner)
 
-    return check
+
+def not_supported(keyword: str) -> str:
+    """What is said of a keyword of GitLab's that there is not here."""
+    return f"{keyword} is not supported by this service"
 
 
 def one_of(*choices: str) -> Check:
@@ -118,6 +159,20 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
     return check
 
 
+def label(longest: int) -> Check:
+    """A name of letters, digits, `_`, `-` and spaces."""
+
+    def check(at: str, value: Any) -> Iterator[str]:
+        if not isinstance(value, str):
+            yield f"{at} config should be a string"
+        elif not re.fullmatch(r"[\w -]+", value, re.ASCII):
+            yield f"{at} can contain only letters, digits, '-', '_' and spaces"
+        elif len(value) > longest:
+            yield f"{at} is too long (maximum is {longest} characters)"
+
+    return check
+
+
 def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
     """Text for which `parse` raises no ValueError."""
 
@@ -133,8 +188,14 @@ def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
 
 
 regex = _parsed_by(patterns.parse_delimited, "config must be a regular expression")
+#: A date and time by ISO 8601.
+moment = _parsed_by(datetime.fromisoformat, "must be a valid datetime")
 #: An expression as `rules:if` has them.
 condition = _parsed_by(expressions.parse, "invalid expression syntax")
+#: A ref as `only` has them.
+ref = _parsed_by(
+    patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
+)
 glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
 
 

@@ -5,10 +5,10 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config import dependencies, keywords
-from api_server.ci.config.checks import mapping
+from api_server.ci.config.checks import not_supported
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, ConfigError
-from api_server.ci.config.includes import Reader
+from api_server.ci.config.includes import Included, Reader
 from api_server.ci.config.inheritance import (
     apply_defaults,
     defaults_of,
@@ -28,22 +28,29 @@ class Configuration:
     #: Visible jobs in the order of the file, defaults applied, `stage` always set.
     jobs: dict[str, dict[str, Any]]
     #: Included files in the order in which they were read.
-    includes: tuple[str, ...]
+    includes: tuple[Included, ...]
+    #: Sentences about what is probably not meant, though it can be read.
+    warnings: tuple[str, ...] = ()
 
 
 def read(text: str, context: Context) -> Configuration:
     """The checked configuration.
 
-    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable.
+    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable. FilesWanted
+    asks to be called again with a context that has them.
     """
     if not text.strip():
         raise ConfigError("Please provide content of .gitlab-ci.yml")
     budget = Budget()
     reader = Reader(context, budget)
-    merged = resolve_extends(resolve_references(reader.read(text), budget), budget)
+    merged = resolve_references(resolve_extends(reader.read(text), budget), budget)
     _spend(merged, budget)
     named = {name: entry for name, entry in merged.items() if name not in keywords.GLOBAL}
-    visible = {name: entry for name, entry in named.items() if not name.startswith(".")}
+    visible = {
+        name: entry
+        for name, entry in named.items()
+        if not name.startswith(".") and name not in keywords.BEYOND_GLOBAL
+    }
     errors = _errors_of_globals(merged)
     for name, entry in visible.items():
         errors += _errors_of_job(name, entry)
@@ -54,9 +61,18 @@ def read(text: str, context: Context) -> Configuration:
     stages = _stages(merged.get("stages"))
     defaults = defaults_of(merged)
     jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
-    if errors := _errors_of_stages(jobs, stages) or dependencies.errors_of(jobs, stages):
+    if errors := _errors_of_stages(jobs, stages) or [
+        *dependencies.errors_of(jobs, stages),
+        *_errors_of_environments(jobs),
+    ]:
         raise ConfigError(*errors)
-    return Configuration(merged=merged, stages=stages, jobs=jobs, includes=tuple(reader.paths))
+    return Configuration(
+        merged=merged,
+        stages=stages,
+        jobs=jobs,
+        includes=tuple(reader.included),
+        warnings=tuple(reader.warnings),
+    )
 
 
 def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +86,27 @@ def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) 
         for name, job in jobs.items()
         if job["stage"] not in stages
     ]
+
+
+def _errors_of_environments(jobs: dict[str, dict[str, Any]]) -> list[str]:
+    """What is wrong with the jobs that `environment:on_stop` names."""
+    environments = {name: job["environment"] for name, job in jobs.items() if job.get("environment")}
+    errors = []
+    for name, environment in environments.items():
+        stop = environment.get("on_stop") if isinstance(environment, dict) else None
+        if stop is None:
+            continue
+        stopping = environments.get(stop)
+        at = f"{name} job: on_stop job {stop}"
+        if stop not in jobs:
+            errors.append(f"{at} is not defined")
+        elif stopping is None:
+            errors.append(f"{at} does not have environment defined")
+        elif not isinstance(stopping, dict) or stopping.get("action") != "stop":
+            errors.append(f"{at} needs to have action stop defined")
+        elif stopping["name"] != environment["name"]:
+            errors.append(f"{at} have different environment name")
+    return errors
 
 
 def _spend(value: Any, budget: Budget) -> None:
@@ -90,7 +127,7 @@ def _stages(value: Any) -> tuple[str, ...]:
 
 
 def _errors_of_globals(merged: dict[str, Any]) -> list[str]:
-    errors: list[str] = []
+    errors = [not_supported(name) for name in keywords.BEYOND_GLOBAL if name in merged]
     for name, check in keywords.GLOBAL.items():
         if merged.get(name) is not None:
             errors += check(name, merged[name])
@@ -102,9 +139,11 @@ def _errors_of_job(name: str, job: Any) -> list[str]:
     if len(name) > MAX_NAME or not name.strip():
         return [f"{at[:80]} name should be between 1 and {MAX_NAME} characters long"]
     if not isinstance(job, dict) or not ("script" in job or "trigger" in job):
+        if isinstance(job, dict) and "run" in job:
+            return [not_supported(f"{at}:run")]
         return [f"jobs {name} config should implement a script: or a trigger: keyword"]
-    table = keywords.BRIDGE if "trigger" in job else keywords.BUILD
-    return [*mapping(table)(at, job), *(f"{at} {error}" for error in _contradictions(job))]
+    fields = keywords.BRIDGE if "trigger" in job else keywords.BUILD
+    return [*fields(at, job), *(f"{at} {error}" for error in _contradictions(job))]
 
 
 def _contradictions(job: dict[str, Any]) -> list[str]:

@@ -1,12 +1,16 @@
 """What a configuration is planned against: the pipeline's variables and the repository it belongs to."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 
 from attrs import evolve, field, frozen
 
+from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
+
+#: Refs that one configuration may have compared, each of which is work for git.
+MAX_COMPARED = 20
 
 
 def _no_file(_: str) -> str | None:
@@ -15,6 +19,18 @@ def _no_file(_: str) -> str | None:
 
 def _no_paths() -> Collection[str]:
     return ()
+
+
+def _no_ref(_: str) -> Collection[str] | None:
+    raise ConfigError("rules:changes:compare_to is not a valid ref")
+
+
+def no_project(path: str, _ref: str | None, _public: bool) -> "Repository":
+    """Raises ConfigError for a project that is not there, or not for whom the pipeline is."""
+    raise ConfigError(
+        f"Project `{path}` not found or access denied! "
+        "Make sure any includes in the pipeline configuration are correctly defined."
+    )
 
 
 @frozen(kw_only=True)
@@ -27,6 +43,19 @@ class Repository:
     paths: Callable[[], Collection[str]] = _no_paths
     #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds.
     changed: Collection[str] | None = None
+    #: Paths that differ from where the commit's history left that of a ref, None as above; ConfigError without the ref.
+    changed_since: Callable[[str], Collection[str] | None] = _no_ref
+    #: Full path of the project, and the commit.
+    project: str = ""
+    sha: str = ""
+
+
+@frozen(kw_only=True)
+class RemoteFile:
+    """What is at a URL, or the end of a sentence about why that is not known."""
+
+    content: bytes = b""
+    problem: str | None = None
 
 
 @frozen(kw_only=True)
@@ -41,6 +70,12 @@ class Context:
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)
+    #: The repository of the project at a full path, at a ref (None: its default branch), as who starts the pipeline
+    #: may read it, or (True) as anybody may. Raises ConfigError.
+    project: Callable[[str, str | None, bool], Repository] = no_project
+    #: Files of the web by URL, as far as they have been fetched.
+    remote: Mapping[str, RemoteFile] = field(factory=dict)
+    _since: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
 
     @property
     def public(self) -> "Context":
@@ -64,3 +99,12 @@ class Context:
     def changed(self) -> PathSet | None:
         changed = self.repository.changed
         return None if changed is None else PathSet(frozenset(changed))
+
+    def changed_since(self, ref: str) -> PathSet | None:
+        """What differs from where the commit's history left that of `ref`; None: not known. Raises ConfigError."""
+        if ref not in self._since:
+            if len(self._since) >= MAX_COMPARED:
+                raise ConfigError(f"rules:changes:compare_to is for at most {MAX_COMPARED} different refs")
+            changed = self.repository.changed_since(ref)
+            self._since[ref] = None if changed is None else PathSet(frozenset(changed))
+        return self._since[ref]

@@ -44,11 +44,9 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
             name, "need", need.job, stage_of, last=stage_of[name], optional=need.optional
         )
     for target in job.get("dependencies") or ():
-        errors += _errors_of_target(
-            name, "dependency", target, stage_of, last=stage_of[name] - (needs is None)
-        )
-        if needs is not None and target not in named:
-            errors.append(f"jobs:{name} dependencies the {target} should be part of needs")
+        errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
+    if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
+        errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
 
 
@@ -88,7 +86,7 @@ def resolve(
     for name, family in families.items():
         for job in family:
             needs = None if job.needs is None else _present_needs(job, targets, errors)
-            downloads = _downloads(needs, dependencies.get(name), targets)
+            downloads = _downloads(job, needs, dependencies.get(name), targets)
             jobs.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
         raise ConfigError(*dict.fromkeys(errors))
@@ -116,10 +114,15 @@ def _present_needs(
 
 
 def _downloads(
-    needs: tuple[Need, ...] | None, named: Iterable[str] | None, targets: Mapping[str, list[PlannedJob]]
+    job: PlannedJob,
+    needs: tuple[Need, ...] | None,
+    named: Iterable[str] | None,
+    targets: Mapping[str, list[PlannedJob]],
 ) -> tuple[str, ...] | None:
     """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
-    wanted = None if named is None else [job.name for name in named for job in targets.get(name, ())]
+    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
     if needs is None:
-        return None if wanted is None else tuple(wanted)
-    return tuple(need.job for need in needs if need.artifacts and (wanted is None or need.job in wanted))
+        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
+        return None if wanted is None else tuple(earlier)
+    names = None if wanted is None else {other.name for other in wanted}
+    return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

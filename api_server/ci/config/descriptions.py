@@ -47,13 +47,16 @@ class MergeRequest:
     iid: int
     title: str
     source_branch: str
-    source_sha: str
     source_project_id: int
     source_project_path: str
     target_branch: str
+    source_sha: str = ""
+    source_protected: bool = False
     target_sha: str = ""
+    target_protected: bool = False
     diff_base_sha: str = ""
     description: str = ""
+    description_is_truncated: bool = False
     draft: bool = False
     labels: tuple[str, ...] = ()
 
@@ -70,7 +73,8 @@ class User:
 
 @frozen(kw_only=True)
 class Pipeline:
-    """`ref` is a short name; `source` one of GitLab's (`push`, `web`, `api`, `merge_request_event`, ...)."""
+    """`ref` is a short name (of a merge request its source branch); `source` one of GitLab's (`push`, `web`, `api`,
+    `merge_request_event`, ...). `open_merge_requests` are those from the branch: `group/app!1,group/app!2`."""
 
     iid: int
     ref: str
@@ -81,6 +85,7 @@ class Pipeline:
     protected: bool = False
     before_sha: str = _NO_SHA
     name: str | None = None
+    open_merge_requests: str = ""
 
 
 @frozen(kw_only=True)

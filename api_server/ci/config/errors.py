@@ -9,6 +9,14 @@ class ConfigError(Exception):
         self.errors: tuple[str, ...] = errors
 
 
+class FilesWanted(Exception):
+    """Files of the web have to be fetched before the configuration can be read; `urls` may hold secrets."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        super().__init__("files have to be fetched")
+        self.urls = urls
+
+
 class Budget:
     """What one pipeline's configuration may still cost, in YAML nodes after expansion.
 

@@ -1,18 +1,27 @@
-"""`include: local`: the texts of other files of the repository, merged below the file that names them."""
+"""`include`: the texts of other files, of this project, of others and of the web, merged below the file that names
+them."""
 
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from attrs import define, field, frozen
 
-from api_server.ci.config import keywords, rules
-from api_server.ci.config.context import Context
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config import rules
+from api_server.ci.config.checks import flatten
+from api_server.ci.config.context import Context, Repository
+from api_server.ci.config.errors import Budget, ConfigError, FilesWanted
+from api_server.ci.config.include_entries import Entry, entries, without_secrets
+from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
 
 MAX_FILES = 150
 MAX_NESTING = 20
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
+MAX_WARNINGS = 100
+_ENDINGS = (".yml", ".yaml")
 
 
 def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> dict[str, Any]:
@@ -28,86 +37,183 @@ def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> 
 
 
 @frozen
-class _Include:
-    path: str
-    rules: list[dict[str, Any]] | None
+class Included:
+    """A file that was read, and the project and commit of the file that names it."""
+
+    type: str
+    location: str
+    context: Repository
+    #: Where it is, but for those of the web.
+    source: Repository | None = None
+    #: For `file`: project and ref as they were written.
+    extra: dict[str, str] = field(factory=dict)
+
+
+@define(slots=False)
+class _Place:
+    """Where a text is from: what `local` means in it, and who reads what else it names."""
+
+    #: None: the web, where no project is. What is included there is read as anybody may, and knows no variables.
+    repository: Repository | None
+    #: What led here, outermost first.
+    chain: tuple[Included, ...] = ()
+
+    @cached_property
+    def paths(self) -> PathSet:
+        return PathSet(frozenset(self.repository.paths() if self.repository is not None else ()))
 
 
 @define
 class Reader:
-    """Reads one configuration with all it includes; `paths` are the files it took, in order."""
+    """Reads one configuration with all it includes; `included` are the files it took, in order."""
 
     context: Context
     budget: Budget
-    paths: list[str] = field(factory=list)
+    included: list[Included] = field(factory=list)
+    warnings: list[str] = field(factory=list)
     _bytes: int = 0
+    #: Files of the web that have not been fetched yet.
+    _wanted: dict[str, None] = field(factory=dict)
+    _variables: dict[bool, dict[str, str]] = field(factory=dict)
 
-    def read(self, text: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The hash of `text` and its includes: later includes win over earlier ones, the text over all."""
-        own = load(text, self.budget)
-        wanted = _entries(own.pop("include", None))
-        if not wanted:
-            return own
+    def read(self, text: str) -> dict[str, Any]:
+        """The hash of `text` and its includes: later includes win over earlier ones, the text over all.
+
+        Raises ConfigError, and FilesWanted for those of the web that the context has not got.
+        """
+        place = _Place(self.context.repository)
+        place.__dict__["paths"] = self.context.paths
+        merged = self._read(text, place)
+        if self._wanted:
+            raise FilesWanted(tuple(self._wanted))
+        return merged
+
+    def _read(self, text: str, place: _Place) -> dict[str, Any]:
+        own = load(text, self.budget, lambda sentence: self._warn(sentence, place))
         merged: dict[str, Any] = {}
-        known, shown = self.context.known(), self.context.public.known()
-        for entry in wanted:
-            if entry.rules is not None:
-                rule = rules.first_match(entry.rules, known, self.context)
-                if rule is None or rule.get("when") == "never":
-                    continue
-            for path in self._files(expand(entry.path, shown)):
-                merged = deep_merge(merged, self._file(path, chain), self.budget)
-        return deep_merge(merged, own, self.budget)
+        for entry in entries(own.pop("include", None)):
+            if not self._applies(entry, place):
+                continue
+            for found, content in self._files(entry, place):
+                merged = deep_merge(merged, self._file(found, content, place), self.budget)
+        return deep_merge(merged, own, self.budget) if merged else own
 
-    def _files(self, path: str) -> list[str]:
-        path = path.lstrip("/")
-        if not path.endswith((".yml", ".yaml")):
-            raise ConfigError(f"Included file `{path}` does not have YAML extension!")
-        if "*" not in path:
-            return [path]
-        try:
-            found = self.context.paths.matching(path)
-        except ValueError as error:
-            raise ConfigError(f"Local file `{path}`: {error}") from None
-        if not found:
-            raise ConfigError(f"Local file `{path}` does not exist!")
-        return found
+    def _warn(self, sentence: str, place: _Place) -> None:
+        if len(self.warnings) < MAX_WARNINGS:
+            at = f"`{place.chain[-1].location}`: " if place.chain else ""
+            self.warnings.append(at + sentence)
 
-    def _file(self, path: str, chain: tuple[str, ...]) -> dict[str, Any]:
-        if path in chain:
-            raise ConfigError(f"Local file `{path}` includes itself: {' -> '.join((*chain, path))}")
-        if len(chain) >= MAX_NESTING or len(self.paths) >= MAX_FILES:
-            raise ConfigError(f"Maximum of {MAX_FILES} includes, {MAX_NESTING} in one another, are allowed!")
-        text = self.context.repository.read(path)
-        if text is None:
-            raise ConfigError(f"Local file `{path}` does not exist!")
-        if not text.strip():
-            raise ConfigError(f"Local file `{path}` is empty!")
-        self._bytes += len(text)
+    def _known(self, place: _Place, *, public: bool) -> dict[str, str]:
+        """Variables, masked ones too unless what they are for is `public`."""
+        if place.repository is None:
+            return {}
+        if public not in self._variables:
+            self._variables[public] = (self.context.public if public else self.context).known()
+        return self._variables[public]
+
+    def _applies(self, entry: Entry, place: _Place) -> bool:
+        if entry.rules is None:
+            return True
+        rule = rules.first_match(flatten(entry.rules) or [], self._known(place, public=False), self.context)
+        return rule is not None and rule.get("when") != "never"
+
+    def _files(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
+        shown = self._known(place, public=True)
+        if entry.kind == "remote":
+            yield from self._remote(entry, place)
+        elif entry.kind == "file":
+            project, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
+            source = self.context.project(project, ref or None, place.repository is None)
+            extra = {"project": project, **({"ref": ref} if ref else {})}
+            for location in entry.locations:
+                path = _checked(expand(location, shown))
+                found = Included("file", path, self._context_of(place), source, extra)
+                yield found, _text_of(source, path, f"Project `{project}` file")
+        else:
+            for path in _local_paths(expand(entry.locations[0], shown), place):
+                found = Included("local", path, self._context_of(place), place.repository)
+                yield found, _text_of(place.repository, path, "Local file")
+
+    def _context_of(self, place: _Place) -> Repository:
+        return place.repository or self.context.repository
+
+    def _remote(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
+        (location,) = entry.locations
+        url = expand(location, self._known(place, public=False))
+        shown = without_secrets(expand(location, self._known(place, public=True)))
+        if not location.lower().endswith(_ENDINGS):
+            _checked(shown)
+        file = self.context.remote.get(url)
+        if file is None:
+            self._count()
+            self._wanted[url] = None
+            return
+        if file.problem is not None:
+            raise ConfigError(f"Remote file `{shown}` {file.problem}")
+        if entry.digest is not None and hashlib.sha256(file.content).digest() != entry.digest:
+            raise ConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
+        content = file.content.decode(errors="replace")
+        yield (
+            Included("remote", shown, self._context_of(place)),
+            _not_empty(content, f"Remote file `{shown}`"),
+        )
+
+    def _count(self) -> None:
+        if len(self.included) + len(self._wanted) >= MAX_FILES:
+            raise ConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
+
+    def _file(self, found: Included, content: str, place: _Place) -> dict[str, Any]:
+        chain = (*place.chain, found)
+        if any(
+            one.location == found.location and one.source is found.source and one.type == found.type
+            for one in place.chain
+        ):
+            names = " -> ".join(one.location for one in chain)
+            raise ConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
+        if len(place.chain) >= MAX_NESTING:
+            raise ConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
+        self._count()
+        self._bytes += len(content)
         if self._bytes > MAX_TOTAL_BYTES:
             raise ConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
-        self.paths.append(path)
+        self.included.append(found)
         try:
-            return self.read(text, (*chain, path))
+            return self._read(content, _Place(found.source, chain))
         except ConfigError as error:
-            named = f"`{path}`: "
+            named = f"`{found.location}`: "
             raise ConfigError(*(one if "`" in one else named + one for one in error.errors)) from None
 
 
-def _entries(value: Any) -> list[_Include]:
-    """The string, hash and list forms of `include` as one."""
-    entries = []
-    for item in value if isinstance(value, list) else [value] if value is not None else []:
-        if isinstance(item, str) and "://" not in item:
-            entries.append(_Include(item, None))
-            continue
-        if not isinstance(item, dict):
-            raise ConfigError(
-                f"include `{item}` is not supported: only files of this repository are (`local`)"
-            )
-        if foreign := [key for key in item if key not in {"local", "rules"}]:
-            raise ConfigError(f"include config contains unknown keys: {', '.join(foreign)}")
-        if errors := list(keywords.INCLUDE("include", item)):
-            raise ConfigError(*errors)
-        entries.append(_Include(item["local"], item.get("rules")))
-    return entries
+def _checked(path: str) -> str:
+    """The path without its leading slash. Raises ConfigError for what cannot be a YAML file."""
+    if not path.lower().endswith(_ENDINGS):
+        raise ConfigError(f"Included file `{path}` does not have YAML extension!")
+    return path.lstrip("/")
+
+
+def _local_paths(path: str, place: _Place) -> list[str]:
+    path = _checked(path)
+    if place.repository is None:
+        raise ConfigError(f"Local file `{path}` does not have project!")
+    if "*" not in path:
+        return [path]
+    try:
+        found = place.paths.matching(path)
+    except ValueError as error:
+        raise ConfigError(f"Local file `{path}`: {error}") from None
+    if not found:
+        raise ConfigError(f"Local file `{path}` does not exist!")
+    return found
+
+
+def _text_of(repository: Repository | None, path: str, what: str) -> str:
+    text = repository.read(path) if repository is not None else None
+    if text is None:
+        raise ConfigError(f"{what} `{path}` does not exist!")
+    return _not_empty(text, f"{what} `{path}`")
+
+
+def _not_empty(text: str, what: str) -> str:
+    if not text.strip():
+        raise ConfigError(f"{what} is empty!")
+    return text

@@ -1,4 +1,4 @@
-"""How a job gets keywords that are written elsewhere: `!reference`, then `extends`, then `default`."""
+"""How a job gets keywords that are written elsewhere: `extends`, then `!reference`, then `default`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from attrs import define, field
 
 from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.execution import DEFAULT
 from api_server.ci.config.includes import deep_merge
-from api_server.ci.config.keywords import DEFAULT, TOP_LEVEL_DEFAULTS
+from api_server.ci.config.keywords import TOP_LEVEL_DEFAULTS
 from api_server.ci.config.yaml_text import MAX_DEPTH, Reference
 
 MAX_REFERENCE_NESTING = 10

@@ -9,6 +9,7 @@ from attrs import evolve
 from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
+from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
     Artifacts,
@@ -17,6 +18,8 @@ from api_server.ci.config.plan import (
     Image,
     Need,
     PlannedJob,
+    Release,
+    ReleaseLink,
     Retry,
     Service,
     Trigger,
@@ -26,16 +29,23 @@ from api_server.ci.config.variables import Variable, expand
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
 
+_ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_as")
+
 
 def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     """A `variables` hash; those with `expand: false` are raw."""
     found = []
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
-        text = definition.get("value")
         raw = definition.get("expand") is False
-        found.append(Variable(key, "" if text is None else str(text), raw=raw))
+        found.append(Variable(key, _spelled(definition.get("value")), raw=raw))
     return tuple(found)
+
+
+def _spelled(value: str | int | bool | None) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _given(value: Hash) -> dict[str, Any]:
@@ -46,8 +56,16 @@ def _given(value: Hash) -> dict[str, Any]:
 def needs_of(value: Any) -> tuple[Need, ...] | None:
     if value is None:
         return None
-    items = value if isinstance(value, list) else [value]
-    return tuple(Need(job=item) if isinstance(item, str) else Need(**_given(item)) for item in items)
+    return tuple(need for item in flatten(value) or () for need in _needs(item))
+
+
+def _needs(item: str | Hash) -> list[Need]:
+    """The need, or one for each row of its matrix."""
+    if isinstance(item, str):
+        return [Need(job=item)]
+    need = _given(item)
+    parallel = need.pop("parallel", None)
+    return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
 
 
 def build(
@@ -57,18 +75,20 @@ def build(
 
     `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
     """
+    allowed = job.get("allow_failure")
     planned = PlannedJob(
         name=name,
         stage=job["stage"],
         stage_index=0,
         kind="bridge" if "trigger" in job else "build",
         variables=variables,
-        tags=tuple(dict.fromkeys(expand(tag, known) for tag in job.get("tags") or ())),
+        tags=tuple(dict.fromkeys(expand(tag, known) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
-        allow_failure_exit_codes=_exit_codes(job.get("allow_failure")),
+        allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
         resource_group=expand(job["resource_group"], known) if job.get("resource_group") else None,
         interruptible=bool(job.get("interruptible")),
         environment=_environment(job.get("environment"), known),
+        manual_confirmation=job.get("manual_confirmation"),
         trigger=_trigger(job.get("trigger"), known),
     )
     return planned if planned.kind == "bridge" else _with_execution(planned, job, context)
@@ -82,6 +102,7 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         script=_texts(job.get("script")),
         before_script=_texts(job.get("before_script")),
         after_script=_texts(job.get("after_script")),
+        pre_get_sources_script=_texts((job.get("hooks") or {}).get("pre_get_sources_script")),
         retry=_retry(job.get("retry")),
         timeout=durations.parse(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
@@ -91,6 +112,7 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         ),
         image=Image(**_image(job["image"])) if job.get("image") else None,
         services=tuple(_service(one) for one in job.get("services") or ()),
+        release=_release(job.get("release")),
     )
 
 
@@ -104,15 +126,16 @@ def _allow_failure(job: Hash) -> bool:
     return value if isinstance(value, bool) else value is None and job.get("when") == "manual"
 
 
-def _exit_codes(value: Any) -> tuple[int, ...]:
-    codes = value["exit_codes"] if isinstance(value, dict) else ()
-    return (codes,) if isinstance(codes, int) else tuple(codes)
+def _codes(value: int | list[int] | None) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value or ())
 
 
 def _retry(value: Any) -> Retry:
     if not isinstance(value, dict):
         return Retry(max=value or 0)
-    return Retry(max=value.get("max") or 0, when=_texts(value.get("when")) or Retry().when)
+    codes = _codes(value.get("exit_codes"))
+    when = _texts(value.get("when")) or (() if codes else Retry().when)
+    return Retry(max=value.get("max") or 0, when=when, exit_codes=codes)
 
 
 def _coverage(value: str | None) -> str | None:
@@ -128,7 +151,7 @@ def _artifacts(value: Hash | None) -> Artifacts | None:
         reports[covered["coverage_format"]] = covered["path"]
     expire_in = given.get("expire_in")
     return Artifacts(
-        **{key: given[key] for key in ("name", "untracked", "when", "public") if key in given},
+        **{key: given[key] for key in _ARTIFACTS_AS_GIVEN if key in given},
         paths=_texts(given.get("paths")),
         exclude=_texts(given.get("exclude")),
         expire_in=durations.parse(expire_in) if expire_in is not None else None,
@@ -177,6 +200,19 @@ def _environment(value: Any, known: Known) -> Environment | None:
         url=given.get("url"),
         action=given.get("action") or "start",
         tier=given.get("deployment_tier"),
+        on_stop=given.get("on_stop"),
+        auto_stop_in=expand(str(given["auto_stop_in"]), known) if given.get("auto_stop_in") else None,
+    )
+
+
+def _release(value: Hash | None) -> Release | None:
+    if not value:
+        return None
+    given = _given(value)
+    links = (given.pop("assets", None) or {}).get("links") or ()
+    return Release(
+        **{**given, "milestones": _texts(given.get("milestones"))},
+        links=tuple(ReleaseLink(**_given(link)) for link in links),
     )
 
 
@@ -186,13 +222,23 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
     given: Hash = {"project": value} if isinstance(value, str) else value
     include = given.get("include") or []
     files = include if isinstance(include, list) else [include]
-    paths = (file if isinstance(file, str) else file["local"] for file in files)
     forward = given.get("forward") or {}
     return Trigger(
         project=expand(given["project"], known) if given.get("project") else None,
         branch=expand(given["branch"], known) if given.get("branch") else None,
-        include=tuple(expand(path, known).lstrip("/") for path in paths),
+        include=tuple(_included(file, known) for file in files),
         depend=given.get("strategy") == "depend",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
     )
+
+
+def _included(value: Any, known: Known) -> Any:
+    if isinstance(value, str):
+        return expand(value, known)
+    if "local" in value:
+        return expand(value["local"], known)
+    return {
+        key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
+        for key, inner in _given(value).items()
+    }

@@ -1,5 +1,6 @@
 """Regular expressions (`/text/flags`, RE2 syntax) and path globs, both safe on hostile input."""
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +10,7 @@ from attrs import define, field
 from api_server.ci.config.errors import ConfigError
 
 _FLAGS = "ismU"
+_REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
 #: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
@@ -32,6 +34,23 @@ def parse_delimited(text: str) -> Any:
     if not slash or not body.startswith("/") or len(body) < 2 or set(flags) - set(_FLAGS):
         raise ValueError("should be a regular expression between slashes")
     return compile_regex((f"(?{flags})" if flags else "") + body[1:])
+
+
+def ref_and_project(text: str) -> tuple[str, str | None]:
+    """An item of `only:refs`, `main`, `/regex/` or either with `@group/app` behind it: the ref, and the one project
+    that it is about (None: any)."""
+    if (match := _REGEX_OF_PROJECT.fullmatch(text)) is not None:
+        return match[1], match[2]
+    ref, at, project = text.partition("@")
+    return ref, project if at else None
+
+
+def check_ref(text: str) -> str:
+    """The item; ValueError for one whose regular expression is none."""
+    ref, _ = ref_and_project(text)
+    if ref.startswith("/"):
+        parse_delimited(ref)
+    return ref
 
 
 @lru_cache(maxsize=512)

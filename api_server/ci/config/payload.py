@@ -3,22 +3,26 @@
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
+from attrs import asdict
+
 from api_server.ci.config import durations
-from api_server.ci.config.keywords import REPORTS
-from api_server.ci.config.plan import Artifacts, Image, PlannedJob
+from api_server.ci.config.execution import REPORTS
+from api_server.ci.config.plan import Artifacts, Image, PlannedJob, Release, ReleaseLink
 from api_server.ci.config.variables import Variable, expand_all, overlay
 
 Shape = dict[str, Any]
 
 
 def describe(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
-    """The keys `steps`, `image`, `services`, `artifacts` and `cache`.
+    """The keys `steps`, `hooks`, `image`, `services`, `artifacts` and `cache`.
 
     `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs keep
     their caches apart from everyone else's.
     """
     return {
         "steps": steps(job, timeout),
+        "hooks": hooks(job),
         "image": None if job.image is None else _image(job.image),
         "services": services(job),
         "artifacts": None if job.artifacts is None else artifacts(job.artifacts),
@@ -44,8 +48,11 @@ def dependency(job_id: int, name: str, token: str, filename: str, size: int) -> 
 
 
 def steps(job: PlannedJob, timeout: int) -> list[Shape]:
-    """The script, and `after_script` that runs whatever came of it."""
+    """The script, what makes the release, and `after_script` that runs whatever came of it."""
     found = [_step("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)]
+    if job.release is not None:
+        command = release_command(job.release)
+        found.append(_step("release", [command], timeout, "on_success", allow_failure=False))
     if job.after_script:
         found.append(_step("after_script", list(job.after_script), timeout, "always", allow_failure=True))
     return found
@@ -53,6 +60,36 @@ def steps(job: PlannedJob, timeout: int) -> list[Shape]:
 
 def _step(name: str, script: list[str], timeout: int, when: str, *, allow_failure: bool) -> Shape:
     return {"name": name, "script": script, "timeout": timeout, "when": when, "allow_failure": allow_failure}
+
+
+def hooks(job: PlannedJob) -> list[Shape]:
+    script = list(job.pre_get_sources_script)
+    return [{"name": "pre_get_sources_script", "script": script}] if script else []
+
+
+def release_command(release: Release) -> str:
+    """The call of release-cli, a program in the job's image; the shell puts variables in."""
+    given = {
+        "name": release.name,
+        "description": release.description,
+        "tag-name": release.tag_name,
+        "tag-message": release.tag_message,
+        "ref": release.ref,
+        "released-at": release.released_at,
+    }
+    options = [(option, value) for option, value in given.items() if value is not None]
+    options += [("milestone", milestone) for milestone in release.milestones]
+    options += [("assets-link", _link(link)) for link in release.links]
+    return " ".join(["release-cli create", *(f"--{option} {_quoted(value)}" for option, value in options)])
+
+
+def _link(link: ReleaseLink) -> str:
+    return orjson.dumps({key: value for key, value in asdict(link).items() if value is not None}).decode()
+
+
+def _quoted(text: str) -> str:
+    """In double quotes, for a shell that is to replace variables in it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _image(image: Image) -> Shape:

@@ -14,7 +14,7 @@ from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.inheritance import inherits
 from api_server.ci.config.jobs import build, needs_of, variables_of
 from api_server.ci.config.parallel import Instance, instances
-from api_server.ci.config.plan import Plan, PlannedJob
+from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
 from api_server.ci.config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
@@ -39,11 +39,13 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     """As `plan_pipeline`, for a configuration that has been read."""
     variables = variables_of(configuration.merged.get("variables"))
     workflow = configuration.merged.get("workflow") or {}
+    auto_cancel = dict(workflow.get("auto_cancel") or {})
     if workflow.get("rules") is not None:
         rule = rules.first_match(_flat(workflow["rules"]), context.known(variables), context)
         if rule is None or rule.get("when") == "never":
             return Plan(stages=configuration.stages, reason=FILTERED)
         variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
+        auto_cancel |= rule.get("auto_cancel") or {}
     planner = _Planner(configuration, context, variables, default_refs=workflow.get("rules") is None)
     families = planner.families()
     jobs = dependencies.resolve(
@@ -55,13 +57,14 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     return Plan(
         stages=configuration.stages,
         jobs=tuple(sorted(jobs, key=lambda job: job.stage_index)),
+        auto_cancel=AutoCancel(**auto_cancel),
         name=expand(name, context.public.known(variables)).strip()[:MAX_NAME] or None if name else None,
     )
 
 
-def child_configuration(paths: tuple[str, ...]) -> str:
+def child_configuration(files: tuple[Any, ...]) -> str:
     """The configuration of the child pipeline that `Trigger.include` asks for."""
-    return json.dumps({"include": [{"local": path} for path in paths]})
+    return json.dumps({"include": files})
 
 
 def _flat(value: Any) -> list[Mapping[str, Any]]:

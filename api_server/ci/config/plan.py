@@ -21,10 +21,15 @@ class Need:
 
 @frozen(kw_only=True)
 class Retry:
-    """How often (0 to 2), and after which failure reasons, a failed job is started again by itself."""
+    """How often (0 to 2), and after which failure reasons or exit codes, a failed job is started again by itself."""
 
     max: int = 0
     when: Texts = ("always",)
+    exit_codes: tuple[int, ...] = ()
+
+    def wants(self, failure_reason: str, exit_code: int | None) -> bool:
+        """Whether a job that failed so is one to start again, as long as it has not been too often."""
+        return "always" in self.when or failure_reason in self.when or exit_code in self.exit_codes
 
 
 @frozen(kw_only=True)
@@ -37,8 +42,13 @@ class Artifacts:
     untracked: bool = False
     when: str = "on_success"
     expire_in: int | None = None
+    #: False is an older word for `access: developer`.
     public: bool = True
-    #: Kind of report (a key of `keywords.REPORTS`) to its paths.
+    #: Who may download them (of `execution.ACCESS`); the jobs that need them get them all the same.
+    access: str | None = None
+    #: The name under which merge requests show them.
+    expose_as: str | None = None
+    #: Kind of report (a key of `execution.REPORTS`) to its paths.
     reports: dict[str, Texts] = field(factory=dict)
 
 
@@ -77,15 +87,42 @@ class Environment:
     url: str | None = None
     action: str = "start"
     tier: str | None = None
+    #: The job that stops it.
+    on_stop: str | None = None
+    #: A duration in the author's words, variables expanded, after which it stops by itself.
+    auto_stop_in: str | None = None
+
+
+@frozen(kw_only=True)
+class ReleaseLink:
+    name: str
+    url: str
+    filepath: str | None = None
+    link_type: str | None = None
+
+
+@frozen(kw_only=True)
+class Release:
+    """What the runner makes a release from after the script; variables are the running job's."""
+
+    tag_name: str
+    description: str
+    name: str | None = None
+    tag_message: str | None = None
+    ref: str | None = None
+    milestones: Texts = ()
+    released_at: str | None = None
+    links: tuple[ReleaseLink, ...] = ()
 
 
 @frozen(kw_only=True)
 class Trigger:
-    """The pipeline that a bridge starts: another project's, or a child from files of this one (`include`)."""
+    """The pipeline that a bridge starts: another project's, or a child from the files that it includes."""
 
     project: str | None = None
     branch: str | None = None
-    include: Texts = ()
+    #: Paths of this project's files, or entries of `include:` as hashes.
+    include: tuple[Any, ...] = ()
     #: The bridge waits for the other pipeline and takes over its status (`strategy: depend`).
     depend: bool = False
     forward_yaml_variables: bool = True
@@ -104,6 +141,8 @@ class PlannedJob:
     script: Texts = ()
     before_script: Texts = ()
     after_script: Texts = ()
+    #: Run before the repository is fetched.
+    pre_get_sources_script: Texts = ()
     #: The file's variables for this job, weakest first and merged; values not yet expanded.
     variables: tuple[Variable, ...] = ()
     #: None: the job waits for all earlier stages. Empty: it waits for nothing.
@@ -127,12 +166,26 @@ class PlannedJob:
     image: Image | None = None
     services: tuple[Service, ...] = ()
     environment: Environment | None = None
+    release: Release | None = None
+    #: What a person is asked before she starts a manual job.
+    manual_confirmation: str | None = None
     resource_group: str | None = None
     interruptible: bool = False
     trigger: Trigger | None = None
     #: `parallel`: the job is number `node_index` of `node_total` (from 1).
     node_index: int | None = None
     node_total: int = 1
+
+
+@frozen(kw_only=True)
+class AutoCancel:
+    """When a pipeline is canceled by itself; None: the file does not say."""
+
+    #: A newer commit on its branch cancels it: `conservative` unless a job that has started may not be ended,
+    #: `interruptible` those jobs of it that may be ended, `none` nothing.
+    on_new_commit: Literal["conservative", "interruptible", "none"] | None = None
+    #: A job that fails cancels `all` others, or `none`.
+    on_job_failure: Literal["all", "none"] | None = None
 
 
 @frozen(kw_only=True)
@@ -144,6 +197,7 @@ class Plan:
     jobs: tuple[PlannedJob, ...] = ()
     #: `workflow:name`, expanded.
     name: str | None = None
+    auto_cancel: AutoCancel = AutoCancel()
     reason: str | None = None
 
 

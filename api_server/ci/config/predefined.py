@@ -139,6 +139,7 @@ def _of_pipeline(pipeline: Pipeline) -> dict[str, str]:
         "CI_PIPELINE_CREATED_AT": _iso(pipeline.created_at),
         **({"CI_PIPELINE_TRIGGERED": "true"} if pipeline.source == "trigger" else {}),
         **({"CI_PIPELINE_NAME": pipeline.name} if pipeline.name else {}),
+        **({"CI_OPEN_MERGE_REQUESTS": pipeline.open_merge_requests} if pipeline.open_merge_requests else {}),
     }
 
 
@@ -180,18 +181,21 @@ def _of_merge_request(server: Server, project: Project, request: MergeRequest) -
         "EVENT_TYPE": "detached",
         "TITLE": request.title,
         "DESCRIPTION": request.description,
+        "DESCRIPTION_IS_TRUNCATED": _bool(request.description_is_truncated),
         "DRAFT": _bool(request.draft),
-        "LABELS": ",".join(request.labels),
+        **({"LABELS": ",".join(request.labels)} if request.labels else {}),
         "PROJECT_ID": str(project.id),
         "PROJECT_PATH": project.full_path,
         "PROJECT_URL": f"{server.url}/{project.full_path}",
         "SOURCE_BRANCH_NAME": request.source_branch,
         "SOURCE_BRANCH_SHA": request.source_sha,
+        "SOURCE_BRANCH_PROTECTED": _bool(request.source_protected),
         "SOURCE_PROJECT_ID": str(request.source_project_id),
         "SOURCE_PROJECT_PATH": request.source_project_path,
         "SOURCE_PROJECT_URL": f"{server.url}/{request.source_project_path}",
         "TARGET_BRANCH_NAME": request.target_branch,
         "TARGET_BRANCH_SHA": request.target_sha,
+        "TARGET_BRANCH_PROTECTED": _bool(request.target_protected),
         "DIFF_BASE_SHA": request.diff_base_sha,
     }
     return {prefix + key: value for key, value in found.items()}

@@ -33,7 +33,7 @@ def first_match(rules: Collection[Rule], known: Mapping[str, str], context: Cont
 def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
     if rule.get("if") is not None and not expressions.parse(rule["if"])(known):
         return False
-    if rule.get("changes") is not None and not _changed(_globs(rule["changes"]), known, context):
+    if rule.get("changes") is not None and not _changed(rule["changes"], known, context):
         return False
     return rule.get("exists") is None or _match(_globs(rule["exists"]), known, context.paths)
 
@@ -42,8 +42,10 @@ def _globs(value: Any) -> list[str]:
     return list(value["paths"] if isinstance(value, dict) else value)
 
 
-def _changed(globs: list[str], known: Mapping[str, str], context: Context) -> bool:
-    return context.changed is None or _match(globs, known, context.changed)
+def _changed(changes: Any, known: Mapping[str, str], context: Context) -> bool:
+    base = changes.get("compare_to") if isinstance(changes, dict) else None
+    paths = context.changed if base is None else context.changed_since(expand(base, known))
+    return paths is None or _match(_globs(changes), known, paths)
 
 
 def _match(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:
@@ -58,8 +60,11 @@ def _glob_matches(glob: str, paths: PathSet) -> bool:
 
 
 def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
-    """What `only` (branches and tags when absent) and `except` say about a job without `rules`."""
-    if not all(_policy(job.get("only", ["branches", "tags"]), known, context)):
+    """What `only` (`refs` are branches and tags unless it says so) and `except` say about a job without `rules`."""
+    only = job.get("only", {})
+    if isinstance(only, dict):
+        only = {"refs": ["branches", "tags"], **{key: part for key, part in only.items() if part is not None}}
+    if not all(_policy(only, known, context)):
         return False
     return not any(_policy(job.get("except", []), known, context))
 
@@ -74,12 +79,17 @@ def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[boo
         if wanted is None:
             continue
         if kind == "refs":
-            held.append(any(_ref_matches(ref, known) for ref in wanted))
+            held.append(any(_ref_of_project_matches(ref, known) for ref in wanted))
         elif kind == "variables":
             held.append(any(expressions.parse(condition)(known) for condition in wanted))
         else:
             held.append(_changed(wanted, known, context))
     return held
+
+
+def _ref_of_project_matches(wanted: str, known: Mapping[str, str]) -> bool:
+    ref, project = patterns.ref_and_project(wanted)
+    return project in (None, known.get("CI_PROJECT_PATH")) and _ref_matches(ref, known)
 
 
 def _ref_matches(wanted: str, known: Mapping[str, str]) -> bool:

@@ -1,9 +1,11 @@
 """YAML text to plain values (dict, list, str, int, bool, None, Reference), bounded against hostile text.
 
 What differs from a plain safe loader: numbers with a fraction and dates stay the text that the author wrote
-(`1.10` is a version, not 1.1), keys are always text, duplicate keys and foreign tags are refused.
+(`1.10` is a version, not 1.1), keys are always text, of a key that is given twice the last one counts, foreign tags
+are refused.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -34,15 +36,18 @@ class Reference:
         return "!reference [" + ", ".join(f'"{part}"' for part in self.path) + "]"
 
 
-def load(text: str, budget: Budget) -> dict[str, Any]:
-    """The mapping that `text` is; ConfigError for anything else, and for text beyond the bounds."""
+def load(text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """The mapping that `text` is; ConfigError for anything else, and for text beyond the bounds.
+
+    `warn` hears sentences about what is probably not meant.
+    """
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > MAX_BYTES:
         raise ConfigError(f"The YAML file is too big: {size} bytes of at most {MAX_BYTES}")
-    loader = _Loader(text, budget)
+    loader = _Loader(text, budget, warn)
     try:
         value = loader.get_single_data()
     except yaml.YAMLError as error:
@@ -70,12 +75,13 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         for first, resolvers in Resolver.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str, budget: Budget) -> None:
+    def __init__(self, text: str, budget: Budget, warn: Callable[[str], None]) -> None:
         CParser.__init__(self, text)
         Composer.__init__(self)
         SafeConstructor.__init__(self)
         Resolver.__init__(self)
         self._budget = budget
+        self._warn = warn
         self._depth = 0
         self._sizes: dict[str, int] = {}
 
@@ -112,8 +118,9 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"A key should be text at line {key.start_mark.line + 1}")
             if key.value in seen and key.tag != _PREFIX + "merge":
-                raise ConfigError(
-                    f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}"
+                self._warn(
+                    f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}: "
+                    "the last one counts"
                 )
             seen.add(key.value)
         return node

@@ -188,7 +188,8 @@ async def show_bridge(database: Executor, job_id: int, archived_before: datetime
 
 @attrs.frozen
 class Job:
-    """A build or a bridge, as requests name it; `ref` and `tag` are its pipeline's."""
+    """A build or a bridge, as requests name it; `ref` is the branch or tag by whose protection it is judged who may
+    change it."""
 
     id: int
     pipeline_id: int
@@ -207,7 +208,7 @@ class Job:
 FIND_JOB = Statement(
     """
     SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
-        jobs.protected, pipelines.ref, pipelines.tag
+        jobs.protected, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
     WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s
     """,

@@ -76,10 +76,17 @@ async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
     """Cancels all jobs that have not finished, those of child pipelines by queued work."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
+    await transitions.cancel_all(transaction, await job_queries.latest_jobs(transaction, pipeline_id))
+    await transitions.refresh(transaction, pipeline_id)
+
+
+async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
+    """As `cancel_pipeline`, of the jobs that say that they may be ended."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    graceful = [job.id for job in jobs if job.status == "running" and job.cancels_gracefully]
-    await transitions.transit(transaction, graceful, "cancel_gracefully")
-    await transitions.transit(transaction, [job.id for job in jobs if job.id not in graceful], "cancel")
+    ids = await queries.interruptible_jobs(transaction, pipeline_id)
+    await transitions.cancel_all(transaction, [job for job in jobs if job.id in ids])
     await transitions.refresh(transaction, pipeline_id)
 
 
@@ -96,10 +103,10 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
 
 
 async def cancel_superseded(database: Database, pipeline_id: int) -> None:
-    """Cancels what the pipeline of a push has made superfluous, each in a transaction of its own."""
-    for older_id in await queries.superseded(database, pipeline_id):
+    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own."""
+    for older in await queries.superseded(database, pipeline_id):
         async with database.transaction() as transaction:
-            await cancel_pipeline(transaction, older_id)
+            await (cancel_interruptible if older.partly else cancel_pipeline)(transaction, older.id)
 
 
 async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:

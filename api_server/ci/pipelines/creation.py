@@ -1,10 +1,9 @@
 """Making a pipeline: read the commit, plan its jobs, write all of it down at once."""
 
-import asyncio
 import datetime
 import re
 from collections.abc import Callable
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 import orjson
@@ -13,71 +12,35 @@ from api_server.ci.config import descriptions
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.pipeline import plan_pipeline
-from api_server.ci.config.plan import Plan
+from api_server.ci.config.plan import AutoCancel, Plan
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import creation_queries, repository, transitions
+from api_server.ci.pipelines import creation_queries, planning, repository, transitions
 from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
 from api_server.ci.pipelines.limits import LIMITS, Limits
+from api_server.ci.pipelines.merge_request_queries import MergeRequest
+from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
+from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.git import server_refs
 from api_server.git.errors import AmbiguousNameError, RepositoryError
-from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
-from api_server.state.errors import Conflict, NotFound, Unavailable
+from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
-from api_server.web.errors import ApiError
-from common.concurrency import TooBusy
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PipelineSource = Literal["push", "web", "api", "trigger", "pipeline", "parent_pipeline"]
 
 #: What `CI_SERVER_VERSION` says: the dialect that scripts may rely on.
 DIALECT = "17.11.0"
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
-
-
-@attrs.frozen(kw_only=True)
-class Wanted:
-    """A pipeline that somebody asks for. `ref` is a short name; `origin` makes it once however often it is asked."""
-
-    project_id: int
-    ref: str
-    sha: str
-    source: PipelineSource
-    user_id: int | None
-    tag: bool = False
-    before_sha: str = NO_COMMIT
-    #: Stronger than the file's own variables.
-    variables: tuple[Variable, ...] = ()
-    origin: str | None = None
-    #: A skipped pipeline will do.
-    skip: bool = False
-    #: The bridge that starts it, and the pipeline that everything began with.
-    source_job_id: int | None = None
-    hierarchy_id: int | None = None
-    #: In the place of the file, for child pipelines.
-    configuration: str | None = None
-
-
-class NotMade(ApiError):
-    """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
-    name). With `retry_after` (seconds) it is worth another try."""
-
-    def __init__(
-        self, *errors: str, reason: str = "downstream_pipeline_creation_failed", retry_after: int = 0
-    ) -> None:
-        headers = {"Retry-After": str(retry_after)} if retry_after else None
-        super().__init__(429 if retry_after else 400, {"message": {"base": list(errors)}}, headers)
-        self.errors = errors
-        self.reason = reason
 
 
 @attrs.frozen
@@ -89,17 +52,19 @@ class Maker:
     vault: Vault
     settings: Settings
     limits: Limits
+    remote: RemoteFiles
 
     async def make(self, wanted: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out.
+        finds out. A merge request has a skipped one only where it would have one that runs.
         """
         self._count(wanted)
         subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
-        if wanted.skip or (wanted.source == "push" and _SKIPS.search(read.commit["message"])):
+        skips = wanted.skip or _SKIPS.search(read.commit["message"]) is not None
+        if skips and wanted.source == "push":
             return await self._write(wanted, read, plan=None)
         try:
             context = await self._context(wanted, subject, read, trusted=True)
@@ -110,6 +75,8 @@ class Maker:
             raise NotMade(*refused.errors) from None
         if not plan.jobs:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
+        if skips and wanted.source == "merge_request_event":
+            return await self._write(wanted, read, plan=None)
         return await self._write(wanted, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
@@ -128,13 +95,16 @@ class Maker:
         read = await self._read(wanted, subject)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
 
-    async def in_thread(self, planning: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs what plans a file, which may take a second; some at a time, since they share Python and the threads."""
-        try:
-            async with self.limits.planning.place():
-                return await asyncio.to_thread(planning, *args, **kwargs)
-        except TooBusy as problem:
-            raise Unavailable("the planning of pipelines") from problem
+    async def in_thread(
+        self,
+        plan: Callable[Concatenate[str, Context, P], T],
+        text: str,
+        context: Context,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Runs what plans a file where it is in nobody's way. Raises `ConfigError`."""
+        return await planning.in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, wanted: Wanted) -> None:
         """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
@@ -146,7 +116,12 @@ class Maker:
 
     async def _subject(self, wanted: Wanted) -> Subject:
         try:
-            return await creation_queries.subject(self.database, wanted.project_id, wanted.user_id)
+            return await creation_queries.subject(
+                self.database,
+                wanted.project_id,
+                wanted.user_id,
+                branch=None if wanted.tag else wanted.short_ref,
+            )
         except NotFound:
             raise NotMade("Project not found") from None
 
@@ -156,7 +131,7 @@ class Maker:
                 self.repositories,
                 wanted.project_id,
                 wanted.sha,
-                wanted.before_sha,
+                wanted.changed_since,
                 tag=wanted.ref if wanted.tag else None,
                 path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
@@ -178,19 +153,22 @@ class Maker:
                 described_project(subject),
                 descriptions.Pipeline(
                     iid=subject.next_iid,
-                    ref=wanted.ref,
+                    ref=wanted.short_ref,
                     source=wanted.source,
                     created_at=self.database.now.astimezone(datetime.UTC),
                     tag=wanted.tag,
                     tag_message=read.tag_message,
                     protected=protected,
                     before_sha=wanted.before_sha,
+                    open_merge_requests=subject.open_merge_requests or "",
                 ),
                 read.description,
                 described_user(subject),
+                described_merge_request(wanted.merge_request),
             ),
             given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
-            repository=read.for_planning,
+            repository=repository.for_planning(read.repository, read.sha, subject.full_path, read.changed),
+            project=planning.other_projects(self.database, self.repositories, subject),
         )
 
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
@@ -202,6 +180,9 @@ class Maker:
         ]
 
     async def _is_protected(self, wanted: Wanted) -> bool:
+        """Of a merge request both branches have to be."""
+        if wanted.merge_request is not None:
+            return wanted.merge_request.source_protected and wanted.merge_request.target_protected
         return (
             not wanted.tag and (await protection_of(self.database, wanted.project_id, wanted.ref)).protected
         )
@@ -222,7 +203,8 @@ class Maker:
                 pipeline_id = await creation_queries.create_pipeline(
                     transaction,
                     **attrs.asdict(wanted, filter=lambda field, _: field.name in creation_queries.COLUMNS),
-                    name=plan.name if plan is not None else None,
+                    **_of_merge_request(wanted.merge_request),
+                    **_of_plan(plan),
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
                     committed_at=read.commit["committed_date"],
@@ -252,7 +234,10 @@ class Maker:
         if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
             transaction, wanted.hierarchy_id, most
         ):
-            raise NotMade(reason="reached_max_pipeline_hierarchy_size")
+            raise NotMade(
+                f"There are {most} pipelines in this hierarchy already.",
+                reason="reached_max_pipeline_hierarchy_size",
+            )
 
     async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
         """One new pipeline of a project at a time gets here: each holds its counter's row."""
@@ -264,6 +249,23 @@ class Maker:
             )
 
 
+def _of_merge_request(found: MergeRequest | None) -> dict[str, Any]:
+    """What it is made for, as columns."""
+    if found is None:
+        return {"merge_request_id": None, "source_branch": None}
+    return {"merge_request_id": found.id, "source_branch": found.source_branch}
+
+
+def _of_plan(plan: Plan | None) -> dict[str, Any]:
+    """What the file says of the pipeline as a whole, as columns."""
+    cancel = AutoCancel() if plan is None else plan.auto_cancel
+    return {
+        "name": None if plan is None else plan.name,
+        "auto_cancel_on_new_commit": cancel.on_new_commit or "conservative",
+        "auto_cancel_on_job_failure": cancel.on_job_failure or "none",
+    }
+
+
 def _planned(text: str, context: Context) -> tuple[Plan, str]:
     """The plan, and its jobs as they are written down."""
     plan = plan_pipeline(text, context)
@@ -272,30 +274,5 @@ def _planned(text: str, context: Context) -> tuple[Plan, str]:
 
 def maker(app: App, database: Database | None = None) -> Maker:
     """One that writes through `database`, where that is a request's."""
-    return Maker(database or app[DATABASE], app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS])
-
-
-def described_project(subject: Subject) -> descriptions.Project:
-    """The project for the predefined variables."""
-    return descriptions.Project(
-        id=subject.id,
-        full_path=subject.full_path,
-        title=subject.name,
-        namespace_id=subject.namespace_id,
-        visibility=subject.visibility,
-        default_branch=subject.default_branch,
-        description=subject.description or "",
-        config_path=subject.ci_config_path or repository.DEFAULT_PATH,
-    )
-
-
-def described_user(subject: Subject) -> descriptions.User | None:
-    """Likewise, the user."""
-    if subject.user_id is None:
-        return None
-    return descriptions.User(
-        id=subject.user_id,
-        username=subject.username or "",
-        name=subject.user_name or "",
-        email=subject.email or "",
-    )
+    joined = (app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS], app[REMOTE_FILES])
+    return Maker(database or app[DATABASE], *joined)

@@ -24,6 +24,7 @@ COLUMNS = frozenset(
         "origin",
         "source_job_id",
         "hierarchy_id",
+        "schedule_id",
     }
 )
 #: Statuses in which a job will take up a runner by itself.
@@ -34,7 +35,7 @@ DEFAULT_TIMEOUT = 3600
 
 @attrs.frozen
 class Subject:
-    """A project and who starts a pipeline in it: what the pipeline's variables are made of."""
+    """A project, a branch of it and who starts a pipeline there: what the pipeline's variables are made of."""
 
     id: int
     namespace_id: int
@@ -45,19 +46,33 @@ class Subject:
     default_branch: str
     ci_config_path: str | None
     next_iid: int
+    #: Those from the branch, at most `MOST_TOLD`: `group/app!2,group/app!1`.
+    open_merge_requests: str | None
     user_id: int | None
     username: str | None
     user_name: str | None
     email: str | None
+    #: The user may do what she might; False without one.
+    active: bool
+    admin: bool
 
+
+#: Open merge requests of one branch that its jobs are told of.
+MOST_TOLD = 4
 
 SUBJECT = Query(
-    """
+    f"""
     SELECT projects.id, projects.namespace_id, projects.full_path, projects.name, projects.description,
         projects.visibility, projects.default_branch, projects.ci_config_path,
         coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
             AS next_iid,
-        users.id AS user_id, users.username, users.name AS user_name, users.email
+        (SELECT string_agg(projects.full_path || '!' || newest.iid, ',' ORDER BY newest.iid DESC) FROM (
+            SELECT merge_requests.iid FROM merge_requests
+            WHERE merge_requests.project_id = projects.id AND merge_requests.source_branch = %(branch)s
+                AND merge_requests.state = 'opened'
+            ORDER BY merge_requests.iid DESC LIMIT {MOST_TOLD}) newest) AS open_merge_requests,
+        users.id AS user_id, users.username, users.name AS user_name, users.email,
+        coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin
     FROM projects LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
     """,
@@ -65,9 +80,24 @@ SUBJECT = Query(
 )
 
 
-async def subject(database: Executor, project_id: int, user_id: int | None) -> Subject:
-    """Raises NotFound without the project."""
-    return await database.one(SUBJECT, project_id=project_id, user_id=user_id)
+async def subject(database: Executor, project_id: int, user_id: int | None, branch: str | None) -> Subject:
+    """Raises NotFound without the project; `branch` is None for a tag."""
+    return await database.one(SUBJECT, project_id=project_id, user_id=user_id, branch=branch)
+
+
+@attrs.frozen
+class ActiveUser:
+    admin: bool
+
+
+ACTIVE_USER = Query(
+    "SELECT users.admin FROM users WHERE users.id = %(id)s AND users.state = 'active'", ActiveUser
+)
+
+
+async def active_user(database: Executor, user_id: int | None) -> ActiveUser | None:
+    """None for who has gone or is blocked."""
+    return await database.row(ACTIVE_USER, id=user_id)
 
 
 PIPELINE_OF_ORIGIN = """
@@ -88,10 +118,12 @@ CREATE_PIPELINE = """
         RETURNING last
     )
     INSERT INTO pipelines (project_id, iid, user_id, status, source, name, ref, tag, protected, sha, before_sha, commit,
-        yaml_errors, origin, source_job_id, hierarchy_id, committed_at, created_at, updated_at, finished_at)
+        yaml_errors, origin, source_job_id, hierarchy_id, schedule_id, merge_request_id, source_branch,
+        auto_cancel_on_new_commit, auto_cancel_on_job_failure, committed_at, created_at, updated_at, finished_at)
     SELECT %(project_id)s, counted.last, %(user_id)s, %(status)s, %(source)s, %(name)s, %(ref)s, %(tag)s, %(protected)s,
         %(sha)s, %(before_sha)s, %(commit)s, %(yaml_errors)s, %(origin)s, %(source_job_id)s,
-        %(hierarchy_id)s, %(committed_at)s, %(now)s, %(now)s,
+        %(hierarchy_id)s, %(schedule_id)s, %(merge_request_id)s, %(source_branch)s, %(auto_cancel_on_new_commit)s,
+        %(auto_cancel_on_job_failure)s, %(committed_at)s, %(now)s, %(now)s,
         CASE WHEN %(status)s IN ('failed', 'skipped') THEN %(now)s END
     FROM counted
     RETURNING id

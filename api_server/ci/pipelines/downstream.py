@@ -7,10 +7,12 @@ from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, transitions
 from api_server.ci.pipelines.access import may_run_on
-from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.creation import Maker
 from api_server.ci.pipelines.downstream_queries import Bridge
 from api_server.ci.pipelines.job_queries import plan_of
+from api_server.ci.pipelines.merge_request_queries import find_merge_request
 from api_server.ci.pipelines.states import COMPLETE
+from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Database
 from api_server.web.access import Role
@@ -87,6 +89,7 @@ async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
             variables=variables,
             source_job_id=bridge.id,
             hierarchy_id=bridge.hierarchy_id,
+            merge_request=await find_merge_request(maker.database, bridge.merge_request_id),
             configuration=child_configuration(planned.trigger.include),
         )
     return await _wanted_elsewhere(maker, bridge, planned.trigger, variables)

@@ -9,7 +9,7 @@ from api_server.state.statements import Query
 
 @attrs.frozen
 class Bridge:
-    """A bridge with what its pipeline runs for.
+    """A bridge with what its pipeline runs for: a ref, or a merge request.
 
     `depth` counts its pipeline and the parents of that one. `loops`: projects above it have started each other in a
     circle already. `hierarchy_id` is the pipeline that everything began with.
@@ -29,6 +29,7 @@ class Bridge:
     depth: int
     loops: bool
     hierarchy_id: int
+    merge_request_id: int | None
 
 
 FIND_BRIDGE = Query(
@@ -45,7 +46,7 @@ FIND_BRIDGE = Query(
         (SELECT count(*) FROM above WHERE above.is_parent) AS depth,
         EXISTS (SELECT FROM above WHERE above.source <> 'parent_pipeline'
             GROUP BY above.project_id, above.ref, above.tag, above.source HAVING count(*) > 1) AS loops,
-        coalesce(pipelines.hierarchy_id, pipelines.id) AS hierarchy_id
+        coalesce(pipelines.hierarchy_id, pipelines.id) AS hierarchy_id, pipelines.merge_request_id
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
     WHERE jobs.id = %(id)s AND jobs.kind = 'bridge'
     """,

@@ -2,6 +2,10 @@
 SELECT page.id, page.position, pipeline_in_list(pipeline, project.full_path) AS entity
 FROM page JOIN pipelines pipeline ON pipeline.id = page.id JOIN projects project ON project.id = page.project_id
 
+-- name: pipeline_basic
+SELECT page.id, page.position, pipeline_basic(pipeline, project.full_path) AS entity
+FROM page JOIN pipelines pipeline ON pipeline.id = page.id JOIN projects project ON project.id = page.project_id
+
 -- name: pipeline
 SELECT page.id, page.position, json_build_object(
     'id', page.id,

@@ -15,9 +15,11 @@ from api_server.ci.pipelines.access import (
     may_change,
     short_ref,
 )
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.lint import Question, lint
+from api_server.ci.pipelines.rights import not_allowed_on
 from api_server.ci.pipelines.states import Status
+from api_server.ci.pipelines.wanted import Wanted
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -120,7 +122,7 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
     resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
-        raise NotMade(f"You do not have sufficient permission to run a pipeline on '{resolved.name}'.")
+        raise not_allowed_on(resolved.name)
     pipeline_id = await making.make(
         Wanted(
             project_id=found.id,

@@ -18,8 +18,8 @@ _ORDERED = """
     jobs.allow_failure, jobs.resource_group, jobs.cancels_gracefully
 """
 _COLUMNS = f"""
-    {_ORDERED}, jobs.pipeline_id, jobs.failure_reason, jobs.plan, jobs.retried, jobs.attempt, jobs.user_id,
-    jobs.scheduled_at, jobs.started_at
+    {_ORDERED}, jobs.pipeline_id, jobs.failure_reason, jobs.exit_code, jobs.plan, jobs.retried, jobs.attempt,
+    jobs.user_id, jobs.scheduled_at, jobs.started_at
 """
 
 
@@ -29,6 +29,7 @@ class Job(OrderedJob):
 
     pipeline_id: int
     failure_reason: str | None
+    exit_code: int | None
     plan: str
     #: A newer job of its name has taken its place.
     retried: bool

@@ -1,6 +1,7 @@
 """What a configuration would give, without giving it: GitLab's verdict."""
 
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import yaml
@@ -8,8 +9,10 @@ import yaml
 from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.includes import Included
 from api_server.ci.config.plan import PlannedJob
-from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.creation import Maker
+from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.git.references import Resolved
 
 
@@ -35,7 +38,10 @@ async def lint(maker: Maker, question: Question) -> dict[str, Any]:
         context, text = await _context(maker, question)
     except NotMade as reason:
         return _verdict(list(reason.errors))
-    return await maker.in_thread(_judge, text or "", context, question)
+    try:
+        return await maker.in_thread(_judge, text or "", context, question)
+    except ConfigError as refused:
+        return _verdict(list(refused.errors))
 
 
 async def _context(maker: Maker, question: Question) -> tuple[Context, str | None]:
@@ -69,16 +75,30 @@ def _wanted(question: Question, on: Resolved, text: str | None) -> Wanted:
 
 
 def _judge(text: str, context: Context, question: Question) -> dict[str, Any]:
-    try:
-        read = configuration.read(text, context)
-        plan = pipeline.plan(read, context)
-    except ConfigError as refused:
-        return _verdict(list(refused.errors))
+    """Raises `ConfigError`."""
+    read = configuration.read(text, context)
+    plan = pipeline.plan(read, context)
     errors = [plan.reason] if question.plans and plan.reason else []
     return _verdict(errors) | {
+        "warnings": list(read.warnings),
         "merged_yaml": yaml.safe_dump(read.merged, sort_keys=False, allow_unicode=True),
-        "includes": [{"type": "local", "location": path} for path in read.includes],
+        "includes": [_included(one, context) for one in read.includes],
         **({"jobs": [_job(job) for job in plan.jobs]} if question.shows_jobs else {}),
+    }
+
+
+def _included(one: Included, context: Context) -> dict[str, Any]:
+    server = context.known().get("CI_SERVER_URL", "")
+    source = one.source
+    at = quote(f"{source.sha}/{one.location}") if source is not None else ""
+    return {
+        "type": one.type,
+        "location": one.location,
+        "blob": f"{server}/{source.project}/-/blob/{at}" if source is not None else None,
+        "raw": f"{server}/{source.project}/-/raw/{at}" if source is not None else one.location,
+        "extra": one.extra,
+        "context_project": one.context.project or None,
+        "context_sha": one.context.sha or None,
     }
 
 

@@ -10,8 +10,9 @@ import structlog
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import actions
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.push_options import wishes
+from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.code.ref_queries import MovedProject
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS

@@ -69,7 +69,7 @@ _NEWEST_OF_REFS = _listing(f"""
     ({_REFS}) refs CROSS JOIN LATERAL (
         SELECT pipelines.* FROM pipelines
         WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = %(of_tags)s
-            AND {_OF_SOURCE}
+            AND pipelines.source_branch IS NULL AND {_OF_SOURCE}
         ORDER BY pipelines.id DESC LIMIT 1
     ) pipelines WHERE true
 """)
@@ -91,21 +91,27 @@ async def list_pipelines(
     )
 
 
-OF_COMMITS = Listing(
+OF_MERGE_REQUEST = Listing(
     ENTITIES["pipeline_in_list"],
     """
-    SELECT pipelines.* FROM pipelines
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = ANY (%(shas)s::text[])
-        AND pipelines.ref = %(ref)s AND NOT pipelines.tag AND pipelines.source <> 'parent_pipeline'
+    SELECT pipelines.* FROM pipelines WHERE pipelines.id IN (
+        SELECT own.id FROM pipelines own
+        WHERE own.merge_request_id = %(id)s AND own.source <> 'parent_pipeline'
+        UNION ALL
+        SELECT of_branch.id FROM pipelines of_branch
+        WHERE of_branch.project_id = %(project_id)s AND of_branch.sha = ANY (%(shas)s::text[])
+            AND of_branch.ref = %(ref)s AND NOT of_branch.tag AND of_branch.source <> 'parent_pipeline')
     """,
 )
 
 
-async def list_pipelines_of_commits(
-    database: Executor, page: Page, project_id: int, branch: str, shas: list[str]
+async def list_pipelines_of_merge_request(
+    database: Executor, page: Page, merge_request_id: int, *, project_id: int, branch: str, shas: list[str]
 ) -> Listed:
-    """Pipelines of a branch for any of these commits, child pipelines aside."""
-    return await OF_COMMITS.read(database, page, project_id=project_id, ref=branch, shas=shas)
+    """A merge request's own pipelines, and those of its source branch for any of these commits; no child pipelines."""
+    return await OF_MERGE_REQUEST.read(
+        database, page, id=merge_request_id, project_id=project_id, ref=branch, shas=shas
+    )
 
 
 SHOW_PIPELINE = one(
@@ -136,7 +142,8 @@ async def show_latest_pipeline(database: Executor, project_id: int, ref: str, *,
 
 @attrs.frozen
 class Pipeline:
-    """A pipeline as far as its jobs and who may change it go; `ref` is a short name."""
+    """A pipeline as far as its jobs and who may change it go; `ref` is the short name of the branch or tag by whose
+    protection that is judged."""
 
     id: int
     ref: str
@@ -146,7 +153,8 @@ class Pipeline:
 
 FIND_PIPELINE = Statement(
     """
-    SELECT pipelines.id, pipelines.ref, pipelines.tag, pipelines.created_at FROM pipelines
+    SELECT pipelines.id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag, pipelines.created_at
+    FROM pipelines
     WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
     """,
     Pipeline,
@@ -233,18 +241,60 @@ async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
     await transaction.run(DELETE_PIPELINE, id=pipeline_id)
 
 
-SUPERSEDED = """
-    SELECT coalesce(array_agg(older.id ORDER BY older.id), '{}') FROM pipelines JOIN pipelines older
+@attrs.frozen
+class Superseded:
+    """A pipeline that a newer one has made superfluous: all of it, or `partly`, the jobs that may be interrupted."""
+
+    id: int
+    partly: bool
+
+
+SUPERSEDED = Query(
+    """
+    SELECT older.id, older.auto_cancel_on_new_commit = 'interruptible' AS partly
+    FROM pipelines JOIN pipelines older
         ON older.project_id = pipelines.project_id AND older.ref = pipelines.ref AND older.id < pipelines.id
-    WHERE pipelines.id = %(id)s AND NOT pipelines.tag AND NOT older.tag AND older.source = 'push'
+    WHERE pipelines.id = %(id)s AND pipelines.status <> 'skipped' AND NOT pipelines.tag AND NOT older.tag
+        AND older.sha <> pipelines.sha AND older.source IN ('push', 'merge_request_event')
         AND older.status NOT IN ('success', 'failed', 'canceling', 'canceled', 'skipped')
-        AND NOT EXISTS (
-            SELECT FROM jobs
-            WHERE jobs.pipeline_id = older.id AND NOT jobs.retried AND jobs.status NOT IN ('skipped', 'manual')
-                AND NOT coalesce((jobs.plan ->> 'interruptible')::boolean, false))
+        AND CASE older.auto_cancel_on_new_commit WHEN 'none' THEN false WHEN 'interruptible' THEN true
+            ELSE NOT EXISTS (
+                SELECT FROM jobs
+                WHERE jobs.pipeline_id = older.id AND jobs.status IN ('running', 'canceling', 'success', 'failed')
+                    AND NOT coalesce((jobs.plan ->> 'interruptible')::boolean, false))
+        END
+    ORDER BY older.id
+    """,
+    Superseded,
+)
+
+
+async def superseded(database: Executor, pipeline_id: int) -> list[Superseded]:
+    """The older pipelines of a pipeline's branch or merge request, for other commits, that their files let end
+    (`workflow:auto_cancel:on_new_commit`)."""
+    return await database.rows(SUPERSEDED, id=pipeline_id)
+
+
+INTERRUPTIBLE_JOBS = """
+    SELECT coalesce(array_agg(jobs.id), '{}') FROM jobs
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried AND (jobs.plan ->> 'interruptible')::boolean
 """
 
 
-async def superseded(database: Executor, pipeline_id: int) -> list[int]:
-    """Ids of the older pipelines of a pipeline's branch whose jobs all say that they may be ended (`interruptible`)."""
-    return list(await database.value(SUPERSEDED, id=pipeline_id))
+async def interruptible_jobs(database: Executor, pipeline_id: int) -> set[int]:
+    """Ids of the jobs that may be ended when something newer comes."""
+    return set(await database.value(INTERRUPTIBLE_JOBS, pipeline_id=pipeline_id))
+
+
+CANCELS_ON_FAILURE = """
+    SELECT EXISTS (
+        SELECT FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
+        WHERE jobs.id = %(job_id)s AND NOT jobs.retried AND NOT jobs.allow_failure
+            AND pipelines.auto_cancel_on_job_failure = 'all')
+"""
+
+
+async def cancels_on_failure(database: Executor, job_id: int) -> bool:
+    """Whether the failure of this job, which nobody tries again, ends the others of its pipeline
+    (`workflow:auto_cancel:on_job_failure`)."""
+    return bool(await database.value(CANCELS_ON_FAILURE, job_id=job_id))

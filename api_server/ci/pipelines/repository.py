@@ -44,15 +44,25 @@ class Commit:
             timestamp=datetime.datetime.fromisoformat(self.commit["committed_date"]),
         )
 
-    @property
-    def for_planning(self) -> context.Repository:
-        """For a thread: paths are read by the loop, which must not wait for them."""
-        loop = asyncio.get_running_loop()
-        return context.Repository(
-            read=lambda path: read_text(self.repository, self.sha, path),
-            paths=lambda: asyncio.run_coroutine_threadsafe(_paths(self.repository, self.sha), loop).result(),
-            changed=self.changed,
-        )
+
+def for_planning(
+    repository: Repository, sha: str, project: str, changed: Collection[str] | None = None
+) -> context.Repository:
+    """A commit of the project at a full path, for a thread: what takes git a while is read by the loop, which must not
+    wait for it."""
+    loop = asyncio.get_running_loop()
+
+    def changed_since(ref: str) -> Collection[str] | None:
+        return asyncio.run_coroutine_threadsafe(_changed_since(repository, ref, sha), loop).result()
+
+    return context.Repository(
+        read=lambda path: read_text(repository, sha, path),
+        paths=lambda: asyncio.run_coroutine_threadsafe(_paths(repository, sha), loop).result(),
+        changed=changed,
+        changed_since=changed_since,
+        project=project,
+        sha=sha,
+    )
 
 
 async def read_commit(
@@ -107,3 +117,12 @@ async def _changed(repository: Repository, before_sha: str, sha: str) -> Collect
         return await trees.changed_paths(repository, before_sha, sha, MOST_PATHS)
     except (NotFoundError, OutputTooLargeError, GitTimeoutError):  # the old one may be collected meanwhile
         return None
+
+
+async def _changed_since(repository: Repository, ref: str, sha: str) -> Collection[str] | None:
+    """Raises `ConfigError` where there is no such ref."""
+    resolved = references.resolve(repository, ref)
+    if resolved is None:
+        raise ConfigError("rules:changes:compare_to is not a valid ref")
+    base = await commits.merge_base(repository, resolved.commit, sha)
+    return await _changed(repository, base or resolved.commit, sha)

@@ -8,6 +8,7 @@ from aiohttp import web
 from api_server.ci.pipelines import downstream, pushes, transitions
 from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.limits import LIMITS, Limits
+from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
 from api_server.code.refs import REF_LISTENERS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS, VAULT
@@ -15,6 +16,7 @@ from api_server.web.context import DATABASE, SETTINGS, VAULT
 
 def setup(app: web.Application) -> None:
     app[LIMITS] = Limits(app[SETTINGS])
+    app[REMOTE_FILES] = RemoteFiles(app)
     most = app[SETTINGS].git_push_pipeline_limit
     app[REF_LISTENERS].append(functools.partial(pushes.react_to_push, app[VAULT], most))
     queue = app[QUEUE]

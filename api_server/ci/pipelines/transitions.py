@@ -4,10 +4,9 @@ Locks are taken in one order: the pipeline's row, then its jobs. What concerns a
 for this one, the next job of a resource group) is queued and runs in a transaction of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from api_server.ci.config.plan import Retry
 from api_server.ci.pipelines import job_queries, queries
 from api_server.ci.pipelines.composite_status import composite
 from api_server.ci.pipelines.job_queries import Job, plan_of
@@ -40,6 +39,8 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
         return None
     if moved[0].status == "failed":
         await _retry_by_itself(transaction, moved[0])
+        if await queries.cancels_on_failure(transaction, job_id):
+            await cancel_all(transaction, await job_queries.latest_jobs(transaction, moved[0].pipeline_id))
     await refresh(transaction, moved[0].pipeline_id)
     return moved[0]
 
@@ -100,6 +101,14 @@ async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event
     return moved
 
 
+async def cancel_all(transaction: Transaction, jobs: Collection[OrderedJob]) -> None:
+    """Cancels those that have not finished, at once or (a runner that knows how) after their `after_script`; the
+    pipeline is locked, and `refresh`ed after."""
+    graceful = {job.id for job in jobs if job.status == "running" and job.cancels_gracefully}
+    await transit(transaction, graceful, "cancel_gracefully")
+    await transit(transaction, {job.id for job in jobs} - graceful, "cancel")
+
+
 async def _set_off(transaction: Transaction, job: Job) -> None:
     if job.kind == "bridge" and job.status == "pending":
         await enqueue(transaction, START_DOWNSTREAM, job_id=job.id)
@@ -155,10 +164,7 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
 
 async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
     retry = plan_of(job).retry
-    if not job.retried and job.attempt < retry.max and _is_wanted(retry, job.failure_reason):
+    failed = job.failure_reason or "unknown_failure"
+    if not job.retried and job.attempt < retry.max and retry.wants(failed, job.exit_code):
         again = await job_queries.clone_job(transaction, job.id, user_id=job.user_id, attempt=job.attempt + 1)
         await put_on_its_way(transaction, again)
-
-
-def _is_wanted(retry: Retry, failure_reason: str | None) -> bool:
-    return "always" in retry.when or (failure_reason or "unknown_failure") in retry.when

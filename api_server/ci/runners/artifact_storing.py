@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config import durations
-from api_server.ci.config.keywords import REPORTS
+from api_server.ci.config.execution import REPORTS
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
 from api_server.ci.runners.artifact_quota import ARRIVING, Room, room_of

@@ -15,10 +15,13 @@ from api_server.web.request_data import merged
 
 @attrs.frozen
 class Contact:
-    """The runner manager that calls, and whether it knows the status `canceling`."""
+    """The runner manager that calls."""
 
     manager_id: int
+    #: It knows the status `canceling`.
     cancels_gracefully: bool
+    #: It takes other steps than `script` and `after_script`, such as `release`.
+    takes_steps: bool
 
 
 async def note_contact(request: web.Request, runner: Runner, system_id: str | None) -> Contact:
@@ -28,7 +31,12 @@ async def note_contact(request: web.Request, runner: Runner, system_id: str | No
     manager_id = await manager_queries.note_contact(
         context.database(request), runner.id, _machine(system_id, info, request.remote)
     )
-    return Contact(manager_id, _mapping(info.get("features")).get("cancel_gracefully") is True)
+    features = _mapping(info.get("features"))
+    return Contact(
+        manager_id,
+        cancels_gracefully=features.get("cancel_gracefully") is True,
+        takes_steps=features.get("multi_build_steps") is True,
+    )
 
 
 def _mapping(told: Any) -> Mapping[str, Any]:

@@ -8,8 +8,9 @@ import structlog
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, transitions
-from api_server.ci.pipelines.creation import described_project, described_user
+from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
 from api_server.ci.pipelines.job_queries import plan_of
+from api_server.ci.pipelines.merge_request_queries import find_merge_request
 from api_server.ci.runners import hand_out_queries as queries
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
@@ -33,8 +34,8 @@ class HandOut:
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
 
-        A job that cannot be described fails, and the next one is tried. Raises 403 where the runner is gone, or has
-        another token by now.
+        A job that cannot be described fails, so does one that the runner could not do, and the next one is tried.
+        Raises 403 where the runner is gone, or has another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
@@ -52,10 +53,12 @@ class HandOut:
                     token_digest=digest(token),
                     cancels_gracefully=contact.cancels_gracefully,
                 )
-            if started is not None and (told := await self._told(job_id, runner, token)) is not None:
+            if started is not None and (told := await self._told(job_id, runner, contact, token)) is not None:
                 return told
 
-    async def _told(self, job_id: int, runner: CallingRunner, token: str) -> dict[str, Any] | None:
+    async def _told(
+        self, job_id: int, runner: CallingRunner, contact: Contact, token: str
+    ) -> dict[str, Any] | None:
         try:
             response = await self._gathered(job_id, runner, token)
             told = response.payload()
@@ -63,10 +66,10 @@ class HandOut:
             raise
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
-            async with self.database.transaction() as transaction:
-                await transitions.advance(
-                    transaction, job_id, "drop", failure_reason="data_integrity_failure"
-                )
+            await self._drop(job_id, "data_integrity_failure")
+            return None
+        if response.planned.release is not None and not contact.takes_steps:
+            await self._drop(job_id, "runner_unsupported")
             return None
         debug_trace = _shows_secrets(told["variables"])
         masked = sorted({one.value for one in response.given if one.masked})
@@ -80,11 +83,16 @@ class HandOut:
                 await transitions.refresh(transaction, response.job.pipeline_id)
         return told
 
+    async def _drop(self, job_id: int, failure_reason: str) -> None:
+        async with self.database.transaction() as transaction:
+            await transitions.advance(transaction, job_id, "drop", failure_reason=failure_reason)
+
     async def _gathered(self, job_id: int, runner: CallingRunner, token: str) -> JobResponse:
         job = await queries.started_job(self.database, job_id)
         planned = plan_of(job)
         earlier = await queries.dependencies(self.database, job, planned.dependencies)
-        subject = await creation_queries.subject(self.database, job.project_id, job.user_id)
+        branch = None if job.tag else job.short_ref
+        subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
         return JobResponse(
             base_url=self.base_url,
             token=token,
@@ -93,6 +101,10 @@ class HandOut:
             runner=runner,
             project=described_project(subject),
             user=described_user(subject),
+            merge_request=described_merge_request(
+                await find_merge_request(self.database, job.merge_request_id)
+            ),
+            open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
             given=[
                 Variable(

@@ -78,8 +78,12 @@ class StartedJob:
     pipeline_status: str
     pipeline_name: str | None
     source: str
+    #: As answers show it; of a merge request's pipeline that of its head.
     ref: str
+    #: The branch or tag that it runs on.
+    short_ref: str
     tag: bool
+    merge_request_id: int | None
     sha: str
     before_sha: str
     #: JSON, as answers show it.
@@ -93,8 +97,9 @@ STARTED_JOB = Statement(
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.user_id, jobs.name, jobs.stage, jobs.stage_index,
         jobs.protected, jobs.environment, jobs.timeout, jobs.plan, jobs.started_at,
         pipelines.iid AS pipeline_iid, pipelines.status AS pipeline_status, pipelines.name AS pipeline_name,
-        pipelines.source, pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha, pipelines.commit,
-        pipelines.committed_at, pipelines.created_at AS pipeline_created_at
+        pipelines.source, pipelines.ref, coalesce(pipelines.source_branch, pipelines.ref) AS short_ref, pipelines.tag,
+        pipelines.merge_request_id, pipelines.sha, pipelines.before_sha, pipelines.commit, pipelines.committed_at,
+        pipelines.created_at AS pipeline_created_at
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE jobs.id = %(id)s
     """,
     StartedJob,

@@ -33,6 +33,9 @@ class JobResponse:
     runner: Runner
     project: descriptions.Project
     user: descriptions.User | None
+    merge_request: descriptions.MergeRequest | None
+    #: From the job's branch.
+    open_merge_requests: str
     #: Jobs whose results it gets.
     earlier: Sequence[EarlierJob]
     #: What earlier jobs reported, and what was given to the pipeline and to the job, weakest first.
@@ -77,7 +80,9 @@ class JobResponse:
     def variables(self) -> list[dict[str, Any]]:
         """In the runner's words; of one key the strongest."""
         server = descriptions.Server(url=self.base_url, version=DIALECT)
-        of_pipeline = pipeline_variables(server, self.project, self._pipeline(), self._commit(), self.user)
+        of_pipeline = pipeline_variables(
+            server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
+        )
         of_job = job_variables(server, self.project, self._job(), self.planned, of_pipeline)
         return payload.variables(self.planned, predefined=(*of_pipeline, *of_job), given=self.given)
 
@@ -87,20 +92,25 @@ class JobResponse:
             netloc=f"gitlab-ci-token:{self.token}@{parts.netloc}",
             path=f"{parts.path}/{quote(self.project.full_path)}.git",
         )
-        ref, sha = self.job.ref, self.job.sha
-        branch_or_tag = (
-            f"+{TAGS}{ref}:{TAGS}{ref}" if self.job.tag else f"+{BRANCHES}{ref}:refs/remotes/origin/{ref}"
-        )
         return {
             "repo_url": urlunsplit(url),
-            "ref": ref,
-            "sha": sha,
+            "ref": self.job.ref,
+            "sha": self.job.sha,
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
             # by the first one the commit is fetched even when its branch has moved on or is gone
-            "refspecs": [f"+{sha}:refs/pipelines/{self.job.pipeline_id}", branch_or_tag],
+            "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
             "depth": depth,
         }
+
+    def _branch_or_tag(self) -> list[str]:
+        """What is fetched beside the commit: nothing for a merge request."""
+        ref = self.job.ref
+        if ref != self.job.short_ref:
+            return []
+        return [
+            f"+{TAGS}{ref}:{TAGS}{ref}" if self.job.tag else f"+{BRANCHES}{ref}:refs/remotes/origin/{ref}"
+        ]
 
     def _job(self) -> descriptions.Job:
         return descriptions.Job(
@@ -118,13 +128,14 @@ class JobResponse:
     def _pipeline(self) -> descriptions.Pipeline:
         return descriptions.Pipeline(
             iid=self.job.pipeline_iid,
-            ref=self.job.ref,
+            ref=self.job.short_ref,
             source=self.job.source,
             created_at=self.job.pipeline_created_at,
             tag=self.job.tag,
             protected=self.job.protected,
             before_sha=self.job.before_sha,
             name=self.job.pipeline_name,
+            open_merge_requests=self.open_merge_requests,
         )
 
     def _commit(self) -> descriptions.Commit:

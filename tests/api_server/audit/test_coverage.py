@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from api_server.state.audit_event_types import EVENT_TYPES
+from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
-from tests.api_server.audit.table import CHANGES, Change, shape
+from tests.api_server.audit.table import CHANGES
 from tests.api_server.audit.things import Things
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
@@ -47,6 +48,10 @@ SILENT = {
         "the answer stays as it is; the check's own history tells that it was asked again"
     ),
     "POST /projects/{id}/pipeline": "daily work, told by the pipeline itself",
+    "POST /projects/{id}/merge_requests/{merge_request_iid}/pipelines": "as above",
+    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/play": "as above",
+    "POST /projects/{id}/trigger/pipeline": "as above",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/cancel": "as above",
     "POST /projects/{id}/pipelines/{pipeline_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/cancel": "daily work, told by the job itself",

@@ -203,6 +203,22 @@ class Things:
     async def make_group_variable(self) -> str:
         return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
 
+    async def make_trigger(self) -> int:
+        return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
+
+    async def make_schedule(self) -> int:
+        path, values = "/projects/{project}/pipeline_schedules", {"ref": "main", "cron": "0 4 * * *"}
+        return int((await self.post(path, description="nightly", **values))["id"])
+
+    async def make_schedule_variable(self) -> str:
+        path = "/projects/{project}/pipeline_schedules/{schedule}/variables"
+        return str((await self.post(path, key="KEY", value="x"))["key"])
+
+    async def make_maintainer(self) -> Client:
+        await self.post("/projects/{project}/members", user_id="{user}", access_level=40)
+        client: Client = (await self.get("person")).api
+        return client
+
     # --- merge requests
 
     async def make_owned(self) -> dict[str, Any]:

@@ -47,14 +47,19 @@ class Stage:
     async def call(self, route: Route) -> Answer:
         """By whoever has the right, with values that would do."""
         ids = self.furnished.ids
-        sent = required(route) | BODIES.get(name_of(route), {})
-        body = {
-            name: ids[value[1:-1]] if isinstance(value, str) and value.startswith("{") else value
-            for name, value in sent.items()
-        }
-        furnished = attrs.evolve(self.furnished, ids=ids | PATHS.get(name_of(route), {}))
+        body = self._filled(required(route) | BODIES.get(name_of(route), {}))
+        furnished = attrs.evolve(self.furnished, ids=ids | self._filled(PATHS.get(name_of(route), {})))
         client = attrs.evolve(self.person(route).api, base=self.other.base)
         return await client.request(route.method, furnished.path_to(route), json=body)
+
+    def _filled(self, values: dict[str, Any]) -> dict[str, Any]:
+        """With ids in the place of their names."""
+        return {
+            name: self.furnished.ids[value[1:-1]]
+            if isinstance(value, str) and value.startswith("{")
+            else value
+            for name, value in values.items()
+        }
 
     async def do(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
         """By root, who takes away."""
@@ -68,6 +73,14 @@ class Stage:
         for person in (self.owner, self.admin):
             client = attrs.evolve(person.api, base=self.other.base)
             assert (await client.get(self.project)).status == 200
+
+
+async def _schedule_of(owner: Person, url: str) -> int:
+    schedules = f"{url}/pipeline_schedules"
+    made = await owner.api.post(schedules, {"description": "hers", "ref": "main", "cron": "0 4 1 1 *"})
+    variable = {"key": "KEY", "value": "x"}
+    assert (await owner.api.post(f"{schedules}/{made.body['id']}/variables", variable)).status == 201
+    return int(made.body["id"])
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +107,9 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
         "runner_id": runner.body["id"],
         "head": merge_request["sha"],
         "other_project_id": other_project["id"],
+        "schedule_of_root_id": ids["pipeline_schedule_id"],
+        "pipeline_schedule_id": await _schedule_of(owner, url),
+        "trigger_id": (await owner.api.post(f"{url}/triggers", {"description": "hers"})).body["id"],
     }
     return Stage(one, other, furnished, owner, admin)
 
@@ -161,9 +177,16 @@ def _opens(route: Route) -> bool:
     return isinstance(route.access, ProjectAccess) and route.access.opens is not None
 
 
+_SCHEDULE = "/projects/{id}/pipeline_schedules/{pipeline_schedule_id}"
+#: Schedules that are to run on the branch.
+_SCHEDULES_MAIN = {"POST /projects/{id}/pipeline_schedules", f"PUT {_SCHEDULE}", f"POST {_SCHEDULE}/play"}
+
+
 def _needs_main(route: Route) -> bool:
     """What moves the branch, or runs on it."""
     path = route.path.removeprefix("/projects/{id}/")
+    if path.startswith("pipeline_schedules"):
+        return name_of(route) in _SCHEDULES_MAIN
     parts = ("repository/files", "repository/commits", "pipeline", "jobs")
     return (_opens(route) and path.startswith(parts) and name_of(route) not in _KEEPS) or path.endswith(
         "/merge"
@@ -174,6 +197,10 @@ _LEVELS = ("repository_access_level", "builds_access_level")
 _PROTECTION = ("push_access_level", "merge_access_level")
 PUSH = (403, "403 Forbidden - You are not allowed to push into this branch")
 RUN = (400, {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]})
+CREATE, UPDATE = (
+    (400, {"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
+    for verb in ("create", "update")
+)
 FORBIDDEN = (403, "403 Forbidden")
 GONE = ((404, "404 Project Not Found"), (404, "404 Group Not Found"))
 TAKINGS = {
@@ -218,7 +245,7 @@ TAKINGS = {
         _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 60)),
         _project("PATCH", "/protected_branches/main", dict.fromkeys(_PROTECTION, 40)),
         _needs_main,
-        (FORBIDDEN, PUSH, RUN),
+        (FORBIDDEN, PUSH, RUN, CREATE, UPDATE),
     ),
 }
 

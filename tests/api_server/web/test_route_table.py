@@ -25,6 +25,8 @@ OPEN_TO_ANYONE = {
     "POST /jobs/{id}/artifacts/authorize": "the job's token",
     "POST /jobs/{id}/artifacts": "the job's token",
     "GET /jobs/{id}/artifacts": "the job's token",
+    "POST /projects/{id}/trigger/pipeline": "the trigger's token, or a job's",
+    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
 }
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
@@ -49,12 +51,14 @@ OPENS: dict[str, Feature | None] = {
     "/merge_requests": "repository",
     "/merge_requests/{merge_request_iid}/pipelines": "builds",
     "/pipeline": "builds",
+    "/pipeline_schedules": "builds",
     "/pipelines": "builds",
     "/protected_branches": None,
     "/remote_mirrors": None,
     "/repository": "repository",
     "/runners": None,
     "/transfer": None,
+    "/triggers": "builds",
     "/unarchive": None,
     "/users": None,
     "/variables": None,

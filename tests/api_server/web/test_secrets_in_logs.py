@@ -53,6 +53,10 @@ async def test_tokens_and_passwords_are_in_no_log_line(
         await forge.root.post(
             f"/projects/1/jobs/1/play?job_variables_attributes%5B0%5D%5Bvalue%5D={strange}"
         ),
+        await plain.post(f"/projects/1/trigger/pipeline?ref=main&token={strange}&variables[A]={strange}"),
+        await plain.post(
+            f"/projects/1/ref/main/trigger/pipeline?token=flptt-{strange}&variables%5BA%5D={strange}"
+        ),
     ]
     monkeypatch.setattr("api_server.accounts.version.json_value", lambda *_: 1 / 0)
     sent.append(await plain.get(f"/version?private_token={token}"))

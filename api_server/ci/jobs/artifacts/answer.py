@@ -21,6 +21,8 @@ from api_server.zip_files.members import ZIP_FILES
 
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
+_LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
+
 
 async def archive_of(request: web.Request, job_id: int) -> Artifact:
     """Raises 404 where the job has no archive, or none any more."""
@@ -31,8 +33,9 @@ async def archive_of(request: web.Request, job_id: int) -> Artifact:
 
 
 def check_may_read(project: Project, archive: Artifact) -> None:
-    """Raises 403 below Developer where the job's file says `artifacts:public: false`."""
-    if not archive.public and project.role < Role.DEVELOPER:
+    """Raises 403 for whom `artifacts:access` of the job's file leaves out; `none` is for nobody's eyes."""
+    least = _LEAST_ROLE.get(archive.access)
+    if least is None or project.role < least:
         raise forbidden()
 
 

@@ -63,14 +63,15 @@ class Artifact:
     size: int
     object_key: str
     sha256: bytes
-    #: False where its job's file says `artifacts:public: false`.
-    public: bool
+    #: Who may download it: a word of `artifacts:access`.
+    access: str
 
 
 #: Of rows called archive and jobs.
 _COLUMNS = """
     archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
-    coalesce((jobs.plan #>> '{artifacts,public}')::boolean, true) AS public
+    coalesce(jobs.plan #>> '{artifacts,access}',
+        CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END) AS access
 """
 #: Of a row called archive.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"

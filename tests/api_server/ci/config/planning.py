@@ -21,7 +21,9 @@ build:
     make
     make check
   timeout: 2h
-  retry: {max: 2, when: [script_failure]}
+  retry: {max: 2, when: [script_failure], exit_codes: [137]}
+  hooks: {pre_get_sources_script: [echo before]}
+  manual_confirmation: Really?
   coverage: '/TOTAL.*?(\\d+)%/i'
   allow_failure: {exit_codes: [3, 4]}
   interruptible: true
@@ -33,10 +35,21 @@ build:
     exclude: [out/tmp]
     expire_in: 1 week
     when: always
-    public: false
+    access: developer
+    expose_as: the build
     reports: {junit: r.xml, coverage_report: {coverage_format: cobertura, path: c.xml}}
   cache: [{key: pip, paths: [.pip], policy: pull}, {paths: [x], unprotect: true}]
-  environment: {name: staging, url: 'https://$CI_ENVIRONMENT_SLUG.example.org/$NAME', action: start}
+  environment:
+    name: staging
+    url: 'https://$CI_ENVIRONMENT_SLUG.example.org/$NAME'
+    action: start
+    auto_stop_in: 1 week
+  release:
+    tag_name: $CI_COMMIT_TAG
+    description: 'The "first" one'
+    milestones: [m1]
+    released_at: '2026-01-02T03:04:05Z'
+    assets: {links: [{name: a, url: 'https://example.org/a', link_type: package}]}
 """
 
 BRANCH = {
@@ -44,8 +57,14 @@ BRANCH = {
     "CI_COMMIT_REF_NAME": "main",
     "CI_DEFAULT_BRANCH": "main",
     "CI_PIPELINE_SOURCE": "push",
+    "CI_PROJECT_PATH": "group/app",
 }
-TAG = {"CI_COMMIT_TAG": "v1.0", "CI_COMMIT_REF_NAME": "v1.0", "CI_PIPELINE_SOURCE": "push"}
+TAG = {
+    "CI_COMMIT_TAG": "v1.0",
+    "CI_COMMIT_REF_NAME": "v1.0",
+    "CI_PIPELINE_SOURCE": "push",
+    "CI_PROJECT_PATH": "group/app",
+}
 MERGE_REQUEST = {"CI_COMMIT_REF_NAME": "topic", "CI_PIPELINE_SOURCE": "merge_request_event"}
 
 

@@ -17,18 +17,18 @@ SCRIPT = "script: make"
         ("invalid: yaml", "jobs invalid config should implement a script: or a trigger: keyword"),
         ("test: {script: x, something: wrong}", "jobs:test config contains unknown keys: something"),
         ("test: {script: x, a: 1, b: 2}", "jobs:test config contains unknown keys: a, b"),
-        ("test: {script: x, release: {tag_name: v1}}", "jobs:test config contains unknown keys: release"),
+        (
+            "test: {script: x, release: {tag_name: v1}}",
+            "jobs:test:release config missing required keys: description",
+        ),
         ("test: {trigger: a/b, script: x}", "jobs:test config contains unknown keys: script"),
         ("test: {trigger: a/b, tags: [x]}", "jobs:test config contains unknown keys: tags"),
         ("default: {script: x}\ntest: {script: x}", "default config contains unknown keys: script"),
         (
-            "workflow: {auto_cancel: {}}\ntest: {script: x}",
-            "workflow config contains unknown keys: auto_cancel",
+            "workflow: {auto_cancel: {on_new_commit: all}}\ntest: {script: x}",
+            "workflow:auto_cancel:on_new_commit should be one of: conservative, interruptible, none",
         ),
-        (
-            "test: {script: x, artifacts: {expose_as: x}}",
-            "jobs:test:artifacts config contains unknown keys: expose_as",
-        ),
+        ("test: {script: x, artifacts: {expose_as: x}}", "jobs:test:artifacts paths can't be blank"),
         (
             "test: {script: x, artifacts: {reports: {load: x}}}",
             "jobs:test:artifacts:reports config contains unknown keys: load",
@@ -39,15 +39,22 @@ SCRIPT = "script: make"
         ),
         (
             "test: {script: x, needs: [{pipeline: a/b}]}",
-            "jobs:test:needs config contains unknown keys: pipeline",
+            "jobs:test:needs:pipeline is not supported by this service",
         ),
         (
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
-            "jobs:test:trigger:include config contains unknown keys: artifact, job",
+            "jobs:test:trigger:include:artifact is not supported by this service",
         ),
-        ("include: {remote: 'https://example.org/a.yml'}", "include config contains unknown keys: remote"),
-        ("include: [{template: a.yml}]", "include config contains unknown keys: template"),
-        ("include: ['https://example.org/a.yml']", "include `https://example.org/a.yml` is not supported"),
+        ("include: [{template: a.yml}]", "include:template is not supported by this service"),
+        ("include: {component: a/b/c@1}", "include:component is not supported by this service"),
+        ("include: {local: a.yml, inputs: {a: 1}}", "include:inputs is not supported by this service"),
+        ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
+        ("include: {project: a/b}", "include config missing required keys: file"),
+        ("include: {remote: 'https://a.org/a.yml', integrity: x}", "include:integrity should start with"),
+        (
+            "test: {script: x, only: ['/(/']}",
+            "jobs:test:only config should be an array of strings or regular",
+        ),
         (
             "test: {script: [{echo: x}]}",
             "jobs:test:script config should be a string or a nested array of strings",
@@ -63,6 +70,7 @@ SCRIPT = "script: make"
             "test: {script: x, when: sometimes}",
             "jobs:test:when should be one of: on_success, on_failure, always,",
         ),
+        ("test: {script: x, when: never}", "jobs:test:when should be one of: on_success, on_failure,"),
         ("test: {script: x, when: delayed}", "jobs:test start_in should be given with when: delayed"),
         ("test: {script: x, start_in: 1 day}", "jobs:test start_in should be given with when: delayed"),
         (
@@ -91,15 +99,11 @@ SCRIPT = "script: make"
         ),
         (
             "test: {script: x, only: {kubernetes: active}}",
-            "jobs:test:only config contains unknown keys: kubernetes",
+            "jobs:test:only:kubernetes is not supported by this service",
         ),
         (
-            "test: {script: x, variables: {A: true}}",
-            "jobs:test:variables:A config should be a string or an integer",
-        ),
-        (
-            "test: {script: x, variables: {A: {expand: true}}}",
-            "jobs:test:variables:A config missing required keys: value",
+            "test: {script: x, variables: {A: [x]}}",
+            "jobs:test:variables:A variable definition must be either a string or a hash",
         ),
         (
             "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
@@ -132,11 +136,11 @@ SCRIPT = "script: make"
             "a job: need b is not defined in current or prior stages",
         ),
         (
-            "a: {script: x, dependencies: [b]}\nb: {script: x}",
-            "a job: dependency b is not defined in prior stages",
+            "a: {script: x, stage: build, dependencies: [b]}\nb: {script: x}",
+            "a job: dependency b is not defined in current or prior stages",
         ),
         (
-            "a: {script: x, stage: build}\nb: {script: x, needs: [], dependencies: [a]}",
+            "a: {script: x, stage: build}\nb: {script: x, needs: [c], dependencies: [a]}\nc: {script: x}",
             "jobs:b dependencies the a should be part of needs",
         ),
         ("a: {script: x}\nb: {script: x, needs: [a, a]}", "b has the following needs duplicated: a."),
@@ -234,50 +238,6 @@ def test_defaults_reach_jobs_that_do_not_set_the_keyword_or_keep_it_out():
         (None, (), (), ()),
     ]
     assert found["e"].interruptible is True
-
-
-def test_includes_are_merged_below_the_file_and_later_ones_over_earlier_ones():
-    files = {
-        "ci/a.yml": "variables: {X: a, Y: a}\nstages: [one]\ntest: {tags: [a], script: a}",
-        "ci/b.yaml": "include: /ci/deep/c.yml\nvariables: {Y: b}",
-        "ci/deep/c.yml": ".c: {image: c}",
-    }
-    text = "include: [ci/a.yml, {local: /ci/b.yaml}]\ntest: {extends: .c, stage: one, script: own}"
-    found = job(text, files=files)
-    assert (found.script, found.tags, found.image.name) == (("own",), ("a",), "c")
-    assert {one.key: one.value for one in found.variables} == {"X": "a", "Y": "b"}
-    assert read(text, context(files=files)).includes == ("ci/a.yml", "ci/b.yaml", "ci/deep/c.yml")
-
-
-def test_includes_take_wildcards_variables_and_rules():
-    files = {name: f"{name[3]}: {{script: x}}" for name in ("ci/a.yml", "ci/b.yml", "ci/z.yml")}
-    assert set(jobs("include: ci/*.yml", files=files)) == {"a", "b", "z"}
-    assert set(jobs("include: ci/$WHICH.yml", files=files, given={"WHICH": "b"})) == {"b"}
-    ruled = "include: [{local: ci/a.yml, rules: [{if: $GO}]}, ci/b.yml]"
-    assert set(jobs(ruled, files=files)) == {"b"}
-    assert set(jobs(ruled, files=files, given={"GO": "1"})) == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "files", "expected"),
-    [
-        ("include: a.yml", {}, "Local file `a.yml` does not exist!"),
-        ("include: ci/*.yml", {}, "Local file `ci/*.yml` does not exist!"),
-        ("include: a.txt", {"a.txt": "x"}, "Included file `a.txt` does not have YAML extension!"),
-        ("include: a.yml", {"a.yml": " "}, "Local file `a.yml` is empty!"),
-        ("include: a.yml", {"a.yml": "include: a.yml"}, "Local file `a.yml` includes itself: a.yml -> a.yml"),
-        ("include: a.yml", {"a.yml": "x: ["}, "`a.yml`: Invalid configuration format"),
-        ("include: a.yml", {"a.yml": "include: b.yml", "b.yml": "include: a.yml"}, "a.yml -> b.yml -> a.yml"),
-        ("include: [" + "a.yml, " * 151 + "]", {"a.yml": "a: {script: x}"}, "Maximum of 150 includes"),
-        (
-            "include: f0.yml",
-            {f"f{n}.yml": f"include: f{n + 1}.yml" for n in range(40)},
-            "20 in one another, are allowed!",
-        ),
-    ],
-)
-def test_includes_that_cannot_be_are_refused(text, files, expected):
-    assert expected in errors(text, files=files)[0]
 
 
 def test_the_merged_configuration_is_plain_and_free_of_what_was_carried_out():

@@ -42,6 +42,25 @@ def test_a_matrix_makes_a_job_for_each_row_and_its_variables_reach_rules_and_tag
     assert found["deploy: [aws, m]"].variables == (Variable("CLOUD", "aws"), Variable("SIZE", "m"))
 
 
+def test_a_need_may_be_some_rows_of_a_matrix():
+    found = jobs(
+        """
+        a: {stage: build, script: x, parallel: {matrix: [{CLOUD: [aws, gcp], SIZE: [s, m]}]}}
+        b: {script: x, needs: [{job: a, artifacts: false, parallel: {matrix: [{CLOUD: aws, SIZE: [s, m]}]}}]}
+        c: {script: x, needs: [{job: a, parallel: {matrix: [{CLOUD: aws, SIZE: s}, {CLOUD: gcp, SIZE: m}]}}]}
+        """
+    )
+    assert [need.job for need in found["b"].needs] == ["a: [aws, s]", "a: [aws, m]"]
+    assert {need.artifacts for need in found["b"].needs} == {False}
+    assert [need.job for need in found["c"].needs] == ["a: [aws, s]", "a: [gcp, m]"]
+    text = "a: {script: x, parallel: {matrix: [{A: b}]}}\n"
+    text += "b: {script: x, needs: [{job: a, parallel: {matrix: [{A: %s}]}}]}"
+    assert errors(text % "c") == ("b job: undefined need: a: [c]",)
+    assert errors(text % "'$[[ matrix.A ]]'") == (
+        "jobs:b:needs:parallel $[[ ]] is not supported by this service",
+    )
+
+
 def test_a_matrix_is_bounded_before_it_is_built():
     axes = ", ".join(f"A{n}: [{', '.join('abcdefghij')}]" for n in range(12))
     assert errors(f"a: {{script: x, parallel: {{matrix: [{{{axes}}}]}}}}") == (
@@ -72,6 +91,7 @@ def test_needs_say_whose_artifacts_are_downloaded():
         named: {script: x, dependencies: [a]}
         needed: {script: x, needs: [a, {job: b, artifacts: false}]}
         both: {script: x, needs: [a, b], dependencies: [b]}
+        neither: {script: x, needs: [], dependencies: [b]}
         at_once: {script: x, needs: []}
         """
     )
@@ -83,6 +103,7 @@ def test_needs_say_whose_artifacts_are_downloaded():
         "named": (None, ("a",)),
         "needed": (2, ("a",)),
         "both": (2, ("b",)),
+        "neither": ((), ()),
         "at_once": ((), ()),
     }
 

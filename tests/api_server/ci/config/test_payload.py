@@ -3,7 +3,7 @@
 import json
 
 from api_server.ci.config import payload
-from api_server.ci.config.plan import from_json, to_json
+from api_server.ci.config.plan import Retry, from_json, to_json
 from api_server.ci.config.variables import Variable
 
 from .planning import FULL, job
@@ -12,7 +12,9 @@ from .planning import FULL, job
 def test_a_job_with_every_keyword_survives_storage_as_json():
     found = job(FULL)
     assert from_json(json.loads(json.dumps(to_json(found)))) == found
-    assert (found.timeout, found.retry.max, found.retry.when) == (7200, 2, ("script_failure",))
+    assert found.timeout == 7200
+    assert found.retry == Retry(max=2, when=("script_failure",), exit_codes=(137,))
+    assert (found.environment.auto_stop_in, found.manual_confirmation) == ("1 week", "Really?")
     assert (found.coverage, found.allow_failure_exit_codes) == ("(?i)TOTAL.*?(\\d+)%", (3, 4))
 
 
@@ -20,6 +22,17 @@ STEPS = [
     {
         "name": "script",
         "script": ["setup", "make\nmake check\n"],
+        "timeout": 7200,
+        "when": "on_success",
+        "allow_failure": False,
+    },
+    {
+        "name": "release",
+        "script": [
+            'release-cli create --description "The \\"first\\" one" --tag-name "$CI_COMMIT_TAG"'
+            ' --released-at "2026-01-02T03:04:05Z" --milestone "m1"'
+            ' --assets-link "{\\"name\\":\\"a\\",\\"url\\":\\"https://example.org/a\\",\\"link_type\\":\\"package\\"}"'
+        ],
         "timeout": 7200,
         "when": "on_success",
         "allow_failure": False,
@@ -116,6 +129,7 @@ CACHE = [
 def test_the_payload_of_a_job_with_every_keyword():
     assert payload.describe(job(FULL), timeout=7200, protected=True) == {
         "steps": STEPS,
+        "hooks": [{"name": "pre_get_sources_script", "script": ["echo before"]}],
         "image": IMAGE,
         "services": SERVICES,
         "artifacts": ARTIFACTS,
@@ -125,7 +139,8 @@ def test_the_payload_of_a_job_with_every_keyword():
 
 def test_a_plain_job_has_null_where_there_is_nothing():
     found = payload.describe(job("a: {script: x}"), timeout=60, protected=False)
-    assert {key: found[key] for key in ("image", "services", "artifacts", "cache")} == {
+    assert {key: found[key] for key in ("hooks", "image", "services", "artifacts", "cache")} == {
+        "hooks": [],
         "image": None,
         "services": [],
         "artifacts": None,

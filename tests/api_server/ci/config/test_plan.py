@@ -39,7 +39,7 @@ def test_without_stages_there_are_build_test_deploy_and_jobs_are_in_test():
     ("text", "reason"),
     [
         ("a: {script: x, rules: [{if: $NO}]}", NO_JOBS),
-        ("a: {script: x, when: never}", NO_JOBS),
+        ("a: {script: x, rules: [{when: never}]}", NO_JOBS),
         ("a: {script: x, only: [tags]}", NO_JOBS),
         ("a: {script: x, stage: .pre}\nb: {script: x, stage: .post}", NO_JOBS),
         ("workflow: {rules: [{if: $NO}]}\na: {script: x}", FILTERED),
@@ -141,7 +141,12 @@ def test_rules_look_at_changed_and_existing_files(rule, changed, wanted):
         ("script: x, only: {refs: [branches], variables: [$CI_COMMIT_BRANCH]}", True, False, False),
         ("script: x, only: {refs: [branches], variables: [$NO]}", False, False, False),
         ("script: x, except: {refs: [tags], variables: [$CI_COMMIT_BRANCH]}", False, False, False),
-        ("script: x, only: {changes: [a]}", True, True, True),
+        ("script: x, only: {changes: [a]}", True, True, False),
+        ("script: x, only: {refs: [merge_requests], changes: [a]}", False, False, True),
+        ("script: x, only: [main@group/app]", True, False, False),
+        ("script: x, only: [main@group/other]", False, False, False),
+        ("script: x, only: ['/^v\\d/@group/app']", False, True, False),
+        ("script: x, except: [tags@group/app]", True, False, False),
         ("script: x, rules: [{when: always}]", True, True, True),
     ],
 )
@@ -211,9 +216,18 @@ def test_names_that_others_refer_to_are_expanded():
             "{project: group/app, branch: $CI_COMMIT_REF_NAME, strategy: depend}",
             Trigger(project="group/app", branch="main", depend=True),
         ),
-        ("{include: /ci/child.yml}", Trigger(include=("ci/child.yml",))),
+        ("{include: /ci/child.yml}", Trigger(include=("/ci/child.yml",))),
         ("{include: {local: a.yml}}", Trigger(include=("a.yml",))),
         ("{include: [a.yml, {local: b.yml}]}", Trigger(include=("a.yml", "b.yml"))),
+        (
+            "{include: [{project: g/$APP, file: [a.yml, $APP.yml]}, {remote: 'https://a.org/a.yml'}]}",
+            Trigger(
+                include=(
+                    {"project": "g/app", "file": ["a.yml", "app.yml"]},
+                    {"remote": "https://a.org/a.yml"},
+                )
+            ),
+        ),
         (
             "{include: a.yml, forward: {yaml_variables: false, pipeline_variables: true}}",
             Trigger(include=("a.yml",), forward_yaml_variables=False, forward_pipeline_variables=True),
@@ -227,7 +241,7 @@ def test_triggers(keyword, expected):
 
 def test_a_child_pipeline_is_planned_from_the_files_that_its_bridge_includes():
     files = {"a.yml": "a: {script: x}", "b.yml": "b: {script: x}"}
-    assert set(jobs(child_configuration(("a.yml", "b.yml")), files=files)) == {"a", "b"}
+    assert set(jobs(child_configuration(("a.yml", {"local": "/b.yml"})), files=files)) == {"a", "b"}
 
 
 def test_a_cache_key_of_files_changes_with_them():

@@ -46,14 +46,22 @@ def test_anchors_and_merge_keys_work_and_an_anchor_may_be_given_again():
     }
 
 
+def test_of_a_key_given_twice_the_last_one_counts_and_its_author_is_told():
+    warnings: list[str] = []
+    text = "a: 1\nb: {x: 1, <<: {y: 1}, <<: {z: 1}, x: 2}\na: 3"
+    assert load(text, Budget(), warnings.append) == {"a": 3, "b": {"y": 1, "z": 1, "x": 2}}
+    assert warnings == [
+        "The key x is given twice, again at line 2: the last one counts",
+        "The key a is given twice, again at line 3: the last one counts",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("- a", "should be a hash"),
         ("text", "should be a hash"),
         ("a: [", "Invalid configuration format"),
-        ("a: 1\nb: 2\na: 3", "The key a is given twice, again at line 3"),
-        ("x: {a: 1, a: 2}", "The key a is given twice"),
         ("[a]: 1", "A key should be text at line 1"),
         ("? [a]\n: 1", "A key should be text at line 1"),
         ("a: *b", "Invalid configuration format"),

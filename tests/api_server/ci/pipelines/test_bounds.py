@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api_server.ci.config.context import Context
 from api_server.ci.pipelines import downstream
 from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.limits import LIMITS
@@ -183,12 +184,16 @@ async def test_files_are_planned_a_few_at_a_time(idle: Forge) -> None:
     limits = idle.server.app[LIMITS]
     limits.planning = ConcurrencyLimiter(2, 2)
     making, go_on = maker(idle.server.app), threading.Event()
+
+    def wait(_text: str, _context: Context) -> bool:
+        return go_on.wait()
+
     try:
-        planning = [asyncio.create_task(making.in_thread(go_on.wait)) for _ in range(2)]
+        planning = [asyncio.create_task(making.in_thread(wait, "", Context())) for _ in range(2)]
         while limits.planning.held < 2:
             await asyncio.sleep(0)
         with pytest.raises(Unavailable):
-            await making.in_thread(lambda: None)
+            await making.in_thread(wait, "", Context())
         project = await ci_project(idle)
         answer = await project.api.post(f"{project.url}/ci/lint", {"content": ONE_JOB})
         assert (answer.status, answer.headers["Retry-After"]) == (503, "5")

@@ -151,6 +151,14 @@ async def test_a_failure_that_retry_does_not_name_is_final(project):
     assert await project.status(pipeline) == "failed"
 
 
+async def test_an_exit_code_that_retry_names_is_one_to_start_again_after(project):
+    pipeline = await project.pipeline("flaky:\n  script: echo\n  retry: {max: 2, exit_codes: 137}\n")
+    for exit_code, status in ((137, "pending"), (1, "failed")):
+        job_id = (await ids(project, pipeline))["flaky"]
+        await finish(project, job_id, "drop", failure_reason="script_failure", exit_code=exit_code)
+        assert await project.status(pipeline) == status
+
+
 async def test_exit_codes_that_are_allowed_make_an_allowed_failure(project):
     text = "lint:\n  script: echo\n  allow_failure: {exit_codes: [3, 137]}\n"
     for exit_code, status in ((137, "success"), (1, "failed")):

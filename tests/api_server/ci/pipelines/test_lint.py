@@ -14,7 +14,22 @@ async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
         {"content": "include: more.yml\nbuild: {script: make}", "include_jobs": True},
     )
     assert (good.body["valid"], good.body["errors"], good.body["warnings"]) == (True, [], [])
-    assert good.body["includes"] == [{"type": "local", "location": "more.yml"}]
+    (included,) = good.body["includes"]
+    sha = included["context_sha"]
+    at = f"{forge.settings.base_url}/{project.path}/-"
+    assert included == {
+        "type": "local",
+        "location": "more.yml",
+        "blob": f"{at}/blob/{sha}/more.yml",
+        "raw": f"{at}/raw/{sha}/more.yml",
+        "extra": {},
+        "context_project": project.path,
+        "context_sha": sha,
+    }
+    twice = {"content": "build: {script: a, script: make}", "include_jobs": True}
+    warned = (await project.api.post(f"{project.url}/ci/lint", twice)).body
+    assert (warned["valid"], warned["jobs"][0]["script"]) == (True, ["make"])
+    assert warned["warnings"] == ["The key script is given twice, again at line 1: the last one counts"]
     assert "script: make" in good.body["merged_yaml"]
     assert {job["name"]: job["script"] for job in good.body["jobs"]} == {"inner": ["echo"], "build": ["make"]}
     filtered = {"content": "build: {script: make, rules: [{if: $NEVER}]}"}

@@ -91,7 +91,8 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
-    from api_server.ci.pipelines.creation import Wanted, maker
+    from api_server.ci.pipelines.creation import maker
+    from api_server.ci.pipelines.wanted import Wanted
 
     pipeline = await project.pipeline()
     wanted = Wanted(
@@ -99,27 +100,6 @@ async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(pro
     )
     made = [await maker(project.forge.server.app).make(wanted) for _ in range(2)]
     assert made[0] == made[1]
-
-
-@pytest.mark.parametrize(("interruptible", "status"), [("true", "canceled"), ("false", "pending")])
-async def test_a_push_ends_older_pipelines_of_its_branch_that_may_be_interrupted(
-    forge, interruptible, status
-):
-    project = await ci_project(forge)
-    text = f"build:\n  script: echo\n  interruptible: {interruptible}\n"
-    await project.commit(text, message="One")
-
-    async def there_are(count: int):
-        return len(found := await pushed(project, ref="topic")) == count and found
-
-    (first,) = await eventually(lambda: there_are(1))
-    await project.commit(text + "#\n", message="Two")
-
-    async def as_expected() -> bool:
-        return [one["status"] for one in await there_are(2) or ()] == ["pending", status]
-
-    await eventually(as_expected)
-    assert await project.status(first) == status
 
 
 async def test_a_created_pipeline_has_every_key(project):

@@ -1,4 +1,4 @@
-"""`artifacts:public: false`: archives that only those who develop the project may read, wherever they are read."""
+"""`artifacts:access`, and `public` before it: archives that only some may read, wherever they are read."""
 
 import pytest
 
@@ -10,17 +10,17 @@ from tests.support.runner import RunningJob, a_runner
 
 CONFIGURATION = """
 stages: [one, two]
-build: {{stage: one, script: 'true', artifacts: {{paths: [out/], public: {public}}}}}
+build: {{stage: one, script: 'true', artifacts: {{paths: [out/], {access}}}}}
 test: {{stage: two, script: 'true'}}
 """
 REFUSED = (403, b'{"message":"403 Forbidden"}')
 
 
-async def built(forge: Forge, public: str) -> tuple[CiProject, RunningJob, RunningJob]:
+async def built(forge: Forge, access: str) -> tuple[CiProject, RunningJob, RunningJob]:
     """A public project whose `build` has left an archive, that job, and `test` of its pipeline, which is over too."""
     project = await ci_project(forge, visibility="public")
     runner = await a_runner(forge, project_id=project.id)
-    await project.pipeline(CONFIGURATION.format(public=public))
+    await project.pipeline(CONFIGURATION.format(access=access))
     job = await runner.job()
     assert (await job.upload(ZIP)).status == 201
     await job.finish()
@@ -34,15 +34,26 @@ async def built(forge: Forge, public: str) -> tuple[CiProject, RunningJob, Runni
 
 async def readers(forge: Forge, project: CiProject) -> dict[str, Person]:
     people = {"stranger": await forge.user(), "developer": project.developer}
-    for role in (Role.GUEST, Role.REPORTER):
+    for role in (Role.GUEST, Role.REPORTER, Role.MAINTAINER):
         people[role.name.lower()] = person = await forge.user()
         await forge.member("projects", project.id, person, role)
     return people
 
 
-@pytest.mark.parametrize("public", ["true", "false"])
-async def test_only_developers_read_archives_that_are_not_public(forge: Forge, public: str) -> None:
-    project, job, _ = await built(forge, public)
+@pytest.mark.parametrize(
+    ("access", "readers_of_it"),
+    [
+        ("public: true", {"stranger", "guest", "reporter", "developer", "maintainer"}),
+        ("public: false", {"developer", "maintainer"}),
+        ("access: developer", {"developer", "maintainer"}),
+        ("access: maintainer", {"maintainer"}),
+        ("access: none", set()),
+    ],
+)
+async def test_only_those_read_an_archive_whom_the_file_lets(
+    forge: Forge, access: str, readers_of_it: set[str]
+) -> None:
+    project, job, _ = await built(forge, access)
     ways = {
         f"{project.url}/jobs/{job.id}/artifacts": ZIP,
         f"{project.url}/jobs/{job.id}/artifacts/out/empty": b"",
@@ -50,6 +61,6 @@ async def test_only_developers_read_archives_that_are_not_public(forge: Forge, p
         f"{project.url}/jobs/artifacts/topic/raw/out/empty?job=build": b"",
     }
     for name, person in (await readers(forge, project)).items():
-        may = public == "true" or name == "developer"
+        may = name in readers_of_it
         got = {way: await read(forge, way, **{"PRIVATE-TOKEN": person.token}) for way in ways}
         assert got == {way: (200, content) if may else REFUSED for way, content in ways.items()}, name

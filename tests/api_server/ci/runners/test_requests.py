@@ -20,7 +20,7 @@ async def test_the_payload_is_what_runners_read(forge: Forge, project: CiProject
     job = await runner.job(info={"version": "17.0", "features": {"cancel_gracefully": True}})
     payload = job.payload
     assert list(payload) == [
-        "id", "token", "allow_git_fetch", "job_info", "git_info", "runner_info", "variables", "steps", "image",
+        "id", "token", "allow_git_fetch", "job_info", "git_info", "runner_info", "variables", "steps", "hooks", "image",
         "services", "artifacts", "cache", "credentials", "dependencies", "features",
     ]  # fmt: skip
     assert payload["job_info"] | {"project_name": ""} == {
@@ -211,6 +211,25 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     assert (await runner.job()).id == jobs["b"]["id"]
     broken = (await project.api.get(f"{project.url}/jobs/{jobs['a']['id']}")).body
     assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")
+
+
+async def test_a_job_that_makes_a_release_is_for_runners_that_take_such_a_step(
+    forge: Forge, project: CiProject
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    text = "build: {script: [make], release: {tag_name: v1, description: First}}"
+    for features, taken in (({}, False), ({"multi_build_steps": True}, True)):
+        pipeline = await project.pipeline(text)
+        answer = await runner.poll(info={"features": features})
+        (job,) = (await project.jobs(pipeline)).values()
+        if taken:
+            assert [step["name"] for step in answer.body["steps"]] == ["script", "release"]
+            assert answer.body["steps"][1]["script"] == [
+                'release-cli create --description "First" --tag-name "v1"'
+            ]
+        else:
+            assert answer.status == 204
+            assert (job["status"], job["failure_reason"]) == ("failed", "runner_unsupported")
 
 
 async def test_variables_given_to_pipeline_and_job_reach_the_runner(forge: Forge, project: CiProject) -> None:

@@ -1,0 +1,179 @@
+"""The keywords that say what a runner does, which are those that `default:` may set for all jobs."""
+
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any
+
+from api_server.ci.config.checks import (
+    ByType,
+    Check,
+    Each,
+    EachValue,
+    Fields,
+    anything,
+    boolean,
+    duration,
+    integer,
+    label,
+    of_type,
+    one_of,
+    scalar,
+    script,
+    text,
+)
+
+WEEK = 604_800
+#: Nearly a thousand years: what ends before the year 9999, the last one that dates have.
+LONGEST_KEPT = 52_000 * WEEK
+MONTH = 2_592_000
+
+#: `artifacts:reports` kinds: the file name the runner gives the upload, and the format it uploads in.
+REPORTS = {
+    "junit": ("junit.xml", "gzip"),
+    "codequality": ("gl-code-quality-report.json", "raw"),
+    "cobertura": ("cobertura-coverage.xml", "gzip"),
+    "jacoco": ("jacoco-coverage.xml", "gzip"),
+    "metrics": ("metrics.txt", "gzip"),
+    "terraform": ("tfplan.json", "raw"),
+    "accessibility": ("gl-accessibility.json", "raw"),
+    "annotations": ("gl-annotations.json", "gzip"),
+    "dotenv": (".env", "gzip"),
+    "sast": ("gl-sast-report.json", "raw"),
+    "secret_detection": ("gl-secret-detection-report.json", "raw"),
+    "dependency_scanning": ("gl-dependency-scanning-report.json", "raw"),
+    "container_scanning": ("gl-container-scanning-report.json", "raw"),
+    "cyclonedx": ("gl-sbom.cdx.json", "gzip"),
+}
+#: Who may download artifacts; `plan.Artifacts.access`.
+ACCESS = ("all", "developer", "maintainer", "none")
+
+RETRY_WHEN = (
+    "always", "unknown_failure", "script_failure", "api_failure", "stuck_or_timeout_failure",
+    "runner_system_failure", "runner_unsupported", "stale_schedule", "job_execution_timeout",
+    "archived_failure", "unmet_prerequisites", "scheduler_failure", "data_integrity_failure",
+)  # fmt: skip
+
+texts = Each(text)
+text_or_texts = ByType({str: text, list: texts})
+exit_codes = ByType({int: integer(0, 255), list: Each(integer(0, 255))})
+#: What a variable may be without a hash around it.
+plain = of_type(str, int, bool)
+job_variable = Fields({"value": plain, "expand": boolean})
+
+
+def variables(long_form: Fields) -> EachValue:
+    """A hash of variables: short ones are their value, and null is one that is empty."""
+    short: dict[type, Check] = {str: anything, int: anything, bool: anything, NoneType: anything}
+    complaint = "variable definition must be either a string or a hash"
+    return EachValue(ByType({**short, dict: long_form}, complaint))
+
+
+_pull_policy_name = one_of("always", "never", "if-not-present")
+_pull_policy = ByType({str: _pull_policy_name, list: Each(_pull_policy_name)})
+_image: dict[str, Check] = {
+    "name": text,
+    "entrypoint": text_or_texts,
+    "pull_policy": _pull_policy,
+    "docker": Fields({"platform": text, "user": text}),
+}
+_service: dict[str, Check] = {
+    **_image,
+    "alias": text,
+    "command": text_or_texts,
+    "variables": variables(job_variable),
+}
+_beyond_image = ("kubernetes",)
+
+_WHEN = one_of("on_success", "on_failure", "always")
+_artifacts: dict[str, Check] = {
+    "name": text,
+    "paths": texts,
+    "exclude": texts,
+    "untracked": boolean,
+    "when": _WHEN,
+    "expire_in": duration(at_most=LONGEST_KEPT, never=True),
+    "expose_as": label(100),
+    "access": one_of(*ACCESS),
+    "public": boolean,
+    "reports": Fields(
+        {
+            **{kind: text_or_texts for kind in REPORTS if kind not in {"cobertura", "jacoco"}},
+            "coverage_report": Fields(
+                {"coverage_format": one_of("cobertura", "jacoco"), "path": text},
+                required=["coverage_format", "path"],
+            ),
+        },
+        beyond=(
+            "api_fuzzing",
+            "browser_performance",
+            "coverage_fuzzing",
+            "dast",
+            "load_performance",
+            "lsif",
+            "repository_xray",
+            "requirements",
+            "sarif",
+        ),
+    ),
+}
+
+
+def _artifacts_check(at: str, value: Any) -> Iterator[str]:
+    """What no single key's check can see."""
+    if value.get("public") is not None and value.get("access") is not None:
+        yield f"{at} config these keys cannot be used together: public, access"
+    if value.get("expose_as") is not None and value.get("paths") is None:
+        yield f"{at} paths can't be blank"
+    if value.get("expose_as") is not None and any("*" in str(path) for path in value.get("paths") or ()):
+        yield f"{at} paths can't contain '*' when used with 'expose_as'"
+
+
+_cache = Fields(
+    {
+        "key": ByType(
+            {
+                str: text,
+                int: scalar,
+                dict: Fields(
+                    {"files": Each(text, at_most=2), "prefix": text},
+                    required=["files"],
+                    beyond=["files_commits"],
+                ),
+            }
+        ),
+        "paths": texts,
+        "untracked": boolean,
+        "unprotect": boolean,
+        "when": _WHEN,
+        "policy": text,
+        "fallback_keys": Each(text, at_most=5),
+    }
+)
+
+#: Keywords that `default:` may set for all jobs.
+DEFAULT: dict[str, Check] = {
+    "before_script": script,
+    "after_script": script,
+    "hooks": Fields({"pre_get_sources_script": script}),
+    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image)}),
+    "services": Each(ByType({str: text, dict: Fields(_service, ["name"], _beyond_image)})),
+    "cache": ByType({dict: _cache, list: Each(_cache, at_most=4)}),
+    "artifacts": Fields(_artifacts, together=_artifacts_check),
+    "interruptible": boolean,
+    "retry": ByType(
+        {
+            int: integer(0, 2),
+            dict: Fields(
+                {
+                    "max": integer(0, 2),
+                    "when": ByType({str: one_of(*RETRY_WHEN), list: Each(one_of(*RETRY_WHEN))}),
+                    "exit_codes": exit_codes,
+                }
+            ),
+        }
+    ),
+    "tags": Each(text, at_most=50, nested=True),
+    "timeout": duration(at_most=MONTH),
+}
+#: Of GitLab's keywords those that there are not here, neither in `default:` nor in jobs.
+BEYOND_DEFAULT = ("id_tokens", "identity")

@@ -1,0 +1,75 @@
+"""`include:remote`: fetching files of the web, within bounds, for configurations that name them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import aiohttp
+import attrs
+from aiohttp import hdrs, web
+
+from api_server.ci.config.context import RemoteFile
+from api_server.ci.config.yaml_text import MAX_BYTES
+from api_server.outbound.checks import check_url
+from api_server.outbound.destinations import BlockedError
+from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.web.context import App
+from common.concurrency import ConcurrencyLimiter, TooBusy
+
+#: Seconds that one file may take, and from when on they are too many for one configuration.
+FILE_SECONDS = 10
+ALL_SECONDS = 30
+#: Requests of one process at a time, and the seconds that others wait for their turn.
+FETCHED_AT_A_TIME = 20
+PATIENCE = 10
+MAX_REDIRECTS = 3
+SCHEMES = ("http", "https")
+
+
+@attrs.frozen
+class RemoteFiles:
+    """Fetches files of the web for one process."""
+
+    app: App
+    limiter: ConcurrencyLimiter = attrs.field(
+        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_AT_A_TIME, patience=PATIENCE)
+    )
+    file_seconds: float = FILE_SECONDS
+
+    async def fetch(self, urls: Iterable[str]) -> Mapping[str, RemoteFile]:
+        """What is at these URLs, each as anybody may read it; nothing is raised for what goes wrong at one."""
+        wanted = list(urls)
+        return dict(zip(wanted, await asyncio.gather(*map(self._file, wanted)), strict=True))
+
+    async def _file(self, url: str) -> RemoteFile:
+        try:
+            async with self.limiter.place(), asyncio.timeout(self.file_seconds):
+                policy = await self.app[OUTGOING_POLICY]()
+                await check_url(url, policy, self.app[RESOLVER], schemes=SCHEMES)
+                return await self._answer(url)
+        except BlockedError as problem:
+            return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
+        except (TimeoutError, TooBusy):
+            return RemoteFile(problem="could not be fetched because of a timeout error!")
+        except (aiohttp.ClientError, OSError, ValueError):  # their texts may have the URL in them
+            return RemoteFile(problem="could not be fetched because of HTTP error!")
+
+    async def _answer(self, url: str) -> RemoteFile:
+        async with self.app[OUTGOING_SESSION].get(
+            url,
+            headers={hdrs.ACCEPT_ENCODING: "identity"},
+            max_redirects=MAX_REDIRECTS,
+            auto_decompress=False,
+        ) as response:
+            if response.status != 200:
+                return RemoteFile(
+                    problem=f"could not be fetched because of HTTP code `{response.status}` error!"
+                )
+            content = bytearray()
+            async for piece in response.content.iter_any():
+                content += piece
+                if len(content) > MAX_BYTES:
+                    return RemoteFile(problem=f"is too big: more than {MAX_BYTES} bytes!")
+            return RemoteFile(content=bytes(content))
+
+
+REMOTE_FILES = web.AppKey("remote_files", RemoteFiles)

@@ -1,0 +1,131 @@
+"""For whom a token starts a pipeline, and with what: a trigger's, or that of a running job."""
+
+import functools
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.ci.config.variables import Variable
+from api_server.ci.pipelines.rights import check_open
+from api_server.ci.pipelines.wanted import PipelineSource
+from api_server.ci.triggers import queries
+from api_server.ci.triggers.queries import Trigger
+from api_server.ci.variables import rules
+from api_server.namespaces import redirects
+from api_server.namespaces.projects.access import visible_project
+from api_server.namespaces.projects.project import Project
+from api_server.state.secrets import JOB_TOKEN, digest
+from api_server.web import context
+from api_server.web.auth import caller_of_job_token, rely_on_caller
+from api_server.web.errors import ApiError, invalid
+from api_server.web.grounds import Ground, rely_on
+from api_server.web.request_data import merged
+
+#: Everything that was sent, as a file, but for what opens something.
+PAYLOAD = "TRIGGER_PAYLOAD"
+_HIDDEN = frozenset({"token", "private_token", "job_token"})
+
+
+@attrs.frozen(kw_only=True)
+class FireTrigger:
+    id: str
+    ref: str = attrs.field(metadata={"present": True})
+    token: str = attrs.field(repr=False, metadata={"present": True})
+    variables: dict[str, str] = attrs.field(factory=dict, repr=False)
+    #: Clients send it empty.
+    inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.inputs:
+            raise ValueError("inputs is not supported by this service")
+
+
+@attrs.frozen(kw_only=True)
+class Fired:
+    """For whom a pipeline of the project is started: the owner of `trigger`, or the user of a job in a hierarchy."""
+
+    project: Project
+    source: PipelineSource
+    user_id: int
+    trigger: Trigger | None = None
+    hierarchy_id: int | None = None
+
+
+async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
+    """Raises 404 where the token is nobody's, or its user does not see the project (any more), 401 for the token of a
+    job that does not run, and `NotAllowed` where she may run no pipeline."""
+    fired = await (_by_job if wanted.token.startswith(JOB_TOKEN) else _by_trigger)(request, wanted)
+    check_open(fired.project)
+    return fired
+
+
+async def given_variables(request: web.Request, given: dict[str, str]) -> tuple[Variable, ...]:
+    """Those that were given, and the payload. Raises 400 for what no variable can be called."""
+    for key in given:
+        for name, texts in rules.problems(rules.Values(key=key, value="")).items():
+            raise invalid({"base": [f"Variables {name} {text}" for text in texts]})
+    return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
+
+
+async def _payload(request: web.Request) -> Variable:
+    sent: dict[str, Any] = await merged(request)
+    told = {name: value for name, value in sent.items() if name not in _HIDDEN}
+    return Variable(PAYLOAD, orjson.dumps(told).decode(), file=True)
+
+
+async def note_use(request: web.Request, fired: Fired) -> None:
+    """The trigger shows when it was last used."""
+    if fired.trigger is not None:
+        async with context.database(request).transaction() as transaction:
+            await queries.note_use(transaction, fired.trigger.id)
+
+
+async def _by_trigger(request: web.Request, wanted: FireTrigger) -> Fired:
+    key = digest(wanted.token)
+    trigger = await queries.find_by_token(context.database(request), key)
+    if trigger is None or not trigger.active:
+        raise _not_found()
+    names = (f"trigger:{trigger.id}", f"user:{trigger.owner_id}")
+    rely_on(request, Ground(names, trigger, functools.partial(queries.find_by_token, token_digest=key)))
+    project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
+    if project.id != trigger.project_id:
+        raise _not_found()
+    return Fired(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
+
+
+async def _by_job(request: web.Request, wanted: FireTrigger) -> Fired:
+    """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
+    who = await caller_of_job_token(request, wanted.token)
+    rely_on_caller(request, who)
+    project = await _project(request, wanted.id, who.user_id, job_project_id=who.job_project_id)
+    hierarchy_id = await queries.hierarchy_of_job(context.database(request), who.job_id or 0)
+    return Fired(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
+
+
+async def _project(
+    request: web.Request,
+    reference: str,
+    user_id: int,
+    *,
+    admin: bool = False,
+    job_project_id: int | None = None,
+) -> Project:
+    number = redirects.id_in(reference)
+    found = await visible_project(
+        request,
+        reference if number is None else number,
+        user_id=user_id,
+        admin=admin,
+        job_project_id=job_project_id,
+    )
+    if found is None:
+        raise _not_found()
+    if found.moved:
+        redirects.redirect(request, found.id)
+    return found
+
+
+def _not_found() -> ApiError:
+    return ApiError(404, {"message": "404 Not Found"})

@@ -1,0 +1,200 @@
+"""`/projects/:id/triggers` and `/projects/:id/trigger/pipeline` (supporting resources)."""
+
+import base64
+import os
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.ci.pipelines import queries as pipelines
+from api_server.ci.pipelines.access import may_change
+from api_server.ci.pipelines.creation import maker
+from api_server.ci.pipelines.rights import not_allowed_on
+from api_server.ci.pipelines.wanted import Wanted
+from api_server.ci.triggers import firing, queries
+from api_server.ci.triggers.firing import FireTrigger
+from api_server.ci.triggers.queries import Trigger
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
+from api_server.state import audit_trail
+from api_server.state.database import Executor, Transaction
+from api_server.state.secrets import TRIGGER_TOKEN, digest
+from api_server.web import context
+from api_server.web.access import ANYONE, Role
+from api_server.web.answers import json_text, no_content
+from api_server.web.authorship import author
+from api_server.web.errors import forbidden, invalid
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name
+from api_server.web.routes import Routes, caller
+from api_server.web.unsupported import REFUSED
+
+routes = Routes()
+
+MAINTAINER = project(Role.MAINTAINER, opens="builds")
+CHANGE = project(Role.MAINTAINER, opens="builds", changes=True)
+#: Of a token, what Maintainers are shown who do not own it.
+SHOWN_CHARACTERS = 4
+_SEED_BYTES = 32
+
+
+@attrs.frozen(kw_only=True)
+class ListTriggers(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class OneTrigger:
+    id: str
+    trigger_id: int
+
+
+@attrs.frozen(kw_only=True)
+class CreateTrigger:
+    id: str
+    description: Name
+
+
+@attrs.frozen(kw_only=True)
+class UpdateTrigger(OneTrigger):
+    description: Name | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfNewTriggers:
+    expires_at: str | None = attrs.field(default=None, metadata=REFUSED)
+
+
+@routes.get("/projects/{id}/triggers", access=MAINTAINER)
+async def list_triggers(request: web.Request, wanted: ListTriggers, found: Project) -> web.Response:
+    """Whole tokens for their owners only."""
+    page = wanted_page(wanted, queries.LISTING)
+    listed = await queries.list_triggers(context.database(request), page, found.id)
+    shown = [_opened(request, one) for one in orjson.loads(listed.body)]
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+
+
+@routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER)
+async def show_trigger(request: web.Request, wanted: OneTrigger, found: Project) -> web.Response:
+    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
+    return await _answer(request, context.database(request), trigger.id)
+
+
+@routes.post("/projects/{id}/triggers", access=CHANGE, ignores=OfNewTriggers)
+async def create_trigger(request: web.Request, wanted: CreateTrigger, found: Project) -> web.Response:
+    """Whoever has its token runs pipelines of the project as the caller, with the rights that she has then."""
+    seed = os.urandom(_SEED_BYTES)
+    token = context.vault(request).derived_token(TRIGGER_TOKEN, seed)
+    async with context.database(request).transaction() as transaction:
+        made = await queries.create(
+            transaction,
+            project_id=found.id,
+            owner_id=caller(request).user_id,
+            description=wanted.description,
+            seed=seed,
+            digest=digest(token),
+        )
+        await _refuse_too_many(request, transaction, found)
+        await _record(request, transaction, found, made, wanted.description, "created", "Added")
+        return await _answer(request, transaction, made, status=201)
+
+
+@routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE)
+async def update_trigger(request: web.Request, wanted: UpdateTrigger, found: Project) -> web.Response:
+    """By its owner, or an administrator."""
+    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
+    if not (found.admin or trigger.owner_id == caller(request).user_id):
+        raise forbidden()
+    async with context.database(request).transaction() as transaction:
+        if wanted.description not in (None, trigger.description):
+            await _change(request, transaction, found, trigger, wanted.description or "")
+        return await _answer(request, transaction, trigger.id)
+
+
+@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, ends="trigger:{trigger_id}")
+async def delete_trigger(request: web.Request, wanted: OneTrigger, found: Project) -> web.Response:
+    """From then on its token starts nothing."""
+    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
+    async with context.database(request).transaction() as transaction:
+        await queries.delete(transaction, trigger.id)
+        await _record(request, transaction, found, trigger.id, trigger.description, "destroyed", "Removed")
+    return no_content()
+
+
+@routes.post("/projects/{id}/trigger/pipeline", access=ANYONE)
+@routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE)
+async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Response:
+    """A pipeline for whoever has the token of a trigger, or of a running job."""
+    fired = await firing.fired_by(request, wanted)
+    variables = await firing.given_variables(request, wanted.variables)
+    making = maker(request.config_dict, context.database(request))
+    on = making.resolve(fired.project.id, wanted.ref)
+    if not await may_change(request, fired.project, on.name, tag=on.kind == "tag"):
+        raise not_allowed_on(on.name)
+    new = Wanted(
+        project_id=fired.project.id,
+        ref=on.name,
+        tag=on.kind == "tag",
+        sha=on.commit,
+        source=fired.source,
+        user_id=fired.user_id,
+        hierarchy_id=fired.hierarchy_id,
+        variables=variables,
+    )
+    pipeline_id = await making.make(new)
+    await firing.note_use(request, fired)
+    shown = await pipelines.show_pipeline(context.database(request), fired.project.id, pipeline_id)
+    return json_text(shown, status=201)
+
+
+async def _refuse_too_many(request: web.Request, transaction: Transaction, found: Project) -> None:
+    most = context.settings(request).triggers_limit
+    if await queries.QUOTA.is_exceeded(transaction, found.id, most):
+        raise invalid({"base": [f"Maximum number of pipeline triggers ({most}) exceeded"]})
+
+
+async def _change(
+    request: web.Request, transaction: Transaction, found: Project, before: Trigger, description: str
+) -> None:
+    await queries.update(transaction, before.id, description)
+    details = {"change": "description", "from": before.description, "to": description}
+    await _record(request, transaction, found, before.id, description, "updated", "Changed", **details)
+
+
+async def _record(
+    request: web.Request,
+    transaction: Transaction,
+    found: Project,
+    trigger_id: int,
+    description: str,
+    action: str,
+    verb: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"pipeline_trigger_{action}",
+        author=author(request),
+        entity=found.entity,
+        target_id=trigger_id,
+        target_details=description,
+        message=f"{verb} pipeline trigger with id {trigger_id}",
+        **details,
+    )
+
+
+async def _answer(
+    request: web.Request, database: Executor, trigger_id: int, status: int = 200
+) -> web.Response:
+    shown = _opened(request, orjson.loads(await queries.show(database, trigger_id)))
+    return json_text(orjson.dumps(shown).decode(), status=status)
+
+
+def _opened(request: web.Request, entity: dict[str, Any]) -> dict[str, Any]:
+    """The entity with its token, whole for the owner."""
+    token = context.vault(request).derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
+    if entity["owner"]["id"] == caller(request).user_id:
+        return entity | {"token": token}
+    return entity | {"token": token.removeprefix(TRIGGER_TOKEN)[:SHOWN_CHARACTERS]}

@@ -1,0 +1,217 @@
+"""`include` in all its forms."""
+
+import base64
+import hashlib
+
+import pytest
+from attrs import evolve
+
+from api_server.ci.config.configuration import read
+from api_server.ci.config.context import Context, RemoteFile, Repository, no_project
+from api_server.ci.config.errors import ConfigError, FilesWanted
+from api_server.ci.config.pipeline import plan_pipeline
+from api_server.ci.config.variables import Variable
+
+from .planning import context, errors, job, jobs
+
+
+def test_includes_are_merged_below_the_file_and_later_ones_over_earlier_ones():
+    files = {
+        "ci/a.yml": "variables: {X: a, Y: a}\nstages: [one]\ntest: {tags: [a], script: a}",
+        "ci/b.yaml": "include: /ci/deep/c.yml\nvariables: {Y: b}",
+        "ci/deep/c.yml": ".c: {image: c}",
+    }
+    text = "include: [ci/a.yml, {local: /ci/b.yaml}]\ntest: {extends: .c, stage: one, script: own}"
+    found = job(text, files=files)
+    assert (found.script, found.tags, found.image.name) == (("own",), ("a",), "c")
+    assert {one.key: one.value for one in found.variables} == {"X": "a", "Y": "b"}
+    taken = read(text, context(files=files)).includes
+    assert [one.location for one in taken] == ["ci/a.yml", "ci/b.yaml", "ci/deep/c.yml"]
+
+
+def test_includes_take_wildcards_variables_and_rules():
+    files = {name: f"{name[3]}: {{script: x}}" for name in ("ci/a.yml", "ci/b.yml", "ci/z.yml")}
+    assert set(jobs("include: ci/*.yml", files=files)) == {"a", "b", "z"}
+    assert set(jobs("include: ci/$WHICH.yml", files=files, given={"WHICH": "b"})) == {"b"}
+    ruled = "include: [{local: ci/a.yml, rules: [{if: $GO}]}, ci/b.yml]"
+    assert set(jobs(ruled, files=files)) == {"b"}
+    assert set(jobs(ruled, files=files, given={"GO": "1"})) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "expected"),
+    [
+        ("include: a.yml", {}, "Local file `a.yml` does not exist!"),
+        ("include: ci/*.yml", {}, "Local file `ci/*.yml` does not exist!"),
+        ("include: a.txt", {"a.txt": "x"}, "Included file `a.txt` does not have YAML extension!"),
+        ("include: a.yml", {"a.yml": " "}, "Local file `a.yml` is empty!"),
+        ("include: a.yml", {"a.yml": "include: a.yml"}, "Local file `a.yml` includes itself: a.yml -> a.yml"),
+        ("include: a.yml", {"a.yml": "x: ["}, "`a.yml`: Invalid configuration format"),
+        ("include: a.yml", {"a.yml": "include: b.yml", "b.yml": "include: a.yml"}, "a.yml -> b.yml -> a.yml"),
+        (
+            "include: [" + "a.yml, " * 151 + "]",
+            {"a.yml": "a: {script: x}"},
+            "Maximum of 150 nested includes are allowed!",
+        ),
+        (
+            "include: f0.yml",
+            {f"f{n}.yml": f"include: f{n + 1}.yml" for n in range(40)},
+            "Includes are nested deeper than 20 levels",
+        ),
+    ],
+)
+def test_includes_that_cannot_be_are_refused(text, files, expected):
+    assert expected in errors(text, files=files)[0]
+
+
+PROJECTS = {
+    ("group/lib", None): {
+        "a.yml": "include: [{local: b.yml}, {local: 'more/*.yml'}]\na: {script: x}",
+        "b.yml": "b: {script: $NAME}",
+        "more/c.yml": "c: {script: x}",
+        "circle.yml": "include: {project: group/lib, file: circle.yml}",
+        "empty.yml": " ",
+        "bad.yml": "x: [",
+    },
+    ("group/lib", "v1"): {"a.yml": "old: {script: x}"},
+}
+URL = "https://example.org/ci.yml"
+
+
+def outside(remote: dict[str, RemoteFile] | None = None, **kwargs) -> Context:
+    """With the projects of PROJECTS, and files at URLs."""
+    known: dict[tuple[str, str | None], Repository] = {}
+    asked: list[tuple[str, str | None, bool]] = []
+
+    def project(path: str, ref: str | None, public: bool) -> Repository:
+        asked.append((path, ref, public))
+        if public or (path, ref) not in PROJECTS:
+            return no_project(path, ref, public)
+        files = PROJECTS[path, ref]
+        made = Repository(read=files.get, paths=files.keys, project=path, sha=str(ref))
+        return known.setdefault((path, ref), made)
+
+    return evolve(context(**kwargs), project=project, remote=remote or {})
+
+
+def names(text: str, **kwargs) -> set[str]:
+    return {one.name for one in plan_pipeline(text, outside(**kwargs)).jobs}
+
+
+def refusal(text: str, **kwargs) -> str:
+    with pytest.raises(ConfigError) as caught:
+        plan_pipeline(text, outside(**kwargs))
+    return caught.value.errors[0]
+
+
+def test_files_of_other_projects_are_taken_and_local_ones_in_them_are_that_projects():
+    assert names("include: {project: group/lib, file: a.yml}") == {"a", "b", "c"}
+    assert names("include: {project: group/lib, file: [/b.yml, more/c.yml]}") == {"b", "c"}
+    assert names(
+        "include: [{project: $LIB, file: a.yml, ref: $REF}]", given={"LIB": "group/lib", "REF": "v1"}
+    ) == {"old"}
+    ruled = "include: {project: group/lib, file: b.yml, rules: [{if: $NO}]}\nown: {script: x}"
+    assert names(ruled) == {"own"}
+
+
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ("project: group/gone, file: a.yml", "Project `group/gone` not found or access denied! Make sure"),
+        ("project: group/lib, file: []", "include:file can't be blank"),
+        ("project: group/lib, file: no.yml", "Project `group/lib` file `no.yml` does not exist!"),
+        ("project: group/lib, file: empty.yml", "Project `group/lib` file `empty.yml` is empty!"),
+        ("project: group/lib, file: a.txt", "Included file `a.txt` does not have YAML extension!"),
+        ("project: group/lib, file: bad.yml", "`bad.yml`: Invalid configuration format"),
+        ("project: group/lib, file: circle.yml", "circle.yml` includes itself: circle.yml -> circle.yml"),
+    ],
+)
+def test_files_of_other_projects_that_cannot_be_read_are_named(include, expected):
+    assert expected in refusal(f"include: {{{include}}}")
+
+
+def test_files_of_the_web_are_asked_for_all_at_once_and_then_taken():
+    text = f"include: [{URL}, {{remote: 'https://example.org/$NAME.yml'}}, {URL}]\nown: {{script: x}}"
+    given = (Variable("NAME", "secret", masked=True),)
+    other = "https://example.org/secret.yml"
+    with pytest.raises(FilesWanted) as wanted:
+        plan_pipeline(text, evolve(outside(), given=given))
+    assert wanted.value.urls == (URL, other)
+    remote = {URL: RemoteFile(content=b"one: {script: x}"), other: RemoteFile(content=b"two: {script: x}")}
+    found = read(text, evolve(outside(remote), given=given))
+    assert list(found.jobs) == ["one", "two", "own"]
+    shown = [(one.type, one.location) for one in found.includes]
+    assert shown == [("remote", URL), ("remote", "https://example.org/.yml"), ("remote", URL)]
+
+
+def test_a_file_of_the_web_includes_as_a_stranger_and_knows_no_variables():
+    def taken(content: str) -> set[str]:
+        return names(f"include: {URL}", remote={URL: RemoteFile(content=content.encode())}, given={"GO": "1"})
+
+    assert taken("include: [{remote: 'https://a.org/$GO.yml', rules: [{if: $GO}]}]\na: {script: x}") == {"a"}
+    for content, expected in {
+        "include: b.yml": "Local file `b.yml` does not have project!",
+        "include: {project: group/lib, file: a.yml}": "Project `group/lib` not found or access denied!",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            taken(content)
+        assert expected in caught.value.errors[0]
+
+
+def test_integrity_is_that_of_the_bytes():
+    content = b"a: {script: x}"
+    remote = {URL: RemoteFile(content=content)}
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    include = "include: [{remote: '%s', integrity: 'sha256-%s'}]"
+    assert names(include % (URL, digest), remote=remote) == {"a"}
+    other = base64.b64encode(hashlib.sha256(b"b").digest()).decode()
+    assert refusal(include % (URL, other), remote=remote) == (
+        f"Remote file `{URL}` is not the one that include:integrity names!"
+    )
+    assert "Base64" in refusal(include % (URL, "abc"), remote=remote)
+
+
+def test_what_is_said_of_a_file_of_the_web_holds_no_secret_of_its_url():
+    url = "https://user:pass@example.org/ci.yml?private_token=hidden"
+    for file, expected in {
+        RemoteFile(problem="could not be fetched because of HTTP code `404` error!"): "could not be fetched",
+        RemoteFile(content=b" "): "is empty!",
+        RemoteFile(content=b"x: ["): "Invalid configuration format",
+    }.items():
+        said = refusal(f"include: '{url}#.yml'", remote={url + "#.yml": file})
+        assert expected in said
+        assert "`https://example.org/ci.yml`" in said
+        assert not any(secret in said for secret in ("user", "pass", "hidden"))
+
+
+def test_a_hundred_and_fifty_files_in_all_whatever_they_are():
+    remote = {URL: RemoteFile(content=b".a: {}")}
+    many = "include: [%s]\nown: {script: x}"
+    assert names(many % ", ".join([URL] * 150), remote=remote) == {"own"}
+    assert refusal(many % ", ".join([URL] * 151), remote=remote) == (
+        "Maximum of 150 nested includes are allowed!"
+    )
+    assert refusal(many % ", ".join(f"https://a.org/{n}.yml" for n in range(151))) == (
+        "Maximum of 150 nested includes are allowed!"
+    )
+
+
+def test_changes_are_compared_to_where_the_history_left_a_ref():
+    text = "a: {script: x, rules: [{changes: {paths: ['docs/*'], compare_to: $BASE}}]}"
+    asked = []
+
+    def since(ref: str) -> list[str]:
+        asked.append(ref)
+        return ["docs/a.md"] if ref == "main" else []
+
+    def found(base: str) -> bool:
+        wanted = context(given={"BASE": base}, changed=["docs/b.md"])
+        wanted = evolve(wanted, repository=evolve(wanted.repository, changed_since=since))
+        return bool(plan_pipeline(text, wanted).jobs)
+
+    assert (found("main"), found("other"), asked) == (True, False, ["main", "other"])
+    many = "\n".join(text.replace("$BASE", f"b{n}").replace("a:", f"a{n}:", 1) for n in range(21))
+    wanted = evolve(context(), repository=Repository(changed_since=since))
+    with pytest.raises(ConfigError, match="compare_to is for at most 20 different refs"):
+        plan_pipeline(many, wanted)
+    assert errors(text, given={"BASE": "gone"}) == ("rules:changes:compare_to is not a valid ref",)

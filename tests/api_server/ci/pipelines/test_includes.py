@@ -1,0 +1,228 @@
+"""Configurations that include files of other projects and of the web, and that compare commits."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from api_server.ci.config.context import RemoteFile
+from api_server.ci.config.yaml_text import MAX_BYTES
+from api_server.ci.pipelines.remote_files import RemoteFiles
+from api_server.web.access import Role
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Client, Forge, running_forge
+
+SHARED = "shared:\n  script: echo\n"
+
+
+async def verdict(project: CiProject, text: str, by: Client | None = None) -> dict[str, Any]:
+    body = {"content": text, "include_jobs": True}
+    answer = await (by or project.api).post(f"{project.url}/ci/lint", body)
+    assert answer.status == 200, answer
+    return dict(answer.body)
+
+
+async def test_files_of_another_project_are_read_with_the_rights_of_who_makes_the_pipeline(
+    forge: Forge,
+) -> None:
+    library, project = await ci_project(forge), await ci_project(forge)
+    await library.commit(SHARED, path="ci/shared.yml", branch="main")
+    await library.commit("include: ci/shared.yml\nold:\n  script: echo\n", path="all.yml", branch="v1")
+    text = f"include: {{project: {library.path}, file: %s}}\n"
+    refused = (
+        f"Project `{library.path}` not found or access denied! "
+        "Make sure any includes in the pipeline configuration are correctly defined."
+    )
+    assert (await verdict(project, text % "ci/shared.yml"))["errors"] == [refused]
+    await forge.member("projects", library.id, project.developer, Role.GUEST)
+    assert (await verdict(project, text % "ci/shared.yml"))["errors"] == [refused], "guests read no files"
+    member = f"{library.url}/members/{project.developer.id}"
+    assert (await forge.root.put(member, {"access_level": Role.REPORTER})).status == 200
+    seen = await verdict(project, text % "all.yml, ref: v1")
+    assert {job["name"] for job in seen["jobs"]} == {"shared", "old"}
+    first, second = seen["includes"]
+    assert (first["type"], first["location"], first["extra"]) == (
+        "file",
+        "all.yml",
+        {"project": library.path, "ref": "v1"},
+    )
+    assert (first["context_project"], second["type"], second["context_project"]) == (
+        project.path,
+        "local",
+        library.path,
+    )
+    pipeline = await project.pipeline(text % "ci/shared.yml")
+    assert set(await project.jobs(pipeline)) == {"shared"}
+    for missing, said in {
+        "no.yml": "file `no.yml` does not exist!",
+        "all.yml, ref: gone": "reference `gone` does not exist!",
+    }.items():
+        errors = (await verdict(project, text % missing))["errors"]
+        assert errors == [f"Project `{library.path}` {said}"]
+
+
+@attrs.define
+class Site:
+    """A web server whose pages a test writes."""
+
+    url: str = ""
+    pages: dict[str, Callable[[web.Request], Any]] = attrs.field(factory=dict)
+    asked: list[str] = attrs.field(factory=list)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path_qs)
+        answered = self.pages[request.path](request)
+        return web.Response(body=answered) if isinstance(answered, bytes) else await answered
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", made.answer)
+    async with TestServer(app) as server:
+        made.url = str(server.make_url("")).rstrip("/")
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def calling(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[CiProject]:
+    """A project of a server that calls local addresses."""
+    folder = tmp_path_factory.mktemp("calling")
+    async with running_forge(new_database(), folder, allow_local_requests=True) as forge:
+        yield await ci_project(forge)
+
+
+async def test_files_of_the_web_are_fetched_once_each_and_as_often_as_they_name_others(
+    calling: CiProject, site: Site
+) -> None:
+    site.pages = {
+        "/a.yml": lambda _: f"include: {site.url}/deep.yml\na: {{script: x}}".encode(),
+        "/b.yml": lambda _: b"b: {script: x}",
+        "/deep.yml": lambda _: b"deep: {script: x}",
+        "/moved.yml": moved,
+    }
+    text = f"include: [{site.url}/a.yml, {site.url}/b.yml, {site.url}/a.yml, {site.url}/moved.yml]\n"
+    pipeline = await calling.pipeline(text)
+    assert set(await calling.jobs(pipeline)) == {"a", "b", "deep"}
+    assert sorted(site.asked) == ["/a.yml", "/b.yml", "/b.yml", "/deep.yml", "/moved.yml"]
+    shown = (await verdict(calling, f"include: {site.url}/b.yml"))["includes"]
+    assert [(one["type"], one["location"], one["raw"], one["blob"]) for one in shown] == [
+        ("remote", f"{site.url}/b.yml", f"{site.url}/b.yml", None)
+    ]
+
+
+async def moved(_: web.Request) -> web.StreamResponse:
+    raise web.HTTPFound("/b.yml")
+
+
+async def gone(_: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await response.write(b"#" * 65_536)
+    return response
+
+
+async def silent(_: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def round_and_round(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPFound(request.path)
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (gone, "could not be fetched because of HTTP code `404` error!"),
+        (endless, f"is too big: more than {MAX_BYTES} bytes!"),
+        (round_and_round, "could not be fetched because of HTTP error!"),
+        (lambda _: b" ", "is empty!"),
+    ],
+)
+async def test_a_file_of_the_web_that_does_not_come_is_named_without_its_secrets(
+    calling: CiProject, site: Site, page: Any, problem: str
+) -> None:
+    site.pages = {"/ci.yml": page}
+    url = f"{site.url}/ci.yml".replace("://", "://me:hidden@")
+    said = await verdict(calling, f"include: '{url}?token=hidden&x=.yml'")
+    assert (said["valid"], said["errors"]) == (False, [f"Remote file `{site.url}/ci.yml` {problem}"])
+
+
+async def test_a_server_that_does_not_answer_is_waited_for_so_long(calling: CiProject, site: Site) -> None:
+    site.pages = {"/ci.yml": silent}
+    url = f"{site.url}/ci.yml"
+    fetched = await RemoteFiles(calling.forge.server.app, file_seconds=0.05).fetch([url])
+    assert fetched == {url: RemoteFile(problem="could not be fetched because of a timeout error!")}
+
+
+async def test_the_bytes_are_those_that_the_file_names(calling: CiProject, site: Site) -> None:
+    content = b"a: {script: x}"
+    site.pages = {"/ci.yml": lambda _: content}
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    text = f"include: {{remote: '{site.url}/ci.yml', integrity: 'sha256-{digest}'}}"
+    assert (await verdict(calling, text))["valid"]
+    content += b" "
+    assert (await verdict(calling, text))["errors"] == [
+        f"Remote file `{site.url}/ci.yml` is not the one that include:integrity names!"
+    ]
+
+
+async def test_masked_variables_reach_the_url_and_nobody_else(calling: CiProject, site: Site) -> None:
+    site.pages = {"/ci.yml": lambda _: b"x: ["}
+    variable = {"key": "TOKEN", "value": "hidden-value", "masked": True}
+    answer = await calling.forge.root.post(f"{calling.url}/variables", variable)
+    assert answer.status == 201, answer
+    said = await verdict(calling, f"include: '{site.url}/ci.yml?token=$TOKEN&x=.yml'")
+    assert site.asked == ["/ci.yml?token=hidden-value&x=.yml"]
+    assert (said["valid"], "hidden-value" in str(said)) == (False, False)
+
+
+async def test_addresses_that_the_instance_does_not_call_are_not_called(forge: Forge, site: Site) -> None:
+    project = await ci_project(forge)
+    said = await verdict(project, f"include: {site.url}/ci.yml")
+    assert said["errors"] == [
+        f"Remote file `{site.url}/ci.yml` could not be fetched because it is blocked: "
+        "Requests to loopback addresses are not allowed!"
+    ]
+    assert site.asked == []
+    scheme = await verdict(project, "include: ftp://example.org/ci.yml")
+    assert "Only allowed schemes are http, https" in scheme["errors"][0]
+
+
+async def test_changes_are_those_since_the_history_left_a_branch(forge: Forge) -> None:
+    project = await ci_project(forge)
+    await project.commit("mine", path="docs/mine.md", branch="topic")
+    await project.commit("theirs", path="src/theirs.md", branch="main")
+    await project.commit("later", path="later.md", branch="topic")
+    text = "".join(
+        f"{name}: {{script: x, rules: [{{changes: {{paths: ['{path}'], compare_to: {base}}}}}]}}\n"
+        for name, path, base in (
+            ("docs", "docs/*", "main"),
+            ("src", "src/*", "refs/heads/main"),
+            ("all", "**", "topic"),
+        )
+    )
+    pipeline = await project.pipeline(text)
+    assert set(await project.jobs(pipeline)) == {"docs"}
+    answer = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    assert answer.status == 201
+    await project.commit(text.replace("compare_to: main", "compare_to: gone"))
+    refused = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    assert refused.body == {"message": {"base": ["rules:changes:compare_to is not a valid ref"]}}
