@@ -137,9 +137,6 @@ async def furnish(forge: Forge) -> Furnished:
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     link_id = await _release(root, url, "v1")
     merge_request = await _merge_request(forge, url, check["id"])
-    mirror = await _made(
-        root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
-    )
     for place in (url, f"/groups/{group['id']}"):
         await _made(root, f"{place}/variables", key="KEY", value="value")
     everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
@@ -163,11 +160,10 @@ async def furnish(forge: Forge) -> Furnished:
         **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
         "delivery_id": await _first(root, f"{url}/external_status_checks/{check['id']}/deliveries"),
-        "mirror_id": mirror["id"],
-        "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
         "email_id": email["id"],
+        **await _outside(root, url),
         **await _what_starts_pipelines(root, url),
         **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
@@ -180,6 +176,15 @@ async def furnish(forge: Forge) -> Furnished:
         "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
     }
     return Furnished(root, ids, of_root, running.token)
+
+
+async def _outside(root: Client, url: str) -> dict[str, int]:
+    """Where the project is mirrored, and an agent."""
+    target = {"url": "ssh://git@203.0.113.7/a.git", "auth_method": "ssh_public_key"}
+    return {
+        "mirror_id": (await _made(root, f"{url}/remote_mirrors", **target))["id"],
+        "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
+    }
 
 
 async def _access_tokens(root: Client, project: str, group: str) -> dict[str, int]:
