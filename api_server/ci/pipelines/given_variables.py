@@ -4,9 +4,16 @@
 from collections.abc import Sequence
 
 from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.namespaces.projects.project import Project
 from api_server.web.errors import forbidden
+
+#: What the service makes of a request that fires a trigger, itself.
+PAYLOAD = "TRIGGER_PAYLOAD"
+REFUSAL = "Insufficient permissions to set pipeline variables"
+_TRIGGERED = frozenset({"trigger", "pipeline"})
+_JUDGED_BEFORE = frozenset({"parent_pipeline", "schedule"})
 
 
 def check_may_give(project: Project, variables: Sequence[object]) -> None:
@@ -15,8 +22,9 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
         raise forbidden()
 
 
-def check_may_begin_with(subject: Subject, source: str, variables: Sequence[object]) -> None:
-    """Of each new pipeline, whatever starts it. Raises `ConfigError`; children have those of their own project's file,
-    which everybody may run."""
-    if variables and source != "parent_pipeline" and not subject.takes_variables:
-        raise ConfigError("Insufficient permissions to set pipeline variables")
+def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:
+    """Of each new pipeline, whatever starts it. Raises `ConfigError`. Children have those of their own project's file,
+    which everybody may run, and schedules what they were given when that was allowed."""
+    given = variables if source not in _TRIGGERED else [one for one in variables if one.key != PAYLOAD]
+    if given and source not in _JUDGED_BEFORE and not subject.takes_variables:
+        raise ConfigError(REFUSAL)

@@ -256,11 +256,13 @@ SUPERSEDED = Query(
         ON older.project_id = pipelines.project_id AND older.ref = pipelines.ref AND older.id < pipelines.id
     WHERE pipelines.id = %(id)s AND pipelines.status <> 'skipped' AND NOT pipelines.tag AND NOT older.tag
         AND older.sha <> pipelines.sha AND older.source IN ('push', 'merge_request_event')
-        AND older.status NOT IN ('success', 'failed', 'canceling', 'canceled', 'skipped')
+        AND older.status IN ('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending',
+            'running', 'manual', 'scheduled')
         AND CASE older.auto_cancel_on_new_commit WHEN 'none' THEN false WHEN 'interruptible' THEN true
             ELSE NOT EXISTS (
                 SELECT FROM jobs
-                WHERE jobs.pipeline_id = older.id AND jobs.status IN ('running', 'canceling', 'success', 'failed')
+                WHERE jobs.pipeline_id = older.id AND jobs.kind <> 'external'
+                    AND jobs.status IN ('running', 'canceling', 'success', 'failed')
                     AND NOT coalesce((jobs.plan ->> 'interruptible')::boolean, false))
         END
     ORDER BY older.id

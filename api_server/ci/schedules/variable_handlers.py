@@ -5,6 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
+from api_server.ci.pipelines.given_variables import check_may_give
 from api_server.ci.schedules import changes, queries
 from api_server.ci.schedules.access import administered_schedule, owned_schedule
 from api_server.ci.schedules.handlers import CHANGE, ONE, OneSchedule
@@ -44,6 +45,7 @@ class UpdateVariable(OneVariable):
 async def create_variable(request: web.Request, wanted: CreateVariable, found: Project) -> web.Response:
     """By the schedule's owner."""
     schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
+    check_may_give(found, [wanted.key])
     new = StoredVariable(wanted.key, context.vault(request).encrypt(wanted.value), wanted.variable_type)
     most = context.settings(request).variables_limit
     async with context.database(request).transaction() as transaction:
@@ -55,6 +57,7 @@ async def create_variable(request: web.Request, wanted: CreateVariable, found: P
 async def update_variable(request: web.Request, wanted: UpdateVariable, found: Project) -> web.Response:
     """By the schedule's owner."""
     schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
+    check_may_give(found, [wanted.key])
     async with context.database(request).transaction() as transaction:
         before = _existing(await queries.lock_variable(transaction, schedule.id, wanted.key))
         value = before.value if wanted.value is None else context.vault(request).encrypt(wanted.value)

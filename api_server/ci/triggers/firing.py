@@ -8,7 +8,8 @@ import orjson
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines.rights import check_open
+from api_server.ci.pipelines.given_variables import PAYLOAD, REFUSAL
+from api_server.ci.pipelines.rights import NotAllowed, check_open
 from api_server.ci.pipelines.wanted import PipelineSource
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
@@ -23,8 +24,7 @@ from api_server.web.errors import ApiError, invalid
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
-#: Everything that was sent, as a file, but for what opens something.
-PAYLOAD = "TRIGGER_PAYLOAD"
+#: What opens something is not in the payload.
 _HIDDEN = frozenset({"token", "private_token", "job_token"})
 
 
@@ -61,8 +61,13 @@ async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
     return fired
 
 
-async def given_variables(request: web.Request, given: dict[str, str]) -> tuple[Variable, ...]:
-    """Those that were given, and the payload. Raises 400 for what no variable can be called."""
+async def given_variables(
+    request: web.Request, project: Project, given: dict[str, str]
+) -> tuple[Variable, ...]:
+    """Those that were given, and everything that was sent, as a file. Raises 400 for what no variable can be called,
+    and where the user may give none."""
+    if given and not project.takes_variables:
+        raise NotAllowed(REFUSAL)
     for key in given:
         for name, texts in rules.problems(rules.Values(key=key, value="")).items():
             raise invalid({"base": [f"Variables {name} {text}" for text in texts]})

@@ -128,7 +128,7 @@ async def delete_trigger(request: web.Request, wanted: OneTrigger, found: Projec
 async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Response:
     """A pipeline for whoever has the token of a trigger, or of a running job."""
     fired = await firing.fired_by(request, wanted)
-    variables = await firing.given_variables(request, wanted.variables)
+    variables = await firing.given_variables(request, fired.project, wanted.variables)
     making = maker(request.config_dict, context.database(request))
     on = making.resolve(fired.project.id, wanted.ref)
     if not await may_change(request, fired.project, on.name, tag=on.kind == "tag"):

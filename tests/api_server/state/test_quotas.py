@@ -17,6 +17,8 @@ LIMITS = {
     "agents_limit": 3,
     "status_checks_limit": 3,
     "commit_statuses_limit": 3,
+    "triggers_limit": 3,
+    "schedules_limit": 3,
 }
 
 
@@ -68,6 +70,18 @@ def new_check() -> dict[str, str]:
             new_check,
             422,
             ["Maximum number of external status checks (3) exceeded"],
+        ),
+        (
+            "/projects/{project}/triggers",
+            lambda: {"description": "x"},
+            400,
+            {"base": ["Maximum number of pipeline triggers (3) exceeded"]},
+        ),
+        (
+            "/projects/{project}/pipeline_schedules",
+            lambda: {"description": "x", "ref": "main", "cron": "* * * * *"},
+            400,
+            {"base": ["Maximum number of pipeline schedules (3) exceeded"]},
         ),
     ],
 )

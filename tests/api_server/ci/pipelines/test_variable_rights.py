@@ -146,3 +146,45 @@ async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_childr
     await demand(here, restrict_user_defined_variables=True)
     given = await here.api.get(f"{here.url}/pipelines/{bridge['downstream_pipeline']['id']}/variables")
     assert [one["key"] for one in given.body] == ["DEPLOY"]
+
+
+async def test_a_trigger_starts_what_it_gives_no_variables_to(
+    project: CiProject, people: dict[str, Person]
+) -> None:
+    """What the service itself makes of the request does not count."""
+    await demand(project, ci_pipeline_variables_minimum_override_role="owner")
+    where = f"{project.url}/triggers"
+    trigger = (await people["maintainer"].api.post(where, {"description": "x"})).body
+    fire = {"ref": "topic", "token": trigger["token"]}
+    made = await project.forge.anonymous.post(f"{project.url}/trigger/pipeline", fire)
+    assert made.status == 201, made
+    given = await project.api.get(f"{project.url}/pipelines/{made.body['id']}/variables")
+    assert [one["key"] for one in given.body] == ["TRIGGER_PAYLOAD"]
+    for key in ("DEPLOY", "TRIGGER_PAYLOAD"):
+        refused = await project.forge.anonymous.post(
+            f"{project.url}/trigger/pipeline", fire | {"variables": {key: "x"}}
+        )
+        assert (refused.status, refused.body) == REFUSED
+
+
+async def test_schedules_take_variables_of_those_roles_only_and_keep_what_they_have(
+    project: CiProject, people: dict[str, Person]
+) -> None:
+    await demand(project, ci_pipeline_variables_minimum_override_role="developer")
+    api = people["developer"].api
+    new = {"description": "x", "ref": "topic", "cron": "0 4 1 1 *"}
+    where = f"{project.url}/pipeline_schedules"
+    schedule = f"{where}/{(await api.post(where, new)).body['id']}"
+    assert (await api.post(f"{schedule}/variables", GIVEN[0])).status == 201
+    await demand(project, ci_pipeline_variables_minimum_override_role="maintainer")
+    assert (await api.post(f"{schedule}/variables", {"key": "OTHER", "value": "x"})).status == 403
+    assert (await api.put(f"{schedule}/variables/DEPLOY", {"value": "later"})).status == 403
+    assert (await api.post(f"{schedule}/play")).status == 201
+
+    async def played() -> Any:
+        return (await api.get(f"{schedule}/pipelines")).body
+
+    (pipeline,) = await eventually(played)
+    given = await api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")
+    assert [(one["key"], one["value"]) for one in given.body] == [("DEPLOY", "now")]
+    assert (await api.delete(f"{schedule}/variables/DEPLOY")).status == 202

@@ -196,17 +196,6 @@ async def test_a_running_jobs_token_starts_pipelines_of_projects_that_let_it_in(
     assert (await fire(project, token)).status == 401
 
 
-async def test_there_are_only_so_many(forge: Forge, owner: Person, new_forge: Any) -> None:
-    async with new_forge(triggers_limit=1) as other:
-        made = await other.project()
-        where = f"/projects/{made['id']}/triggers"
-        assert (await other.root.post(where, {"description": "x"})).status == 201
-        refused = await other.root.post(where, {"description": "y"})
-        text = "Maximum number of pipeline triggers (1) exceeded"
-        assert (refused.status, refused.body) == (400, {"message": {"base": [text]}})
-        assert len((await other.root.get(where)).body) == 1
-
-
 async def test_python_gitlab_walks_through_triggers(forge: Forge, project: CiProject, owner: Person) -> None:
     def walk() -> None:
         found = gitlab.Gitlab(forge.base, private_token=owner.token).projects.get(project.id)
