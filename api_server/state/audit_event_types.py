@@ -3,26 +3,9 @@
 The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
 """
 
-from collections.abc import Iterator
-from typing import Literal
-
-import attrs
-
-EntityType = Literal["User", "Group", "Project", "Service::Audit::InstanceScope"]
-
-#: What a change of one value tells.
-CHANGE = ("change", "from", "to")
-
-
-@attrs.frozen
-class EventType:
-    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about; its message has one of
-    the shapes `messages`, where `*` is what varies; `details` are its own keys beside those that every event has."""
-
-    scopes: frozenset[EntityType]
-    target: str
-    messages: tuple[str, ...]
-    details: frozenset[str]
+from api_server.state.audit_event_declaring import CHANGE, EntityType, EventType
+from api_server.state.audit_event_declaring import says as _says
+from api_server.state.audit_event_declaring import types as _types
 
 
 def declared(event_type: str, entity_type: str, details: frozenset[str]) -> EventType:
@@ -35,21 +18,6 @@ def declared(event_type: str, entity_type: str, details: frozenset[str]) -> Even
     if unknown := details - found.details:
         raise ValueError(f"{event_type} has no details {', '.join(sorted(unknown))}")
     return found
-
-
-_Says = tuple[tuple[str, ...], frozenset[str]]
-
-
-def _says(messages: str | tuple[str, ...], *details: str) -> _Says:
-    return (messages,) if isinstance(messages, str) else messages, frozenset(details)
-
-
-def _types(
-    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
-) -> Iterator[tuple[str, EventType]]:
-    where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
-    for name, (messages, details) in names.items():
-        yield name, EventType(where, target, messages, details)
 
 
 _INSTANCE: EntityType = "Service::Audit::InstanceScope"

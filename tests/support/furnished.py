@@ -126,6 +126,14 @@ async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
     return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
 
 
+async def _variables(root: Client, project: str, group: str) -> str:
+    """The key of the instance's; those of a project and a group have another one."""
+    for place in (project, group):
+        await _made(root, f"{place}/variables", key="KEY", value="value")
+    key = f"FURNISHED_{project.rpartition('/')[2]}"
+    return str((await _made(root, "/admin/ci/variables", key=key, value="value"))["key"])
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -137,13 +145,9 @@ async def furnish(forge: Forge) -> Furnished:
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     link_id = await _release(root, url, "v1")
     merge_request = await _merge_request(forge, url, check["id"])
-    mirror = await _made(
-        root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
-    )
-    for place in (url, f"/groups/{group['id']}"):
-        await _made(root, f"{place}/variables", key="KEY", value="value")
-    everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
-    email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
+    ssh = {"url": "ssh://git@203.0.113.7/a.git", "auth_method": "ssh_public_key"}
+    mirror = await _made(root, f"{url}/remote_mirrors", **ssh)
+    everywhere = await _variables(root, url, f"/groups/{group['id']}")
     user_id = (await root.get("/user")).body["id"]
     ids = {
         "id": project["id"],
@@ -167,13 +171,13 @@ async def furnish(forge: Forge) -> Furnished:
         "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
-        "email_id": email["id"],
+        "email_id": (await _made(root, "/user/emails", email=f"{project['path']}@example.org"))["id"],
         **await _what_starts_pipelines(root, url),
         **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
     of_root = {
         "path": "root",
-        "key": everywhere["key"],
+        "key": everywhere,
         "users_id": user_id,
         "runners_id": runner.id,
         "jobs_id": finished.id,

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from tests.api_server.audit.things_of_people import ThingsOfPeople
+from tests.api_server.audit.things_of_pipelines import ThingsOfPipelines
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, ci_project, eventually, give_log
 from tests.support.forge import Client, Forge, Person, new_name
@@ -27,7 +28,7 @@ IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(even
 EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
 
 
-class Things(ThingsOfPeople):
+class Things(ThingsOfPeople, ThingsOfPipelines):
     """Everything is made once, by `root`, and belongs to what is made under the name before it."""
 
     def __init__(self, forge: Forge) -> None:
@@ -207,25 +208,9 @@ class Things(ThingsOfPeople):
     async def make_group_variable(self) -> str:
         return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
 
-    async def make_trigger(self) -> int:
-        return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
-
     async def make_instance_variable(self) -> str:
         key = new_name("KEY").replace("-", "_")
         return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
-
-    async def make_schedule(self) -> int:
-        path, values = "/projects/{project}/pipeline_schedules", {"ref": "main", "cron": "0 4 * * *"}
-        return int((await self.post(path, description="nightly", **values))["id"])
-
-    async def make_schedule_variable(self) -> str:
-        path = "/projects/{project}/pipeline_schedules/{schedule}/variables"
-        return str((await self.post(path, key="KEY", value="x"))["key"])
-
-    async def make_maintainer(self) -> Client:
-        await self.post("/projects/{project}/members", user_id="{user}", access_level=40)
-        client: Client = (await self.get("person")).api
-        return client
 
     # --- merge requests
 

@@ -13,7 +13,7 @@ from api_server.web.access import Place, Role
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import Furnished, furnish
-from tests.support.rights import BODIES, PATHS, stopped_before_acting, stopped_while_acting
+from tests.support.rights import BODIES, PATHS, schedule_of, stopped_before_acting, stopped_while_acting
 from tests.support.route_table import ROUTES, name_of, required
 from tests.support.waiting import until_somebody_waits
 
@@ -76,14 +76,6 @@ class Stage:
             assert (await client.get(self.project)).status == 200
 
 
-async def _schedule_of(owner: Person, url: str) -> int:
-    schedules = f"{url}/pipeline_schedules"
-    made = await owner.api.post(schedules, {"description": "hers", "ref": "main", "cron": "0 4 1 1 *"})
-    variable = {"key": "KEY", "value": "x"}
-    assert (await owner.api.post(f"{schedules}/{made.body['id']}/variables", variable)).status == 201
-    return int(made.body["id"])
-
-
 @pytest.fixture(scope="module")
 async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
     one, other = two_forges
@@ -109,7 +101,7 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
         "head": merge_request["sha"],
         "other_project_id": other_project["id"],
         "schedule_of_root_id": ids["pipeline_schedule_id"],
-        "pipeline_schedule_id": await _schedule_of(owner, url),
+        "pipeline_schedule_id": await schedule_of(owner, url),
         "trigger_id": (await owner.api.post(f"{url}/triggers", {"description": "hers"})).body["id"],
     }
     return Stage(one, other, furnished, owner, admin)
