@@ -1,4 +1,5 @@
-"""Prints docs/compatibility.md, out of the routes and of what docs/compatibility.toml says of each:
+"""Prints docs/compatibility.md, out of the routes, what docs/compatibility.toml says of each, and the list of CI
+keywords in api_server/ci/config/reference.py:
 
 python -m scripts.compatibility >docs/compatibility.md
 """
@@ -12,6 +13,7 @@ from typing import Any
 import attrs
 
 from api_server.api import ROUTES
+from api_server.ci.config.reference import reference
 from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
@@ -32,7 +34,8 @@ _OPENED = {None: "who sees it", "repository": "who reads the repository", "build
 HEAD = """# Beside GitLab
 
 Made by `python -m scripts.compatibility` out of the routes and of `docs/compatibility.toml`, which says of each what is
-different for those who know GitLab 17; `tests/scripts/test_compatibility.py` holds it to that.
+different for those who know GitLab 17, and of the list of CI keywords in `api_server/ci/config/reference.py`;
+`tests/scripts/test_compatibility.py` holds it to that.
 
 Of all endpoints:
 
@@ -43,6 +46,8 @@ Of all endpoints:
 - Texts and lists have [bounds](security.md#bounds).
 - "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
 """
+_KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
+What GitLab's own reference does not have is an unknown key."""
 
 
 def shown(route: Route) -> str:
@@ -68,6 +73,7 @@ def document() -> str:
     for heading, lines in said["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
         parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
+    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Beside GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
     rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
     parts += [
@@ -90,6 +96,12 @@ def _who(route: Route) -> str:
         who = access.role.title if access.role > Role.NO_ACCESS else opened
     tier = route.feature.tier if route.feature else "free"
     return who if tier == "free" else f"{who}; {tier.title()}"
+
+
+def _keywords() -> Iterator[str]:
+    for keyword in reference():
+        note = f": {keyword.note}" if keyword.note else ""
+        yield f"| `{keyword.name}` | {keyword.support}{note} |"
 
 
 def _ignored(found: Mapping[str, Route]) -> Iterator[str]:

@@ -25,13 +25,15 @@ from api_server.git.repositories import Repository
 
 @attrs.frozen
 class FileAction:
-    """One change of one file; a move comes from `previous_path` and keeps the bytes if `content` is None."""
+    """One change of one file; a move comes from `previous_path` and keeps the bytes if `content` is None.
+    `last_commit_id` is the newest commit that changed it, as far as who wants the change knows."""
 
     action: Literal["create", "update", "delete", "move"]
     path: str
     content: bytes | None = None
     previous_path: str | None = None
     executable: bool | None = None
+    last_commit_id: str | None = None
 
 
 @attrs.frozen

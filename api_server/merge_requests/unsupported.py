@@ -1,7 +1,7 @@
 """Parameters of merge requests that GitLab knows and this service has no use for (`web/unsupported.py`)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -86,3 +86,6 @@ class OfMergeRequestLists:
     deployed_before: datetime.datetime | None = None
     environment: str | None = None
     view: Literal["simple"] | None = None
+    #: `not[labels]=...`, `or[...]=...`
+    negated: dict[str, Any] | None = attrs.field(default=None, metadata={"name": "not"})
+    alternatives: dict[str, Any] | None = attrs.field(default=None, metadata={"name": "or"})

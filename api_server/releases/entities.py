@@ -1,5 +1,6 @@
 """Releases and their links as the API shows them: rows, completed by what git knows."""
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -20,7 +21,7 @@ _FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
 async def shown(request: web.Request, project: Project, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each of these releases in GitLab's shape."""
     repository, url = await opened(request, project), url_of(request, project)
-    return [_release(request, project, repository, url, row) for row in rows]
+    return await asyncio.to_thread(lambda: [_release(request, project, repository, url, row) for row in rows])
 
 
 def _release(

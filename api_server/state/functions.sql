@@ -14,9 +14,13 @@ RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 CREATE OR REPLACE FUNCTION web_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN current_setting('forgelet.base_url') || '/' || path;
 
+-- Where a repository would be cloned from over SSH, as GitLab shows it also where SSH is off.
+CREATE OR REPLACE FUNCTION ssh_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+RETURN 'git@' || substring(current_setting('forgelet.base_url') FROM '^[^:]+://(\[[^]]*\]|[^:/]*)') || ':' || path || '.git';
+
 -- The keys of two objects in one, in their order. A function takes a hundred arguments, which are fifty keys.
 CREATE OR REPLACE FUNCTION json_joined(first json, second json) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (left(first::text, -1) || ', ' || substr(second::text, 2))::json;
+RETURN CASE second::text WHEN '{}' THEN first ELSE (left(first::text, -1) || ', ' || substr(second::text, 2))::json END;
 
 -- The user as other entities show it.
 CREATE OR REPLACE FUNCTION user_basic(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE

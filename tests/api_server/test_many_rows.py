@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api_server.accounts.users import queries as users
 from api_server.ci.runners import queries as runners
 from api_server.merge_requests.lists import queries as merge_requests
 from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
@@ -47,7 +48,7 @@ class Explaining(Executor):
 
     async def _execute(self, statement: str, parameters: dict[str, Any]) -> Any:
         explained = await self.inner.rows(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", **parameters)
-        self.plan = "\n".join(line[0] for line in explained)
+        self.plan += "\n".join(line[0] for line in explained)
         return await self.inner._execute(statement, parameters)
 
 
@@ -143,6 +144,41 @@ CHEAP: dict[str, tuple[str, Read]] = {
             project_id=5,
             namespace_ids=[],
             query=None,
+            finds_private=False,
+            user_ids=None,
+        ),
+    ),
+    "users by a part of their names": (
+        "users",
+        lambda d, _, __: users.list_users(
+            d,
+            Page(),
+            for_administrator=True,
+            username=None,
+            search="NY-177",
+            active=False,
+            blocked=False,
+            bots=None,
+        ),
+    ),
+    "projects by a part of their names": (
+        "projects",
+        lambda d, her, _: projects.list_projects(
+            d, Page(), viewer_id=her, sees_all=True, **ALL | {"search": "ECT-1777"}
+        ),
+    ),
+    "namespaces by a part of their names": (
+        "namespaces",
+        lambda d, her, _: groups.list_namespaces(d, Page(), user_id=her, admin=True, search="group-177"),
+    ),
+    "members by a part of their names": (
+        "users",
+        lambda d, _, group: members.list_members(
+            d,
+            Page(descending=False),
+            project_id=None,
+            namespace_ids=[group],
+            query="ny-177",
             finds_private=False,
             user_ids=None,
         ),

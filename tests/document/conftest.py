@@ -18,6 +18,7 @@ from tests.support.forge import Answer, Client, Forge, Person, running_forge
 from tests.support.ports import free_port
 
 from .gates import Gate, running_gate
+from .pipelines import Ci, new_ci
 
 STORAGE_TOKEN = "storage-token-of-the-document"
 
@@ -110,3 +111,8 @@ async def gate(
 ) -> AsyncIterator[Gate]:
     async with running_gate(new_database(), tmp_path_factory.mktemp("gate")) as gate:
         yield gate
+
+
+@pytest.fixture(scope="package")
+async def ci(forge: Forge) -> Ci:
+    return await new_ci(forge)

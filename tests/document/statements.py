@@ -1,8 +1,7 @@
 """The sentences of docs/service-api.md beside the tests that try them.
 
 A test says which: `@says("static objects 2", "The external storage requests ...")`. The id is the part of the document
-and the number there, of an endpoint the document's own. `test_statements.py` holds that the parts that are done have no
-sentence that no test names.
+and the number there, of an endpoint the document's own. `test_statements.py` fails where a sentence has no test.
 """
 
 import re

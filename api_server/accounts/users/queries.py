@@ -7,6 +7,7 @@ import attrs
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.searching import Search
 from api_server.state.statements import Query, Statement
 
 _ENTITIES = read_sql("api_server.accounts.users")
@@ -16,16 +17,21 @@ _ORDERS = {
     "created_at": "id",  # ids are given in that order, and have an index
     "updated_at": "updated_at",
 }
-_MATCHING = """
+SEARCH = Search(
+    "users",
+    "username",
+    "name",
+    "lower(users.public_email) = lower(%(search)s::text)",
+    "(%(finds_private)s AND lower(users.email) = lower(%(search)s::text))",
+)
+_MATCHING = f"""
     SELECT users.* FROM users
     WHERE users.state <> 'deactivated'
         AND (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
         AND (%(bots)s::boolean IS NULL OR users.bot = %(bots)s)
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
-        AND (%(search)s::text IS NULL OR strpos(lower(users.name), lower(%(search)s)) > 0
-            OR lower(users.username) = lower(%(search)s) OR lower(users.public_email) = lower(%(search)s)
-            OR (%(finds_private)s AND lower(users.email) = lower(%(search)s)))
+        AND {SEARCH.condition}
 """
 _LISTS = {
     False: Listing(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
@@ -52,6 +58,7 @@ async def list_users(
         page,
         username=username,
         search=search,
+        found=await SEARCH.find(database, search, finds_private=for_administrator),
         active=active,
         blocked=blocked,
         bots=bots,

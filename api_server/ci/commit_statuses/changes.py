@@ -12,7 +12,6 @@ from api_server.ci.commit_statuses import queries
 from api_server.ci.commit_statuses.queries import Latest
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.states import Event
-from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Transaction
 from api_server.state.quotas import Quota
 from api_server.web.errors import ApiError, invalid, not_found, too_many_requests
@@ -45,13 +44,15 @@ class Said:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """The commit, and the ref that it is said for: a short name, and whether that is a tag. `pipeline_id` is the
-    pipeline that it has to be said in, `data` the commit as answers show it."""
+    """The commit, and the ref that it is said for: a short name (or that of a merge request's head), and whether that
+    is a tag; `judged_by` is the branch or tag by whose protection it is judged who may. `pipeline_id` is the pipeline
+    that it has to be said in, `data` the commit as answers show it."""
 
     project_id: int
     sha: str
     ref: str
     tag: bool
+    judged_by: str
     protected: bool
     pipeline_id: int | None
     data: dict[str, Any]
@@ -129,18 +130,12 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
         project_id=subject.project_id,
         user_id=user_id,
         source="external",
-        name=None,
         ref=subject.ref,
         tag=subject.tag,
         protected=subject.protected,
         sha=subject.sha,
-        before_sha=NO_COMMIT,
         commit=orjson.dumps(subject.data).decode(),
         committed_at=subject.data["committed_date"],
-        yaml_errors=None,
-        origin=None,
-        source_job_id=None,
-        hierarchy_id=None,
         status="created",
     )
 

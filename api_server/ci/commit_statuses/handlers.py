@@ -84,8 +84,10 @@ async def list_statuses(request: web.Request, wanted: ListStatuses, found: Proje
 async def set_status(request: web.Request, wanted: SetStatus, found: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
     changes.check(wanted.said)
-    subject = await _subject(request, wanted, found)
-    await check_may_change(request, found, subject.ref, tag=subject.tag)
+    repository = await opened(request, found)
+    subject = await _subject(request, wanted, found, repository)
+    await check_may_change(request, found, subject.judged_by, tag=subject.tag)
+    await server_refs.keep_commit(repository, subject.sha)
     async with context.database(request).transaction() as transaction:
         shown = await changes.set_status(
             transaction,
@@ -99,43 +101,46 @@ async def set_status(request: web.Request, wanted: SetStatus, found: Project) ->
     return json_text(shown, status=201)
 
 
-async def _subject(request: web.Request, wanted: SetStatus, found: Project) -> Subject:
+async def _subject(
+    request: web.Request, wanted: SetStatus, found: Project, repository: Repository
+) -> Subject:
     """Raises 404 for what is not there: the commit, a ref for it, the pipeline."""
-    repository = await opened(request, found)
     sha = commit_named(repository, wanted.sha)
-    await server_refs.keep_commit(repository, sha)
-    ref, tag = await _ref(request, wanted, found, repository, sha)
+    ref, tag, judged_by = await _place(request, wanted, found, repository, sha)
     return Subject(
         project_id=found.id,
         sha=sha,
         ref=ref,
         tag=tag,
-        protected=not tag and (await protection_for(request, found.id, ref)).protected,
+        judged_by=judged_by,
+        protected=not tag and (await protection_for(request, found.id, judged_by)).protected,
         pipeline_id=wanted.pipeline_id,
         data=commits.commit_data(repository, sha),
     )
 
 
-async def _ref(
+async def _place(
     request: web.Request, wanted: SetStatus, found: Project, repository: Repository, sha: str
-) -> tuple[str, bool]:
-    """The short name of what the commit is judged for, and whether that is a tag: what `ref` names, or else what the
-    commit's newest pipeline was for, or else the first branch that has the commit."""
-    if wanted.ref:
-        return short_ref(request, found, wanted.ref)
+) -> tuple[str, bool, str]:
+    """For which ref the commit is judged, whether that is a tag, and by whose protection: what `ref` names, or else
+    what the commit's newest pipeline was for, or else the first branch that has the commit."""
+    ref, tag = short_ref(request, found, wanted.ref) if wanted.ref else (None, False)
     joined = await queries.find_joined(
         context.database(request),
         found.id,
         sha,
+        ref=ref,
+        tag=tag,
         pipeline_id=wanted.pipeline_id,
         archived_before=archived_before(request),
     )
     if joined is not None:
-        return joined.ref, joined.tag
+        return joined.ref, joined.tag, joined.judged_by
     if wanted.pipeline_id is not None:
         raise changes.no_such_pipeline()
-    async with reading(request):
-        branch = await commits.branch_with(repository, sha)
-    if branch is None:
+    if ref is None:
+        async with reading(request):
+            ref = await commits.branch_with(repository, sha)
+    if ref is None or ref.startswith("refs/"):  # of nothing that pipelines are made for
         raise not_found("References for commit")
-    return branch, False
+    return ref, tag, ref

@@ -41,15 +41,18 @@ async def list_statuses(
 
 @attrs.frozen
 class Joined:
-    """The pipeline that a status joins; `ref` is a short name."""
+    """The pipeline that a status joins; `ref` is a short name, or that of a merge request's head."""
 
     id: int
     ref: str
     tag: bool
+    #: The branch or tag by whose protection it is judged who may say something.
+    judged_by: str
 
 
 _JOINED = f"""
-    SELECT pipelines.id, pipelines.ref, pipelines.tag FROM pipelines
+    SELECT pipelines.id, pipelines.ref, pipelines.tag, coalesce(pipelines.source_branch, pipelines.ref) AS judged_by
+    FROM pipelines
     WHERE {_OF_COMMIT} AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s)
         AND (%(archived_before)s::timestamptz IS NULL OR pipelines.created_at >= %(archived_before)s)
     ORDER BY pipelines.id DESC LIMIT 1
@@ -63,16 +66,18 @@ async def find_joined(
     project_id: int,
     sha: str,
     *,
+    ref: str | None,
+    tag: bool,
     pipeline_id: int | None,
     archived_before: datetime.datetime | None,
 ) -> Joined | None:
-    """The newest pipeline of the commit, of whichever ref; the one with that id, where it is given."""
+    """The newest pipeline of the commit, of that ref and id where they are given."""
     return await database.row(
         FIND_JOINED,
         project_id=project_id,
         sha=sha,
-        ref=None,
-        tag=False,
+        ref=ref,
+        tag=tag,
         pipeline_id=pipeline_id,
         archived_before=archived_before,
     )
@@ -84,7 +89,7 @@ HOLD_COMMIT = """
 
 
 async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
-    """As `find_joined`, of that `ref` and `tag`, and locked. Whoever else says something of the commit waits for the
+    """As `find_joined`, and locked. Whoever else says something of the commit waits for the
     transaction's end, so that two first statuses make one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
     return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)

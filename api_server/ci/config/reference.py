@@ -18,9 +18,12 @@ DIFFERS = {
     "environment:action": "tells the job, and does nothing to an environment",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "include": "at most 20 levels deep",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; masked variables may stand in the URL",
     "manual_confirmation": "kept; there is no page that asks",
+    "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
     "release": "a step that calls `release-cli`, which the image has to have",
+    "rules:changes:compare_to": "at most 20 different refs in one configuration",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }

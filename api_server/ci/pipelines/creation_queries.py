@@ -8,6 +8,7 @@ import orjson
 
 from api_server.ci.config.plan import PlannedJob, to_json
 from api_server.ci.config.variables import Variable
+from api_server.git.ref_names import NO_COMMIT
 from api_server.namespaces.projects.project import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
@@ -28,6 +29,21 @@ COLUMNS = frozenset(
         "schedule_id",
     }
 )
+#: What a pipeline has in these columns where nothing else is said.
+_USUAL = {
+    "name": None,
+    "before_sha": NO_COMMIT,
+    "tag_message": None,
+    "yaml_errors": None,
+    "origin": None,
+    "source_job_id": None,
+    "hierarchy_id": None,
+    "schedule_id": None,
+    "merge_request_id": None,
+    "source_branch": None,
+    "auto_cancel_on_new_commit": "conservative",
+    "auto_cancel_on_job_failure": "none",
+}
 #: Statuses in which a job will take up a runner by itself.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
 #: Seconds a job may run when its file does not say.
@@ -143,7 +159,7 @@ CREATE_PIPELINE = """
 
 async def create_pipeline(transaction: Transaction, **values: Any) -> int:
     """The new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
-    return int(await transaction.value(CREATE_PIPELINE, **values))
+    return int(await transaction.value(CREATE_PIPELINE, **_USUAL | values))
 
 
 GROW_HIERARCHY = """

@@ -261,7 +261,8 @@ SUPERSEDED = Query(
         AND CASE older.auto_cancel_on_new_commit WHEN 'none' THEN false WHEN 'interruptible' THEN true
             ELSE NOT EXISTS (
                 SELECT FROM jobs
-                WHERE jobs.pipeline_id = older.id AND jobs.status IN ('running', 'canceling', 'success', 'failed')
+                WHERE jobs.pipeline_id = older.id AND jobs.kind <> 'external'
+                    AND jobs.status IN ('running', 'canceling', 'success', 'failed')
                     AND NOT coalesce((jobs.plan ->> 'interruptible')::boolean, false))
         END
     ORDER BY older.id

@@ -8,6 +8,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.config.context import RemoteFile
+from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import BlockedError
@@ -25,6 +26,13 @@ MAX_REDIRECTS = 3
 SCHEMES = ("http", "https")
 
 
+@attrs.define
+class _Allowance:
+    """Bytes that the files of one configuration may still have together."""
+
+    left: int = MAX_TOTAL_BYTES
+
+
 @attrs.frozen
 class RemoteFiles:
     """Fetches files of the web for one process."""
@@ -37,15 +45,16 @@ class RemoteFiles:
 
     async def fetch(self, urls: Iterable[str]) -> Mapping[str, RemoteFile]:
         """What is at these URLs, each as anybody may read it; nothing is raised for what goes wrong at one."""
-        wanted = list(urls)
-        return dict(zip(wanted, await asyncio.gather(*map(self._file, wanted)), strict=True))
+        wanted, allowance = list(urls), _Allowance()
+        files = await asyncio.gather(*(self._file(url, allowance) for url in wanted))
+        return dict(zip(wanted, files, strict=True))
 
-    async def _file(self, url: str) -> RemoteFile:
+    async def _file(self, url: str, allowance: _Allowance) -> RemoteFile:
         try:
             async with self.limiter.place(), asyncio.timeout(self.file_seconds):
                 policy = await self.app[OUTGOING_POLICY]()
                 await check_url(url, policy, self.app[RESOLVER], schemes=SCHEMES)
-                return await self._answer(url)
+                return await self._answer(url, allowance)
         except BlockedError as problem:
             return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
         except (TimeoutError, TooBusy):
@@ -53,7 +62,7 @@ class RemoteFiles:
         except (aiohttp.ClientError, OSError, ValueError):  # their texts may have the URL in them
             return RemoteFile(problem="could not be fetched because of HTTP error!")
 
-    async def _answer(self, url: str) -> RemoteFile:
+    async def _answer(self, url: str, allowance: _Allowance) -> RemoteFile:
         async with self.app[OUTGOING_SESSION].get(
             url,
             headers={hdrs.ACCEPT_ENCODING: "identity"},
@@ -67,6 +76,9 @@ class RemoteFiles:
             content = bytearray()
             async for piece in response.content.iter_any():
                 content += piece
+                allowance.left -= len(piece)
+                if allowance.left < 0:
+                    return RemoteFile(problem=f"is too much: all are more than {MAX_TOTAL_BYTES} bytes!")
                 if len(content) > MAX_BYTES:
                     return RemoteFile(problem=f"is too big: more than {MAX_BYTES} bytes!")
             return RemoteFile(content=bytes(content))

@@ -80,15 +80,25 @@ class Action:
     content: str | None = None
     encoding: Encoding = "text"
     execute_filemode: bool | None = None
+    last_commit_id: str | None = None
 
     def for_git(self) -> FileAction:
         """A `chmod` is a move to where the file is; a `move` keeps the bytes unless there are new ones."""
         if self.action == "chmod":
-            return FileAction("move", self.file_path, None, self.file_path, self.execute_filemode)
+            return FileAction(
+                "move", self.file_path, None, self.file_path, self.execute_filemode, self.last_commit_id
+            )
         content = None if self.content is None else committing.decoded(self.content, self.encoding)
         if self.action in ("create", "update"):
             content = content or b""
-        return FileAction(self.action, self.file_path, content, self.previous_path, self.execute_filemode)
+        return FileAction(
+            self.action,
+            self.file_path,
+            content,
+            self.previous_path,
+            self.execute_filemode,
+            self.last_commit_id,
+        )
 
 
 @attrs.frozen(kw_only=True)

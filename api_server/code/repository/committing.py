@@ -12,6 +12,7 @@ from api_server.code import refs
 from api_server.code.branches.protection import protection_for, refusal_of_tag
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.code.repository.access import opened
+from api_server.code.repository.edited import EditedMeanwhile, check_known
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import new_commits as git_changes
@@ -129,7 +130,6 @@ class Change:
     author_name: str | None = None
     author_email: str | None = None
     start_branch: str | None = None
-    last_commit_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -140,12 +140,20 @@ class FileChange(Change):
     path: str
     content: str = ""
     encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+    last_commit_id: str | None = None
 
 
 async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
     """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
     content = None if change.action == "delete" else decoded(change.content, change.encoding)
-    action = FileAction(change.action, change.path, content)
+    action = FileAction(
+        change.action,
+        change.path,
+        content,
+        executable=change.execute_filemode,
+        last_commit_id=change.last_commit_id,
+    )
     return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
 
 
@@ -163,9 +171,8 @@ async def commit_files(
         _check_new_branch(change.branch)
     await check_may_push(request, project, change.branch)
     start = before or _start(repository, change)
-    if change.last_commit_id and (start is None or start.commit != change.last_commit_id):
-        raise invalid("You are attempting to update a file that has changed since you started editing it.")
     parent = start.commit if start else None
+    await check_known(request, repository, parent, actions, words)
     if parent is not None:
         await check_files(repository, parent, context.settings(request).commit_max_files)
     await _take_room(request, project, actions)
@@ -235,6 +242,12 @@ def _commit(request: web.Request, change: Change) -> NewCommit:
 
 
 def _words(change: FileChange, problem: Exception) -> str:
+    if isinstance(problem, EditedMeanwhile):
+        return {
+            "create": str(problem),
+            "update": "You are attempting to update a file that has changed since you started editing it.",
+            "delete": "You are attempting to delete a file that has been previously updated.",
+        }[change.action]
     if isinstance(problem, InvalidActionError) and not isinstance(problem, InvalidPathError):
         return {
             "create": "A file with this name already exists",

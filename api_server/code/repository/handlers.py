@@ -92,6 +92,7 @@ class ChangeFile:
 class WriteFile(ChangeFile):
     content: str
     encoding: Encoding = "text"
+    execute_filemode: bool | None = None
 
 
 @routes.get(
@@ -189,7 +190,7 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfWrittenFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
@@ -198,7 +199,7 @@ async def create_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfWrittenFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
@@ -207,7 +208,7 @@ async def update_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfRemovedFiles,
+    ignores=unsupported.OfChangedFiles,
 )
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")

@@ -20,17 +20,10 @@ class OfRawFiles:
 
 
 @attrs.frozen(kw_only=True)
-class OfRemovedFiles:
-    """Where one file is removed: a new branch begins in its own project."""
+class OfChangedFiles:
+    """Where one file is written or removed: a new branch begins in its own project."""
 
     start_project: str | None = attrs.field(default=None, metadata=REFUSED)
-
-
-@attrs.frozen(kw_only=True)
-class OfWrittenFiles(OfRemovedFiles):
-    """Where one is created or changed: chmod is an action of commits."""
-
-    execute_filemode: bool | None = attrs.field(default=None, metadata=REFUSED)
 
 
 @attrs.frozen(kw_only=True)

@@ -7,6 +7,7 @@ import attrs
 from api_server.namespaces.groups.group import Group
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.searching import Search
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 
@@ -22,13 +23,13 @@ _IS_HERS = """
             AND counts(members, %(now)s))
 """
 _HERS = f"SELECT namespaces.id FROM namespaces WHERE {_IS_HERS}"
-_FILTERS = """
+_SEARCH = Search("namespaces", "path", "name")
+_FILTERS = f"""
     (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
     AND (%(ancestor_id)s::bigint IS NULL
         OR namespaces.lineage @> ARRAY[%(ancestor_id)s::bigint] AND namespaces.id <> %(ancestor_id)s)
     AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
-    AND (%(search)s::text IS NULL OR strpos(lower(namespaces.name), lower(%(search)s)) > 0
-        OR strpos(lower(namespaces.path), lower(%(search)s)) > 0)
+    AND {_SEARCH.condition}
 """
 _ORDERS = {"name": "name", "path": "path"}
 LISTING = Listing(
@@ -53,20 +54,20 @@ async def list_groups(
     database: Executor, page: Page, *, user_id: int, admin: bool, min_level: int | None, **filters: Any
 ) -> Listed:
     """The groups that the user can see; with `min_level`, those where she has that role."""
+    filters["found"] = await _SEARCH.find(database, filters["search"])
     if min_level is not None:
         return await _OF_HERS.read(database, page, user_id=user_id, min_level=min_level, **filters)
     return await LISTING.read(database, page, user_id=user_id, admin=admin, min_level=1, **filters)
 
 
-_FOUND = "(%(search)s::text IS NULL OR strpos(lower(namespaces.full_path), lower(%(search)s)) > 0)"
-NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_FOUND}")
+NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_SEARCH.condition}")
 _HER_NAMESPACES = Listing(
     ENTITIES["namespace"],
     f"""
     SELECT * FROM (
-        SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_FOUND}
+        SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_SEARCH.condition}
         UNION ALL
-        SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FOUND}
+        SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_SEARCH.condition}
         OFFSET 0) hers
     """,
 )
@@ -76,9 +77,10 @@ async def list_namespaces(
     database: Executor, page: Page, *, user_id: int, admin: bool, search: str | None
 ) -> Listed:
     """The user's own namespace and the groups that she is a member of; all of them for administrators."""
+    filters = {"search": search, "found": await _SEARCH.find(database, search)}
     if admin:
-        return await NAMESPACES.read(database, page, search=search)
-    return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, search=search)
+        return await NAMESPACES.read(database, page, **filters)
+    return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, **filters)
 
 
 SHOW_NAMESPACE = one(
@@ -153,7 +155,9 @@ async def find_group(
     return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id, admin=admin)
 
 
-SHOW_GROUP = one(GROUP, "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s")
+SHOW_GROUP = one(
+    ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s"
+)
 
 
 async def show_group(database: Executor, group_id: int) -> str:

@@ -6,6 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.users.lookup import existing_user
+from api_server.accounts.users.queries import SEARCH
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members.sources import source_of
 from api_server.namespaces.projects.access import project
@@ -37,12 +38,14 @@ class ListMemberships(Paginated):
 async def list_project_users(request: web.Request, wanted: ListProjectUsers, found: Project) -> web.Response:
     """Direct and inherited members."""
     page = wanted_page(wanted, USERS)
+    database, finds_private = context.database(request), caller(request).admin
     listed = await USERS.read(
-        context.database(request),
+        database,
         page,
         **source_of(found).everywhere,
-        query=wanted.search,
-        finds_private=caller(request).admin,
+        search=wanted.search,
+        found=await SEARCH.find(database, wanted.search, finds_private=finds_private),
+        finds_private=finds_private,
         user_ids=None,
         skip_users=wanted.skip_users,
     )

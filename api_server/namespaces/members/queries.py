@@ -8,6 +8,7 @@ import datetime
 
 import attrs
 
+from api_server.accounts.users.queries import SEARCH
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
@@ -16,10 +17,8 @@ from api_server.state.statements import Query, Statement
 ENTITIES = read_sql("api_server.namespaces.members")
 _MEMBER = ENTITIES["member"]
 
-_FILTERS = """
-    (%(query)s::text IS NULL OR strpos(lower(users.name), lower(%(query)s)) > 0
-        OR strpos(lower(users.username), lower(%(query)s)) > 0 OR lower(users.public_email) = lower(%(query)s)
-        OR (%(finds_private)s AND lower(users.email) = lower(%(query)s)))
+_FILTERS = f"""
+    {SEARCH.condition}
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
 #: The users with a membership in any of the places, each once.
@@ -73,7 +72,8 @@ async def list_members(
         page,
         project_id=project_id,
         namespace_ids=namespace_ids,
-        query=query,
+        search=query,
+        found=await SEARCH.find(database, query, finds_private=finds_private),
         finds_private=finds_private,
         user_ids=user_ids,
         changed=None,

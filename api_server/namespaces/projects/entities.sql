@@ -10,7 +10,7 @@
 'default_branch', CASE WHEN NOT page.empty_repo THEN page.default_branch END,
 'tag_list', json_build_array(),
 'topics', json_build_array(),
-'ssh_url_to_repo', NULL,
+'ssh_url_to_repo', ssh_url(page.full_path),
 'http_url_to_repo', web_url(page.full_path || '.git'),
 'web_url', web_url(page.full_path),
 'readme_url', NULL,
@@ -29,8 +29,60 @@ SELECT page.id, page.position, json_build_object(
 ) AS entity
 FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
 
+-- name: project_data
+-- What this service shows under keys that GitLab has settings for.
+'_links', json_build_object(
+    'self', web_url('api/v4/projects/' || page.id),
+    'merge_requests', web_url('api/v4/projects/' || page.id || '/merge_requests'),
+    'repo_branches', web_url('api/v4/projects/' || page.id || '/repository/branches'),
+    'members', web_url('api/v4/projects/' || page.id || '/members'),
+    'cluster_agents', web_url('api/v4/projects/' || page.id || '/cluster_agents')
+),
+'merge_requests_enabled', page.repository_access_level <> 'disabled',
+'can_create_merge_request_in', page.repository_access_level <> 'disabled' AND NOT page.archived,
+'merge_requests_access_level', page.repository_access_level,
+'releases_access_level', page.repository_access_level,
+'description_html', coalesce('<p dir="auto">' || replace(replace(replace(replace(
+    nullif(page.description, ''), '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;') || '</p>', '')
+
+-- name: project_defaults
+-- GitLab's values for what is not here, in its order.
+'{
+    "marked_for_deletion_at": null, "marked_for_deletion_on": null, "packages_enabled": false,
+    "resolve_outdated_diff_discussions": false, "repository_object_format": "sha1",
+    "issues_enabled": false, "wiki_enabled": false, "snippets_enabled": false, "container_registry_enabled": false,
+    "service_desk_enabled": false, "service_desk_address": null,
+    "issues_access_level": "disabled", "forking_access_level": "disabled", "wiki_access_level": "disabled",
+    "snippets_access_level": "disabled", "pages_access_level": "disabled", "analytics_access_level": "disabled",
+    "container_registry_access_level": "disabled", "security_and_compliance_access_level": "disabled",
+    "environments_access_level": "disabled", "feature_flags_access_level": "disabled",
+    "infrastructure_access_level": "disabled", "monitor_access_level": "disabled",
+    "model_experiments_access_level": "disabled", "model_registry_access_level": "disabled",
+    "package_registry_access_level": "disabled", "emails_disabled": false, "emails_enabled": true,
+    "shared_runners_enabled": true, "lfs_enabled": true,
+    "import_url": null, "import_type": null, "import_status": "none", "import_error": null,
+    "open_issues_count": 0, "ci_default_git_depth": 20, "ci_delete_pipelines_in_seconds": null,
+    "ci_forward_deployment_enabled": true, "ci_forward_deployment_rollback_allowed": true,
+    "ci_separated_caches": true, "ci_allow_fork_pipelines_to_run_in_parent_project": true,
+    "build_git_strategy": "fetch", "keep_latest_artifact": true, "runners_token": null,
+    "runner_token_expiration_interval": null, "group_runners_enabled": true,
+    "auto_cancel_pending_pipelines": "enabled", "build_timeout": 3600, "auto_devops_enabled": false,
+    "auto_devops_deploy_strategy": "continuous", "ci_push_repository_for_job_token_allowed": false,
+    "shared_with_groups": [], "request_access_enabled": false, "remove_source_branch_after_merge": false,
+    "printing_merge_request_link_enabled": true, "enforce_auth_checks_on_uploads": true,
+    "suggestion_commit_message": null, "merge_commit_template": null, "squash_commit_template": null,
+    "issue_branch_template": null, "warn_about_potentially_unwanted_characters": true,
+    "autoclose_referenced_issues": false, "approvals_before_merge": 0, "mirror": false,
+    "external_authorization_classification_label": null, "requirements_enabled": false,
+    "requirements_access_level": "disabled", "security_and_compliance_enabled": false,
+    "compliance_frameworks": [], "issues_template": null, "merge_requests_template": null,
+    "ci_restrict_pipeline_cancellation_role": "developer", "merge_pipelines_enabled": false,
+    "merge_trains_enabled": false, "merge_trains_skip_train_allowed": false,
+    "allow_pipeline_trigger_approve_deployment": false, "prevent_merge_without_jira_issue": false
+}'::json
+
 -- name: project
-SELECT page.id, page.position, json_build_object(
+SELECT page.id, page.position, json_joined(json_joined(json_build_object(
     -- include: basic_keys
     ,
     'empty_repo', page.empty_repo,
@@ -65,5 +117,12 @@ SELECT page.id, page.position, json_build_object(
             HAVING count(*) > 0
         )
     )
-) AS entity
-FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
+), CASE WHEN owner.id IS NULL THEN '{}' ELSE json_build_object('owner', user_basic(owner)) END),
+json_joined(json_build_object(
+    -- include: project_data
+),
+    -- include: project_defaults
+)) AS entity
+FROM page
+JOIN namespaces namespace ON namespace.id = page.namespace_id
+LEFT JOIN users owner ON owner.id = namespace.owner_id

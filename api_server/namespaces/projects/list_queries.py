@@ -5,6 +5,7 @@ from typing import Any, Literal
 from api_server.namespaces.groups.queries import ENTITIES as NAMESPACES
 from api_server.state.database import Executor
 from api_server.state.listing import Listed, Listing, Page, read_sql
+from api_server.state.searching import Search
 from api_server.web.access import Role
 
 ENTITIES = read_sql("api_server.namespaces.projects", known=NAMESPACES)
@@ -32,11 +33,11 @@ _VISIBLE = f"""
     (%(sees_all)s OR is_visible(projects.visibility, {_IS_HERS}, (SELECT is_insider(%(viewer_id)s))))
 """
 _HERS_ONLY = f"(NOT %(hers_only)s OR {_IS_HERS})"
-_FILTERS = """
+_SEARCH = Search("projects", "path", "name")
+_FILTERS = f"""
     (%(visibility)s::text IS NULL OR projects.visibility = %(visibility)s)
     AND (%(archived)s::boolean IS NULL OR projects.archived = %(archived)s)
-    AND (%(search)s::text IS NULL OR strpos(lower(projects.name), lower(%(search)s)) > 0
-        OR strpos(lower(projects.path), lower(%(search)s)) > 0)
+    AND {_SEARCH.condition}
 """
 _ORDERS = {
     "name": "name",
@@ -90,6 +91,7 @@ async def list_projects(
 ) -> Listed:
     """The projects that the viewer can see (all of them where she `sees_all`): everywhere or in a group; with
     `min_level`, those where she has that role. `filters` are visibility, archived and search, or None."""
+    filters["found"] = await _SEARCH.find(database, filters["search"])
     hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP

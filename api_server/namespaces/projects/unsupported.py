@@ -112,6 +112,7 @@ class OfChangedProjects(OfProjects):
     max_artifacts_size: int | None = None
     runner_token_expiration_interval: int | None = None
     ci_restrict_pipeline_cancellation_role: Literal["developer", "maintainer", "no_one"] | None = None
+    mirror_branch_regex: str | None = None
     mirror_user_id: int | None = attrs.field(default=None, metadata=REFUSED)
 
 

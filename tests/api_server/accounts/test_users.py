@@ -1,9 +1,14 @@
 """`/user` and `/users`: what everybody sees of users, and what administrators alone see and do."""
 
+import asyncio
+import functools
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from api_server.accounts.users import queries
+from api_server.state.listing import Page
 from api_server.web.access import Role
 from tests.support.forge import Forge, new_name
 
@@ -181,6 +186,47 @@ async def test_private_addresses_are_found_by_administrators_only(forge: Forge) 
     assert await found(public.upper()) == {"root": [alice.id], "bob": [alice.id]}
     assert await found(alice.username) == {"root": [alice.id], "bob": [alice.id]}
     assert await found(alice.email[:-1]) == {"root": [], "bob": []}
+
+
+async def test_users_are_found_by_parts_of_their_names(forge: Forge) -> None:
+    """From three characters on; what is shorter has to be all of a name. Nothing in it is a wildcard."""
+    mark = new_name("zq").replace("-", "")
+    first, second, short = [await forge.user(name) for name in (f"{mark}-one", f"{mark}-two", "short")]
+    for person, name in ((first, f"Ünal {mark}_x"), (second, f"%{mark}"), (short, "Ø1")):
+        await forge.root.put(f"/users/{person.id}", {"name": name})
+
+    async def found(search: str) -> list[int]:
+        answer = await first.api.get(f"/users?search={quote(search)}&sort=asc")
+        assert answer.status == 200
+        return [user["id"] for user in answer.body]
+
+    assert await found(mark.upper()) == await found(mark[1:]) == [first.id, second.id]
+    assert await found(f"{mark}-tw") == [second.id]
+    assert await found("ünal " + mark[:3]) == [first.id]
+    assert await found(f"{mark}_") == [first.id]
+    assert await found(f"%{mark}") == [second.id]
+    assert await found(mark[:2]) == []
+    assert await found("ø1") == [short.id]
+
+
+async def test_more_than_can_be_looked_up_is_found_too(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the list is read in its own order."""
+    mark = new_name("zq").replace("-", "")
+    people = [await forge.user(mark) for _ in range(3)]
+    listed = functools.partial(
+        queries.list_users,
+        for_administrator=True,
+        username=None,
+        search=mark,
+        active=False,
+        blocked=False,
+        bots=None,
+    )
+    by_ids = await listed(forge.database, Page())
+    monkeypatch.setattr(queries.SEARCH, "find", lambda *_, **__: asyncio.sleep(0))
+    in_order = await listed(forge.database, Page())
+    assert by_ids == in_order
+    assert (in_order.total, in_order.last_id) == (3, people[0].id)
 
 
 async def test_the_list_can_be_narrowed_to_the_active_or_the_blocked(forge: Forge) -> None:

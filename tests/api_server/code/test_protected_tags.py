@@ -193,7 +193,10 @@ async def test_python_gitlab_manages_protected_tags(scene: Scene) -> None:
     await asyncio.to_thread(use)
 
 
-CONFIG = "build: {script: echo}\n"
+CONFIG = """
+build: {script: echo}
+secret: {script: echo, rules: [{if: $SECRET}]}
+"""
 
 
 async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path: Path) -> None:
@@ -205,12 +208,13 @@ async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path:
     assert (await forge.root.post(f"{url}/repository/files/.gitlab-ci.yml", values)).status == 201
     await forge.root.post(f"{url}/protected_tags", {"name": "v*"})
     await forge.root.post(f"{url}/variables", {"key": "SECRET", "value": "x", "protected": True})
-    rows = {}
+    rows, runs = {}, {}
     for tag in ("v1", "free"):
         made = await forge.root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "main"})
         assert made.status == 201, made
         run = await forge.root.post(f"{url}/pipeline", {"ref": tag})
         assert run.status == 201, run
+        runs[tag] = run.body["id"]
         rows[tag] = await forge.database.one(
             "SELECT pipelines.protected, bool_and(jobs.protected) AS jobs FROM pipelines"
             " JOIN jobs ON jobs.pipeline_id = pipelines.id WHERE pipelines.id = %(id)s GROUP BY pipelines.id",
@@ -218,6 +222,10 @@ async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path:
         )
     assert (rows["v1"].protected, rows["v1"].jobs) == (True, True)
     assert (rows["free"].protected, rows["free"].jobs) == (False, False)
+    for tag, names, status in (("v1", {"build", "secret"}, 403), ("free", {"build"}, 201)):
+        jobs = {job["name"]: job for job in (await forge.root.get(f"{url}/pipelines/{runs[tag]}/jobs")).body}
+        assert set(jobs) == names
+        assert (await developer.api.post(f"{url}/jobs/{jobs['build']['id']}/cancel")).status == status
     refused = await developer.api.post(f"{url}/pipeline", {"ref": "v1"})
     assert (refused.status, refused.body) == (
         400,

@@ -142,6 +142,25 @@ async def test_a_right_that_ends_while_the_pack_arrives_does_not_count(pushing: 
     assert await pushing.topic() == pushing.old
 
 
+async def test_a_tag_that_is_protected_while_the_pack_arrives_is_not_made(pushing: Pushing) -> None:
+    protected = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield commands((NO_COMMIT, pushing.new, "refs/tags/v1"))
+        yield pushing.pack[:50]
+        await protected.wait()
+        yield pushing.pack[50:]
+
+    sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body()))
+    await until_git_runs(pushing.repository)
+    assert (await pushing.alice.api.post(f"{pushing.url}/protected_tags", {"name": "v*"})).status == 201
+    protected.set()
+    told = await sent
+    assert "You are not allowed to create this tag as it is protected." in told.text
+    assert "ng refs/tags/v1 pre-receive hook declined" in told.text
+    assert (await pushing.alice.api.get(f"{pushing.url}/repository/tags")).body == []
+
+
 @pytest.mark.parametrize("what", TAKEN)
 async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing: Pushing, what: str) -> None:
     """Whoever takes it away waits for git: after that answer, nothing moves any more."""

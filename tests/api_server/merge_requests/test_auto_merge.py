@@ -120,7 +120,7 @@ async def test_it_waits_for_status_checks_too(forge: Forge, proposed: Proposed) 
 LOOKED_AT_LATER = """
     SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'merge_when_ready' AND scheduled_at > %(now)s
 """
-QUEUED = "task_name = 'create_pushed_pipeline' AND status = 'todo'"
+QUEUED = "task_name IN ('create_pushed_pipeline', 'create_merge_request_pipeline') AND status = 'todo'"
 
 
 async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(new_forge: Any) -> None:

@@ -17,7 +17,8 @@ async def test_archiving_and_unarchiving(forge: Forge) -> None:
     for action, archived in (("archive", True), ("unarchive", False)):
         answer = await alice.api.post(f"/projects/{project['id']}/{action}")
         assert answer.status == 201
-        assert answer.body == project | {"archived": archived, "updated_at": answer.body["updated_at"]}
+        changed = {"archived": archived, "can_create_merge_request_in": not archived}
+        assert answer.body == project | changed | {"updated_at": answer.body["updated_at"]}
 
 
 async def test_lists_of_an_external_user_leave_internal_things_out(forge: Forge) -> None:

@@ -180,6 +180,18 @@ async def test_a_release_goes_with_its_tag(scene: Scene, tmp_path: Path) -> None
         ]
 
 
+async def test_no_release_outlives_its_tag_that_is_removed_at_the_same_time(scene: Scene) -> None:
+    for _ in range(5):
+        tag = scene.new_tag()
+        await scene.api.post(f"{scene.url}/repository/tags", {"tag_name": tag, "ref": "main"})
+        made, removed = await asyncio.gather(
+            scene.api.post(scene.releases, {"tag_name": tag}),
+            scene.owner.api.delete(f"{scene.url}/repository/tags/{tag}"),
+        )
+        assert (made.status in (201, 404, 422), removed.status) == (True, 204), made
+        assert (await scene.api.get(f"{scene.releases}/{tag}")).status == 404
+
+
 async def test_releases_are_listed_by_date_and_the_latest_is_led_to(forge: Forge, scene: Scene) -> None:
     project = await forge.project(scene.owner, initialize_with_readme=True)
     url = f"/projects/{project['id']}/releases"

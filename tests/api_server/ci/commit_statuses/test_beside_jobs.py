@@ -88,6 +88,30 @@ async def _is(asked: Any, wanted: str) -> bool:
     return bool(await asked() == wanted)
 
 
+async def test_what_is_said_of_a_merge_requests_pipeline_is_judged_by_its_source_branch(
+    project: CiProject,
+) -> None:
+    root, branch = project.forge.root, new_name("proposed")
+    text = "build: {script: echo, rules: [{if: $CI_MERGE_REQUEST_IID}]}\n"
+    await project.commit(text, branch=branch, message="Ask for a pipeline")
+    wanted = {"source_branch": branch, "target_branch": "main", "title": "Judge"}
+    made = (await root.post(f"{project.url}/merge_requests", wanted)).body
+
+    async def own() -> Any:
+        return (await root.get(f"{project.url}/merge_requests/{made['iid']}/pipelines")).body
+
+    (pipeline,) = await eventually(own)
+    sha, ref = made["sha"], f"refs/merge-requests/{made['iid']}/head"
+    assert (await say(project, sha, "running", name="one")).body["pipeline_id"] == pipeline["id"]
+    assert (await say(project, sha, "running", name="two", ref=ref)).body["ref"] == ref
+    assert (await root.post(f"{project.url}/protected_branches?name={branch}")).status == 201
+    for values in ({}, {"ref": ref}, {"pipeline_id": pipeline["id"]}):
+        refused = await say(project, sha, "success", name="one", **values)
+        assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
+    nowhere = await say(project, "main", "success", ref=ref)
+    assert (nowhere.status, nowhere.body) == (404, {"message": "404 References for commit Not Found"})
+
+
 async def test_nobody_waits_for_the_runner_of_a_status_or_a_bridge(project: CiProject) -> None:
     """They may run for a week without a word."""
     status = (await say(project, await a_commit(project), "running")).body

@@ -171,6 +171,7 @@ def zipped(*files: bytes) -> bytes:
         (FILES[2], FILES[2:]),
         (b"", [b""]),
     ],
+    ids=["gzip", "padded", "zip", "bare", "nothing"],
 )
 def test_files_are_found_however_they_are_packed(packed: bytes, files: list[bytes]) -> None:
     sizes: list[int] = []

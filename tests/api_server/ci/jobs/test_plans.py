@@ -10,6 +10,7 @@ import orjson
 import psycopg2
 import pytest
 
+from api_server.ci.commit_statuses import queries as commit_statuses
 from api_server.ci.jobs import queries
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
@@ -146,3 +147,24 @@ async def test_a_pipelines_jobs_are_read_from_that_pipeline_only(full, generic):
         **page_parameters(Page(PAGE, counted=False)),
     )
     assert rows_read(found) <= PAGE + 1
+
+
+@pytest.mark.parametrize("generic", [True, False], ids=["generic", "custom"])
+async def test_a_commits_statuses_are_read_from_its_pipelines_only(full, generic):
+    database, project_id = full
+    sha = await database.value("SELECT sha FROM pipelines ORDER BY id OFFSET 1000 LIMIT 1")
+    jobs = await database.value(
+        "SELECT count(*) FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE sha = %(sha)s",
+        sha=sha,
+    )
+    found = await scans(
+        database,
+        commit_statuses.LISTING.statement(Page(PAGE)),
+        generic,
+        project_id=project_id,
+        sha=sha,
+        **dict.fromkeys(("pipeline_id", "ref", "stage", "name")),
+        all=False,
+        **{key: value for key, value in page_parameters(Page(PAGE)).items() if key != "archived_before"},
+    )
+    assert 0 < rows_read(found) <= 2 * jobs + PAGE  # once for the page, once to count

@@ -172,6 +172,13 @@ async def test_a_server_that_does_not_answer_is_waited_for_so_long(calling: CiPr
     assert fetched == {url: RemoteFile(problem="could not be fetched because of a timeout error!")}
 
 
+async def test_all_files_together_are_bounded_before_they_are_kept(calling: CiProject, site: Site) -> None:
+    site.pages = {f"/{n}.yml": lambda _: b".a: {}\n" + b"#" * 1_000_000 for n in range(5)}
+    text = f"include: [{', '.join(f'{site.url}/{n}.yml' for n in range(5))}]"
+    (error,) = (await verdict(calling, text))["errors"]
+    assert error.endswith(f"is too much: all are more than {4 * 1024 * 1024} bytes!")
+
+
 async def test_the_bytes_are_those_that_the_file_names(calling: CiProject, site: Site) -> None:
     content = b"a: {script: x}"
     site.pages = {"/ci.yml": lambda _: content}
