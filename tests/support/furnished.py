@@ -126,6 +126,21 @@ async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
     return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
 
 
+async def _variables(root: Client, project_id: int, group_id: int) -> str:
+    """`KEY` of the project and of the group; one of the instance, which all jobs get, has the key that is returned."""
+    for place in (f"/projects/{project_id}", f"/groups/{group_id}"):
+        await _made(root, f"{place}/variables", key="KEY", value="value")
+    made = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project_id}", value="value")
+    return str(made["key"])
+
+
+async def _mirror(root: Client, url: str) -> int:
+    made = await _made(
+        root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
+    )
+    return int(made["id"])
+
+
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -137,12 +152,7 @@ async def furnish(forge: Forge) -> Furnished:
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     link_id = await _release(root, url, "v1")
     merge_request = await _merge_request(forge, url, check["id"])
-    mirror = await _made(
-        root, f"{url}/remote_mirrors", url="ssh://git@203.0.113.7/a.git", auth_method="ssh_public_key"
-    )
-    for place in (url, f"/groups/{group['id']}"):
-        await _made(root, f"{place}/variables", key="KEY", value="value")
-    everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
+    key = await _variables(root, project["id"], group["id"])
     email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
     user_id = (await root.get("/user")).body["id"]
     ids = {
@@ -163,7 +173,7 @@ async def furnish(forge: Forge) -> Furnished:
         **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
         "delivery_id": await _first(root, f"{url}/external_status_checks/{check['id']}/deliveries"),
-        "mirror_id": mirror["id"],
+        "mirror_id": await _mirror(root, url),
         "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
@@ -173,7 +183,7 @@ async def furnish(forge: Forge) -> Furnished:
     }
     of_root = {
         "path": "root",
-        "key": everywhere["key"],
+        "key": key,
         "users_id": user_id,
         "runners_id": runner.id,
         "jobs_id": finished.id,
