@@ -55,6 +55,11 @@ def head_ref(iid: int) -> str:
     return f"{MERGE_REQUESTS}{iid}/head"
 
 
+def merge_ref(iid: int) -> str:
+    """The ref of what merging would make."""
+    return f"{MERGE_REQUESTS}{iid}/merge"
+
+
 async def create(
     request: web.Request, transaction: Transaction, project: Project, source_branch: str, edit: Edit
 ) -> int:
@@ -151,7 +156,9 @@ async def delete(
 async def forget_head(request: web.Request, project: Project, iid: int) -> None:
     """Nothing keeps the source's commits any more, once the merge request is gone for good."""
     with suppress(RepositoryMissingError):
-        await remove_internal_ref(repositories(request).open(project.id), head_ref(iid))
+        repository = repositories(request).open(project.id)
+        for ref in (head_ref(iid), merge_ref(iid)):
+            await remove_internal_ref(repository, ref)
 
 
 async def announce(

@@ -1,13 +1,15 @@
-"""`/merge_requests/:iid/merge`, `/cancel_merge_when_pipeline_succeeds` and `/rebase` (supporting resource)."""
+"""`/merge_requests/:iid/merge`, `/cancel_merge_when_pipeline_succeeds`, `/rebase` and `/merge_ref` (supporting
+resource)."""
 
 import attrs
 from aiohttp import web
 
 from api_server.merge_requests import queries, unsupported
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
-from api_server.merge_requests.merging import auto_merge, rebase
+from api_server.merge_requests.merging import auto_merge, merge_ref, rebase
 from api_server.merge_requests.merging.acting import acting
 from api_server.merge_requests.merging.merge import Merge, merge
+from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
@@ -57,6 +59,13 @@ async def merge_merge_request(
 async def cancel_auto_merge(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     await auto_merge.cancel(acting(request, found), wanted.merge_request_iid)
     return json_value({"status": "success"}, status=201)
+
+
+@routes.get(f"{ONE}/merge_ref", access=project(opens="repository"))
+async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
+    sha = await merge_ref.merge_commit(request, found, wanted.merge_request_iid)
+    return json_value({"commit_id": sha})
 
 
 @routes.put(f"{ONE}/rebase", access=CHANGE)

@@ -32,7 +32,7 @@ async def list_reviewers(request: web.Request, wanted: ListPeople, found: Projec
 
 @routes.get(f"{ONE}/participants", access=project(opens="repository"))
 async def list_participants(request: web.Request, wanted: ListPeople, found: Project) -> web.Response:
-    """The author, assignees and reviewers."""
+    """The author, assignees, reviewers, and who has written notes."""
     page = wanted_page(wanted, queries.PARTICIPANTS, default_sort="asc")
     database = context.database(request)
     merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)

@@ -32,14 +32,17 @@ PARTICIPANTS = Listing(
         SELECT merge_requests.author_id AS id FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s
         UNION
         SELECT people.user_id FROM merge_request_people people
-        WHERE people.merge_request_id = %(merge_request_id)s) taking_part
+        WHERE people.merge_request_id = %(merge_request_id)s
+        UNION
+        SELECT notes.author_id FROM notes
+        WHERE notes.merge_request_id = %(merge_request_id)s AND NOT notes.system AND NOT notes.internal) taking_part
     WHERE taking_part.id IS NOT NULL
     """,
 )
 
 
 async def list_participants(database: Executor, page: Page, merge_request_id: int) -> Listed:
-    """The author, assignees and reviewers, each once."""
+    """The author, assignees, reviewers, and who has written a note that everybody may read; each once."""
     return await PARTICIPANTS.read(database, page, merge_request_id=merge_request_id)
 
 

@@ -92,25 +92,22 @@ NAMESPACES = [
         "PUT /projects/{project}",
         "project_only_allow_merge_if_all_status_checks_passed_updated"
         " project_only_allow_merge_if_pipeline_succeeds_updated"
-        " project_only_allow_merge_if_all_discussions_are_resolved_updated",
+        " project_only_allow_merge_if_all_discussions_are_resolved_updated"
+        " project_merge_method_updated squash_option_updated",
         {
             "only_allow_merge_if_all_status_checks_passed": True,
             "only_allow_merge_if_pipeline_succeeds": True,
             "only_allow_merge_if_all_discussions_are_resolved": True,
+            "merge_method": "ff",
+            "squash_option": "always",
         },
-        "when to merge",
+        "when and how to merge",
     ),
     Change(
         "PUT /projects/{project}",
         "project_ci_pipeline_variables_minimum_override_role_updated",
         {"restrict_user_defined_variables": True},
         "who gives variables",
-    ),
-    Change(
-        "PUT /projects/{project}",
-        "project_merge_method_updated squash_option_updated",
-        {"merge_method": "ff", "squash_option": "always"},
-        "how to merge",
     ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),

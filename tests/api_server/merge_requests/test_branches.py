@@ -230,3 +230,21 @@ async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
     await commit(alice.api, project, "feature")
     assert asked == []
     assert [await commit(alice.api, project, made["target_branch"])] == asked
+
+
+async def test_what_merging_would_make_is_shown_and_kept_as_long_as_it_is_true(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    path = f"/projects/{project['id']}/merge_requests/{made['iid']}/merge_ref"
+    first, again = (await alice.api.get(path)).body, (await alice.api.get(path)).body
+    assert first == again == {"commit_id": refs_of(forge, project)["refs/merge-requests/1/merge"]}
+    await commit(alice.api, project, "main")
+    target = await head_of(alice.api, project, "main")
+    other = (await alice.api.get(path)).body["commit_id"]
+    found = forge.server.app[REPOSITORIES].open(project["id"])[other]
+    assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
+    await commit(alice.api, project, "feature", "same.txt", content="ours")
+    await commit(alice.api, project, "main", "same.txt", content="theirs")
+    refused = await alice.api.get(path)
+    assert (refused.status, refused.body) == (400, {"message": "Merge request is not mergeable"})

@@ -21,10 +21,12 @@ async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_n
         await alice.api.put(one, {"state_event": "close"})
     elif state == "merged":
         await alice.api.put(f"{one}/merge")
+    assert (await alice.api.get(f"{one}/merge_ref")).status == (200 if state == "opened" else 400)
     answer = await alice.api.delete(one)
     assert (answer.status, answer.body) == (204, "")
     assert (await alice.api.get(one)).status == (await alice.api.delete(one)).status == 404
-    assert "refs/merge-requests/1/head" not in forge.server.app[REPOSITORIES].open(project["id"]).references
+    refs = forge.server.app[REPOSITORIES].open(project["id"]).references
+    assert not [ref for ref in refs if ref.startswith("refs/merge-requests/")]
     assert (await open_merge_request(alice, project, "again"))["iid"] == 2
     events = (await alice.api.get(f"/projects/{project['id']}/audit_events")).body
     (event,) = [event for event in events if event["details"]["event_name"] == "delete_merge_request"]

@@ -69,8 +69,13 @@ async def test_reviewers_are_listed_with_what_they_have_said(
     first, second = (await alice.api.get(f"{one}/reviewers")).body
     assert first == {"user": made["reviewers"][0], "state": "approved", "created_at": first["created_at"]}
     assert (second["user"]["id"], second["state"]) == (carol.id, "unreviewed")
+    dave = await forge.user("dave")
+    await forge.member("projects", project["id"], dave, Role.DEVELOPER)
+    for person, note in ((dave, {"body": "Well"}), (alice, {"body": "Hm", "internal": True})):
+        assert (await person.api.post(f"{one}/notes", note)).status == 201
     participants = (await alice.api.get(f"{one}/participants")).body
-    assert participants == [made["author"], *made["reviewers"]]
+    assert participants[:-1] == [made["author"], *made["reviewers"]]
+    assert participants[-1]["id"] == dave.id
     assert (await alice.api.get(f"/projects/{project['id']}/merge_requests/9/reviewers")).status == 404
 
 
