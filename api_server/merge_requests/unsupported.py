@@ -72,3 +72,4 @@ class OfMergeRequestLists:
     deployed_before: datetime.datetime | None = None
     environment: str | None = None
     view: Literal["simple"] | None = None
+    not_: dict[str, str] | None = attrs.field(default=None, metadata={"name": "not"})
