@@ -39,7 +39,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     return await listed_commits(request, wanted, found, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"), ignores=unsupported.OfMergeRequestDiffs)
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
