@@ -69,20 +69,6 @@ class OfMerging:
 
 
 @attrs.frozen(kw_only=True)
-class OfApprovals:
-    """Where one is approved."""
-
-    approval_password: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfMergeRequestDiffs:
-    """Forms of differences."""
-
-    unidiff: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
 class OfMergeRequestLists:
     """Filters and forms of lists."""
 

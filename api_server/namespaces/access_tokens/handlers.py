@@ -7,6 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.tokens.handlers import TokenFilters
+from api_server.accounts.tokens.unsupported import OfTokenLists
 from api_server.accounts.users import bot_queries
 from api_server.namespaces.access_tokens import changes, queries
 from api_server.namespaces.access_tokens.queries import Token
@@ -78,8 +79,8 @@ class RotateAccessToken(RotateOwnAccessToken):
     token_id: int
 
 
-@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
+@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER), ignores=OfTokenLists)
+@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER), ignores=OfTokenLists)
 async def list_access_tokens(
     request: web.Request, wanted: ListAccessTokens, found: Group | Project
 ) -> web.Response:
