@@ -105,6 +105,11 @@ async def test_nobody_hands_out_more_than_she_has(scene: Scene) -> None:
             f"/{source}/{place['id']}/members", {"user_id": owned["user_id"], "access_level": 30}
         )
         assert refused(added, 400, {"user": ["project bots cannot be added to other groups / projects"]})
+        invited = await scene.forge.root.post(
+            f"/{source}/{place['id']}/invitations", {"user_id": owned["user_id"], "access_level": 30}
+        )
+        assert (invited.status, invited.body["status"]) == (201, "error")
+        assert "project bots cannot be added" in str(invited.body["message"])
 
 
 async def test_the_trail_tells_of_tokens_bots_and_members(forge: Forge) -> None:
