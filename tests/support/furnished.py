@@ -126,14 +126,6 @@ async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
     return {"pipeline_schedule_id": schedule["id"], "trigger_id": trigger["id"]}
 
 
-async def _variables(root: Client, project: str, group: str) -> str:
-    """The key of the instance's; those of a project and a group have another one."""
-    for place in (project, group):
-        await _made(root, f"{place}/variables", key="KEY", value="value")
-    key = f"FURNISHED_{project.rpartition('/')[2]}"
-    return str((await _made(root, "/admin/ci/variables", key=key, value="value"))["key"])
-
-
 async def furnish(forge: Forge) -> Furnished:
     root = forge.root
     project = await forge.project()
@@ -145,9 +137,10 @@ async def furnish(forge: Forge) -> Furnished:
     check = await _made(root, f"{url}/external_status_checks", name="QA", external_url="http://203.0.113.7")
     link_id = await _release(root, url, "v1")
     merge_request = await _merge_request(forge, url, check["id"])
-    ssh = {"url": "ssh://git@203.0.113.7/a.git", "auth_method": "ssh_public_key"}
-    mirror = await _made(root, f"{url}/remote_mirrors", **ssh)
-    everywhere = await _variables(root, url, f"/groups/{group['id']}")
+    for place in (url, f"/groups/{group['id']}"):
+        await _made(root, f"{place}/variables", key="KEY", value="value")
+    everywhere = await _made(root, "/admin/ci/variables", key=f"FURNISHED_{project['id']}", value="value")
+    email = await _made(root, "/user/emails", email=f"furnished-{project['id']}@example.org")
     user_id = (await root.get("/user")).body["id"]
     ids = {
         "id": project["id"],
@@ -167,23 +160,31 @@ async def furnish(forge: Forge) -> Furnished:
         **await _of_merge_request(root, f"{url}/merge_requests/{merge_request['iid']}"),
         "check_id": check["id"],
         "delivery_id": await _first(root, f"{url}/external_status_checks/{check['id']}/deliveries"),
-        "mirror_id": mirror["id"],
-        "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
         "project_event_id": await _first(root, f"{url}/audit_events"),
         "group_event_id": await _first(root, f"/groups/{group['id']}/audit_events"),
-        "email_id": (await _made(root, "/user/emails", email=f"{project['path']}@example.org"))["id"],
+        "email_id": email["id"],
+        **await _outside(root, url),
         **await _what_starts_pipelines(root, url),
         **await _access_tokens(root, url, f"/groups/{group['id']}"),
     }
     of_root = {
         "path": "root",
-        "key": everywhere,
+        "key": everywhere["key"],
         "users_id": user_id,
         "runners_id": runner.id,
         "jobs_id": finished.id,
         "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
     }
     return Furnished(root, ids, of_root, running.token)
+
+
+async def _outside(root: Client, url: str) -> dict[str, int]:
+    """Where the project is mirrored, and an agent."""
+    target = {"url": "ssh://git@203.0.113.7/a.git", "auth_method": "ssh_public_key"}
+    return {
+        "mirror_id": (await _made(root, f"{url}/remote_mirrors", **target))["id"],
+        "agent_id": (await _made(root, f"{url}/cluster_agents", name="agent"))["id"],
+    }
 
 
 async def _access_tokens(root: Client, project: str, group: str) -> dict[str, int]:

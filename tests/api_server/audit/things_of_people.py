@@ -4,15 +4,11 @@ from typing import Any
 
 import attrs
 
-from tests.support.forge import Client, Forge
+from tests.api_server.audit.making import Making
+from tests.support.forge import Client
 
 
-class ThingsOfPeople:
-    forge: Forge
-
-    async def post(self, path: str, **values: Any) -> Any:
-        raise NotImplementedError
-
+class ThingsOfPeople(Making):
     async def _access_token(self, kind: str) -> Any:
         return await self.post(f"/{kind}s/{{{kind}}}/access_tokens", name="token", scopes=["api"])
 

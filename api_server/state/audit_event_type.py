@@ -1,4 +1,4 @@
-"""How a type of audit event is declared."""
+"""What a type of audit event declares, and a short way to write it down."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -22,18 +22,20 @@ class EventType:
     details: frozenset[str]
 
 
-Says = tuple[tuple[str, ...], frozenset[str]]
+_Says = tuple[tuple[str, ...], frozenset[str]]
 
 
-def says(messages: str | tuple[str, ...], *details: str) -> Says:
-    """What an event's message looks like, and the details of its own."""
+def says(messages: str | tuple[str, ...], *details: str) -> _Says:
     return (messages,) if isinstance(messages, str) else messages, frozenset(details)
 
 
 def types(
-    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: Says
+    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
 ) -> Iterator[tuple[str, EventType]]:
-    """Events that belong to `scopes` and are about a `target`, by name."""
     where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
     for name, (messages, details) in names.items():
         yield name, EventType(where, target, messages, details)
+
+
+INSTANCE: EntityType = "Service::Audit::InstanceScope"
+SOURCES: tuple[EntityType, ...] = ("Group", "Project")
