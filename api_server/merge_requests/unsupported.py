@@ -25,11 +25,24 @@ class OfOneMergeRequest:
 
 
 @attrs.frozen(kw_only=True)
-class OfChanges:
-    """Where its changes are shown."""
+class OfMergeRequestDiffs:
+    """Forms of differences."""
+
+    unidiff: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfChanges(OfMergeRequestDiffs):
+    """Likewise, where all are shown at once."""
 
     access_raw_diffs: bool | None = None
-    unidiff: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OfApprovals:
+    """Where one is approved."""
+
+    approval_password: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -53,20 +66,6 @@ class OfMerging:
     """Where one is merged."""
 
     skip_merge_train: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfApprovals:
-    """Where one is approved."""
-
-    approval_password: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfMergeRequestDiffs:
-    """Forms of differences."""
-
-    unidiff: bool | None = None
 
 
 @attrs.frozen(kw_only=True)

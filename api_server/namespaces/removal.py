@@ -19,6 +19,7 @@ REMOVE_DATA = "remove_project_data"
 
 async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
     """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
+    await queries.lock_project(transaction, project_id)
     await bots.retire(transaction, author, project_id=project_id)
     full_path = await queries.remove_project(transaction, project_id)
     if full_path is None:

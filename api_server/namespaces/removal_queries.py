@@ -5,6 +5,16 @@ import attrs
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 
+LOCK_PROJECT = """
+    SELECT projects.id FROM projects WHERE projects.id = %(id)s FOR UPDATE
+"""
+
+
+async def lock_project(transaction: Transaction, project_id: int) -> None:
+    """Waits for those who make something that belongs to it."""
+    await transaction.run(LOCK_PROJECT, id=project_id)
+
+
 REMOVE_PROJECT = """
     DELETE FROM projects WHERE id = %(id)s RETURNING full_path
 """

@@ -20,7 +20,7 @@ RETURN 'git@' || substring(current_setting('forgelet.base_url') FROM '^[^:]+://(
 
 -- The keys of two objects in one, in their order. A function takes a hundred arguments, which are fifty keys.
 CREATE OR REPLACE FUNCTION json_joined(first json, second json) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE second::text WHEN '{}' THEN first ELSE (left(first::text, -1) || ', ' || substr(second::text, 2))::json END;
+RETURN (left(first::text, -1) || ', ' || substr(second::text, 2))::json;
 
 -- The user as other entities show it.
 CREATE OR REPLACE FUNCTION user_basic(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE

@@ -109,7 +109,7 @@ class ActingUser:
 FIND_ACTING_USER = Query(
     """
     SELECT users.id, users.username, users.name, users.email, users.admin FROM users
-    WHERE users.id = coalesce(
+    WHERE users.state <> 'deactivated' AND users.id = coalesce(
         %(id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
     """,
     ActingUser,
@@ -117,5 +117,5 @@ FIND_ACTING_USER = Query(
 
 
 async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
-    """By id or (without one) by user name, whatever her state."""
+    """By id or (without one) by user name; blocked users too."""
     return await database.row(FIND_ACTING_USER, id=user_id, username=username)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_server.state.database import Database, Opening, Transaction
-from tests.support.forge import Forge
+from tests.support.forge import Forge, Person
 
 PATIENCE = 20.0
 
@@ -125,3 +125,12 @@ def stopped_while_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Itera
         patched.setattr(forge.database, "opening_with", stopping)
         yield stop
         stop.open()
+
+
+async def schedule_of(owner: Person, url: str) -> int:
+    """A schedule of hers, with a variable."""
+    schedules = f"{url}/pipeline_schedules"
+    made = await owner.api.post(schedules, {"description": "hers", "ref": "main", "cron": "0 4 1 1 *"})
+    variable = {"key": "KEY", "value": "x"}
+    assert (await owner.api.post(f"{schedules}/{made.body['id']}/variables", variable)).status == 201
+    return int(made.body["id"])

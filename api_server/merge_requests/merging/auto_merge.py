@@ -26,7 +26,9 @@ log = structlog.get_logger(__name__)
 
 MERGE_WHEN_READY = "merge_when_ready"
 #: What may stand in the way when somebody asks for it: it ends without anybody changing the merge request.
-_ENDS_BY_ITSELF = frozenset({"ci_still_running", "ci_must_pass", "status_checks_must_pass"})
+_ENDS_BY_ITSELF = frozenset(
+    {"ci_still_running", "ci_must_pass", "status_checks_must_pass", "discussions_not_resolved"}
+)
 _SOON = datetime.timedelta(seconds=2)
 _NOT_ALLOWED = "You are not allowed to merge this merge request"
 #: How often it is judged at once while others change what it is judged on; the queue tries again.
@@ -121,7 +123,9 @@ async def _merge_if_ready(app: App, merge_request_id: int) -> None:
         return
     try:
         await merge(actor, found.iid, _as_wanted(orjson.loads(found.auto_merge)))
-    except ApiError as refused:  # it goes on waiting
+    except ApiError as refused:
+        if refused.status == 409:  # a branch has moved just now
+            raise ChangedMeanwhile from refused
         log.info("nothing is merged by itself", merge_request_id=found.id, reason=refused.body)
 
 

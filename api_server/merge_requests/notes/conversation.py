@@ -6,6 +6,7 @@ import secrets
 import attrs
 from aiohttp import web
 
+from api_server.merge_requests.merging.auto_merge import look_again
 from api_server.merge_requests.notes import change_queries, queries, rules
 from api_server.merge_requests.notes.change_queries import NewNote, Noteable
 from api_server.merge_requests.notes.queries import Note
@@ -111,6 +112,7 @@ class Conversation:
         note = await self._changeable(note_id, discussion_id)
         await change_queries.delete(self._transaction, note.id)
         await change_queries.touch(self._transaction, self.about.id)
+        await look_again(self._transaction, self.about.id)
 
     async def resolve_note(self, discussion_id: str, note_id: int, *, resolved: bool) -> None:
         """Raises 404, 403, and 400 for what cannot be resolved."""
@@ -132,6 +134,8 @@ class Conversation:
     async def _resolve(self, notes: list[Note], *, resolved: bool) -> None:
         ids = [note.id for note in notes]
         await change_queries.resolve(self._transaction, ids, self._user_id, resolved=resolved)
+        if resolved:
+            await look_again(self._transaction, self.about.id)
         await change_queries.touch(self._transaction, self.about.id)
 
     async def _changeable(self, note_id: int, discussion_id: str | None) -> Note:

@@ -7,6 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.tokens.handlers import TokenFilters
+from api_server.accounts.tokens.unsupported import OfTokenLists
 from api_server.accounts.users import bot_queries
 from api_server.namespaces.access_tokens import changes, queries
 from api_server.namespaces.access_tokens.queries import Token
@@ -15,6 +16,7 @@ from api_server.namespaces.groups.group import Group
 from api_server.namespaces.members.sources import Source, source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
+from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
@@ -77,8 +79,8 @@ class RotateAccessToken(RotateOwnAccessToken):
     token_id: int
 
 
-@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
+@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER), ignores=OfTokenLists)
+@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER), ignores=OfTokenLists)
 async def list_access_tokens(
     request: web.Request, wanted: ListAccessTokens, found: Group | Project
 ) -> web.Response:
@@ -99,8 +101,9 @@ async def list_access_tokens(
 async def show_access_token(
     request: web.Request, wanted: AccessTokenId, found: Group | Project
 ) -> web.Response:
-    token = await _found(request, source_of(found), wanted.token_id)
-    return json_text(await queries.show_token(context.database(request), token.id))
+    database = context.database(request)
+    token = await _found(database, source_of(found), wanted.token_id)
+    return json_text(await queries.show_token(database, token.id))
 
 
 @routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
@@ -132,8 +135,8 @@ async def revoke_access_token(
 ) -> web.Response:
     """The token opens nothing from then on, and its bot is no member any more."""
     source = source_of(found)
-    token = await _found(request, source, wanted.token_id)
     async with context.database(request).transaction() as transaction:
+        token = await _found(transaction, source, wanted.token_id)
         await changes.revoke(request.config_dict, transaction, source, token, author(request))
     return no_content()
 
@@ -154,13 +157,15 @@ async def rotate_own_access_token(
     request: web.Request, wanted: RotateOwnAccessToken, found: Group | Project
 ) -> web.Response:
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
-    database, who, source = context.database(request), caller(request), source_of(found)
-    if not await bot_queries.is_bot(database, who.user_id):
-        raise ApiError(405, {"message": "405 Method Not Allowed"})
-    token = await queries.find_token(database, who.token_id or 0, source.place)
-    if token is None:
-        raise unauthorized()
-    return await _rotated(request, source, token, wanted.expires_at)
+    who, source = caller(request), source_of(found)
+    async with context.database(request).transaction() as transaction:
+        if not await bot_queries.is_bot(transaction, who.user_id):
+            raise ApiError(405, {"message": "405 Method Not Allowed"})
+        token = await queries.find_token(transaction, who.token_id or 0, source.place)
+        if token is None:
+            raise unauthorized()
+        made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
+    return json_text(made)
 
 
 @routes.post(
@@ -174,19 +179,14 @@ async def rotate_access_token(
 ) -> web.Response:
     """A new token of the same bot, valid for a week where `expires_at` says nothing else."""
     source = source_of(found)
-    return await _rotated(request, source, await _found(request, source, wanted.token_id), wanted.expires_at)
+    async with context.database(request).transaction() as transaction:
+        token = await _found(transaction, source, wanted.token_id)
+        made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
+    return json_text(made)
 
 
-async def _found(request: web.Request, source: Source, token_id: int) -> Token:
-    token = await queries.find_token(context.database(request), token_id, source.place)
+async def _found(database: Executor, source: Source, token_id: int) -> Token:
+    token = await queries.find_token(database, token_id, source.place)
     if token is None:
         raise not_found(f"{source.kind} Access Token")
     return token
-
-
-async def _rotated(
-    request: web.Request, source: Source, token: Token, expires_at: datetime.date | None
-) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        made = await changes.rotate(transaction, source, token, expires_at, author(request))
-    return json_text(made)

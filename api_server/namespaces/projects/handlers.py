@@ -22,6 +22,7 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.creation import NewProject
 from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.namespaces.visibility import Visibility
+from api_server.state.listing import Listed
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
@@ -52,6 +53,11 @@ class ListProjects(Paginated):
 class ListGroupProjects(ListProjects):
     id: str
     include_subgroups: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListSharedProjects(ListProjects):
+    id: str
 
 
 @attrs.frozen(kw_only=True)
@@ -122,6 +128,13 @@ async def list_group_projects(request: web.Request, wanted: ListGroupProjects, f
     below: list_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
     return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
+
+
+@routes.get("/groups/{id}/projects/shared", access=group(), ignores=unsupported.OfProjectLists)
+async def list_shared_projects(request: web.Request, wanted: ListSharedProjects) -> web.Response:
+    """Those of other groups that are shared with this one: none, since nothing is shared here."""
+    page = wanted_page(wanted, list_queries.LISTING)
+    return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
 
 
 @routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)

@@ -5,6 +5,7 @@ import functools
 from typing import Any
 from urllib.parse import quote
 
+import gitlab
 import pytest
 
 from api_server.accounts.users import queries
@@ -207,6 +208,12 @@ async def test_users_are_found_by_parts_of_their_names(forge: Forge) -> None:
     assert await found(f"%{mark}") == [second.id]
     assert await found(mark[:2]) == []
     assert await found("ø1") == [short.id]
+
+    def by_python_gitlab() -> list[int]:
+        with gitlab.Gitlab(forge.base, private_token=first.token) as client:
+            return [user.id for user in client.users.list(search=mark[1:], iterator=True, per_page=1)]
+
+    assert await asyncio.to_thread(by_python_gitlab) == [second.id, first.id]
 
 
 async def test_more_than_can_be_looked_up_is_found_too(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import gitlab
 import orjson
 import pytest
 
-from api_server.merge_requests.merging import auto_merge, queries
+from api_server.git.errors import BranchMovedError
+from api_server.merge_requests.merging import auto_merge, merge, queries
 from api_server.web.access import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.support.ci import ONE_JOB, eventually, happen, run
@@ -115,6 +116,43 @@ async def test_it_waits_for_status_checks_too(forge: Forge, proposed: Proposed) 
     answer = {"sha": asked.body["sha"], "external_status_check_id": check["id"], "status": "passed"}
     assert (await forge.root.post(f"{proposed.url}/status_check_responses", answer)).status == 201
     await merged(proposed)
+
+
+@pytest.mark.parametrize("how", ["resolved", "deleted"])
+async def test_it_waits_for_threads_too(forge: Forge, proposed: Proposed, how: str) -> None:
+    await succeed(forge, await under_way(proposed))
+    await forge.root.put(proposed.project.url, {"only_allow_merge_if_all_discussions_are_resolved": True})
+    thread = (await forge.root.post(f"{proposed.url}/discussions", {"body": "Why?"})).body
+    asked = await forge.root.put(f"{proposed.url}/merge", LATER)
+    assert (asked.status, asked.body["detailed_merge_status"]) == (200, "discussions_not_resolved")
+    assert (await look(proposed))["state"] == "opened"
+    discussion = f"{proposed.url}/discussions/{thread['id']}"
+    if how == "resolved":
+        assert (await forge.root.put(discussion, {"resolved": True})).status == 200
+    else:
+        assert (await forge.root.delete(f"{discussion}/notes/{thread['notes'][0]['id']}")).status == 204
+    await merged(proposed)
+
+
+async def test_a_target_that_moves_just_then_is_merged_into_as_it_is_now(
+    forge: Forge, proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await succeed(forge, await under_way(proposed))
+    made, real, moves = await proposed.shown(), merge.move_in, []
+    root = (await forge.root.get("/user")).body["id"]
+
+    async def moved_once(app: Any, database: Any, project_id: int, *rest: Any) -> None:
+        moves.append(project_id)
+        if moves.count(proposed.project.id) == 1 and project_id == proposed.project.id:
+            raise BranchMovedError("moved")
+        await real(app, database, project_id, *rest)
+
+    async with forge.database.transaction() as transaction:
+        how = orjson.dumps(dict.fromkeys(HOW) | {"sha": made["sha"]}).decode()
+        await queries.set_auto_merge(transaction, made["id"], root, how, squash=None)
+    monkeypatch.setattr(merge, "move_in", moved_once)
+    assert (await look(proposed))["state"] == "merged"
+    assert moves.count(proposed.project.id) == 2
 
 
 LOOKED_AT_LATER = """

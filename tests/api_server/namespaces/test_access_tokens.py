@@ -105,6 +105,11 @@ async def test_nobody_hands_out_more_than_she_has(scene: Scene) -> None:
             f"/{source}/{place['id']}/members", {"user_id": owned["user_id"], "access_level": 30}
         )
         assert refused(added, 400, {"user": ["project bots cannot be added to other groups / projects"]})
+        invited = await scene.forge.root.post(
+            f"/{source}/{place['id']}/invitations", {"user_id": owned["user_id"], "access_level": 30}
+        )
+        assert (invited.status, invited.body["status"]) == (201, "error")
+        assert "project bots cannot be added" in str(invited.body["message"])
 
 
 async def test_the_trail_tells_of_tokens_bots_and_members(forge: Forge) -> None:
@@ -184,3 +189,15 @@ async def test_python_gitlab_manages_them(scene: Scene) -> None:
                 assert token.user_id not in [member.id for member in place.members.list(get_all=True)]
 
     await asyncio.to_thread(use)
+
+
+async def test_of_two_who_revoke_a_token_one_is_told_that_it_is_gone(scene: Scene) -> None:
+    made, _ = await scene.made()
+    url = f"{scene.url('project')}/{made['id']}"
+    answers = await asyncio.gather(scene.owner.api.delete(url), scene.forge.root.delete(url))
+    assert sorted(answer.status for answer in answers) == [204, 404]
+    (late,) = (answer for answer in answers if answer.status == 404)
+    assert refused(late, 404, "404 project Access Token Not Found")
+    assert (
+        len([one for one in await events(scene.forge, "User", made["user_id"]) if "destroyed" in one[0]]) == 1
+    )

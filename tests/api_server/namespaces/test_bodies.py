@@ -1,6 +1,10 @@
 """The keys of projects, groups and members, and the types of their values, as clients of GitLab 17 expect them."""
 
+import asyncio
 from typing import Any
+
+import gitlab
+import pytest
 
 from api_server.web.access import Role
 from tests.support.forge import Forge
@@ -116,3 +120,22 @@ async def test_projects_of_groups_have_no_owner(forge: Forge) -> None:
     made = await forge.project(namespace_id=group["id"], description='a < b & "c"')
     assert "owner" not in made
     assert made["description_html"] == '<p dir="auto">a &lt; b &amp; &quot;c&quot;</p>'
+
+
+async def test_nothing_is_shared_with_groups(forge: Forge) -> None:
+    """Clients that look after sharing ask for what there is; sharing itself is not here."""
+    group = await forge.group()
+    project = await forge.project(namespace_id=group["id"])
+
+    def use() -> None:
+        with gitlab.Gitlab(forge.base, private_token=forge.root.token) as client:
+            found = client.groups.get(group["id"])
+            assert found.shared_projects.list(get_all=True) == found.shared_with_groups == []
+            assert client.projects.get(project["id"]).shared_with_groups == []
+            with pytest.raises(gitlab.GitlabCreateError) as refused:
+                client.projects.get(project["id"]).share(group["id"], 30)
+            assert refused.value.response_code == 404
+
+    await asyncio.to_thread(use)
+    page = await forge.root.get(f"/groups/{group['id']}/projects/shared")
+    assert (page.body, page.headers["X-Total"]) == ([], "0")

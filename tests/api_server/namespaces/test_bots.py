@@ -53,6 +53,7 @@ async def test_a_revoked_token_takes_its_bot_with_it_but_not_its_name(scene: Sce
     assert refused(await scene.owner.api.get(url), 404, "404 project Access Token Not Found")
     for path in (f"/users/{itself['id']}", f"{project}/members/{itself['id']}"):
         assert (await scene.forge.root.get(path)).status == 404
+    assert (await scene.forge.root.get("/user", headers={"Sudo": itself["username"]})).status == 404
     assert (await scene.forge.root.get(f"/users?username={itself['username']}")).body == []
     author = (await scene.owner.api.get(f"{project}/merge_requests/{request['iid']}")).body["author"]
     assert (author["username"], author["state"]) == (itself["username"], "deactivated")

@@ -73,6 +73,7 @@ async def test_a_schedule_has_every_key(project: CiProject, made: dict[str, Any]
         ({"description": " ", "ref": ""}, {"error": "description is empty, ref is empty"}),
         ({"ref": "main"},
          {"message": {"base": ["The current user is not authorized to create the pipeline schedule"]}}),
+        ({"inputs": [{"name": "a", "value": "b"}]}, {"error": "inputs is not supported by this service"}),
         ({"ref": "both"}, {"message": {"ref": ["is ambiguous"]}}),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api_server.merge_requests.notes.system_notes import _people, _renamed
+from api_server.web.access import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
@@ -74,6 +75,24 @@ def test_people_are_named() -> None:
     )
     assert _people([a, b, c], [], "to", "not") == "not @a, @b, and @c"
     assert _people([a], [a], "to", "not") == ""
+
+
+async def test_whom_it_is_up_to_is_noted(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    bob = await forge.user("bob")
+    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    opened = await open_merge_request(alice, project, "assigned")
+    url = f"/projects/{project['id']}/merge_requests/{opened['iid']}"
+    for people in (
+        {"assignee_ids": [alice.id], "reviewer_ids": [bob.id]},
+        {"assignee_ids": [bob.id], "reviewer_ids": []},
+    ):
+        assert (await alice.api.put(url, people)).status == 200
+    assert await _written(alice, url) == [
+        f"assigned to @{alice.username}",
+        f"requested review from @{bob.username}",
+        f"assigned to @{bob.username} and unassigned @{alice.username}",
+        f"removed review request for @{bob.username}",
+    ]
 
 
 async def test_pushes_are_noted_and_make_versions(alice: Person, project: dict[str, Any]) -> None:
