@@ -84,6 +84,23 @@ async def test_a_merge_waits_for_the_statuses_of_its_head(project: CiProject) ->
         assert merged.status == (200 if state == "success" else 405), merged
 
 
+async def test_a_status_is_what_a_merge_by_itself_may_wait_for(project: CiProject) -> None:
+    root, url, branch = project.forge.root, f"{project.url}/merge_requests", new_name("proposed")
+    sha = await commit(root, {"id": project.id}, branch, start_branch="main")
+    assert (await say(project, sha, "running", name="gate")).status == 201
+    wanted = {"source_branch": branch, "target_branch": "main", "title": "Wait"}
+    iid = (await root.post(url, wanted)).body["iid"]
+
+    async def shown(key: str) -> Any:
+        return (await root.get(f"{url}/{iid}")).body[key]
+
+    await eventually(lambda: _is(lambda: shown("merge_status"), "can_be_merged"))
+    waiting = await root.put(f"{url}/{iid}/merge", {"merge_when_pipeline_succeeds": True})
+    assert (waiting.status, waiting.body["state"]) == (200, "opened"), waiting
+    assert (await say(project, sha, "success", name="gate")).status == 201
+    await eventually(lambda: _is(lambda: shown("state"), "merged"))
+
+
 async def _is(asked: Any, wanted: str) -> bool:
     return bool(await asked() == wanted)
 
