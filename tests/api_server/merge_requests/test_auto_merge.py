@@ -11,8 +11,9 @@ from api_server.git.errors import BranchMovedError
 from api_server.merge_requests.merging import auto_merge, merge, queries
 from api_server.web.access import Role
 from tests.api_server.merge_requests.conftest import Proposed
-from tests.support.ci import ONE_JOB, eventually, happen, run
-from tests.support.forge import Forge, Person
+from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
+from tests.support.ci import eventually, happen, run
+from tests.support.forge import Forge
 from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.rights import stopped_before_acting
 
@@ -24,39 +25,6 @@ MEANWHILE = {
     "drafted": "UPDATE merge_requests SET title = 'Draft: ' || title WHERE id = %(id)s",
 }
 LATER = {"merge_when_pipeline_succeeds": True}
-
-
-async def under_way(proposed: Proposed) -> int:
-    """The id of the one job of the head's pipeline."""
-    pipeline = await proposed.project.pipeline(ONE_JOB)
-    return int((await proposed.project.jobs(pipeline))["build"]["id"])
-
-
-async def succeed(forge: Forge, job_id: int) -> None:
-    await run(forge, job_id)
-    await happen(forge, job_id, "success")
-
-
-async def merged(proposed: Proposed) -> dict[str, Any]:
-    """The merge request when it has been merged."""
-
-    async def found() -> Any:
-        shown = await proposed.shown()
-        return shown if shown["state"] == "merged" else None
-
-    return dict(await eventually(found))
-
-
-async def look(proposed: Proposed) -> dict[str, Any]:
-    """The merge request after it has been looked at whether it can be merged."""
-    await auto_merge.merge_when_ready(proposed.project.forge.server.app, (await proposed.shown())["id"])
-    return await proposed.shown()
-
-
-async def maintainer(forge: Forge, proposed: Proposed) -> Person:
-    person = await forge.user("maintainer")
-    await forge.member("projects", proposed.project.id, person, Role.MAINTAINER)
-    return person
 
 
 @pytest.mark.parametrize("name", ["auto_merge", "merge_when_pipeline_succeeds"])
@@ -158,7 +126,7 @@ async def test_a_target_that_moves_just_then_is_merged_into_as_it_is_now(
 LOOKED_AT_LATER = """
     SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'merge_when_ready' AND scheduled_at > %(now)s
 """
-QUEUED = "task_name IN ('create_pushed_pipeline', 'create_merge_request_pipeline') AND status = 'todo'"
+QUEUED = "task_name LIKE 'create_%%_pipeline' AND status = 'todo'"
 
 
 async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(new_forge: Any) -> None:
