@@ -108,12 +108,6 @@ GITLAB_HAS_NO_MORE = {
     "POST /jobs/{id}/artifacts",
     "POST /projects/{id}/remote_mirrors",
     "PUT /projects/{id}/remote_mirrors/{mirror_id}",
-    "PUT /projects/{id}/triggers/{trigger_id}",
-    "POST /projects/{id}/trigger/pipeline",
-    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline",
-    "GET /projects/{id}/pipeline_schedules",
-    "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/variables",
-    "PUT /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/variables/{key}",
 }
 
 
