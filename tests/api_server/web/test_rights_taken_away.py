@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from api_server.web.access import Role
-from tests.support.forge import Answer, Forge
+from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import furnish
-from tests.support.rights import schedule_of, stopped_before_acting, stopped_while_acting
+from tests.support.rights import stopped_before_acting, stopped_while_acting
 from tests.support.route_table import ROUTES, name_of
 from tests.support.takings import TAKINGS, Stage
 from tests.support.waiting import until_somebody_waits
@@ -22,6 +22,15 @@ WRITES = [
     and name_of(route) != "POST /projects/{id}/ci/lint"  # which writes nothing
     and not route.path.endswith("/access_tokens/self/rotate")  # which only bots may
 ]
+
+
+async def _schedule_of(owner: Person, url: str) -> int:
+    """A schedule of hers, with a variable."""
+    schedules = f"{url}/pipeline_schedules"
+    made = await owner.api.post(schedules, {"description": "hers", "ref": "main", "cron": "0 4 1 1 *"})
+    variable = {"key": "KEY", "value": "x"}
+    assert (await owner.api.post(f"{schedules}/{made.body['id']}/variables", variable)).status == 201
+    return int(made.body["id"])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +58,7 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
         "head": merge_request["sha"],
         "other_project_id": other_project["id"],
         "schedule_of_root_id": ids["pipeline_schedule_id"],
-        "pipeline_schedule_id": await schedule_of(owner, url),
+        "pipeline_schedule_id": await _schedule_of(owner, url),
         "trigger_id": (await owner.api.post(f"{url}/triggers", {"description": "hers"})).body["id"],
     }
     return Stage(one, other, furnished, owner, admin)
