@@ -182,3 +182,14 @@ async def test_the_player_needs_rights_of_her_own(scene: Scene) -> None:
     await scene.run()
     assert await scene.pipelines() == []
     assert (await scene.shown())["active"] is True
+
+
+FORGET_ZONE = "UPDATE pipeline_schedules SET cron_timezone = 'Nowhere' WHERE id = %(id)s RETURNING id"
+
+
+async def test_one_whose_time_zone_is_no_more_is_deactivated_and_holds_up_nobody(scene: Scene) -> None:
+    scene.clock.now = moment((await scene.shown())["next_run_at"])
+    await scene.forge.database.value(FORGET_ZONE, id=scene.schedule_id)
+    await queue_due_schedules(scene.forge.database)
+    assert await scene.queued() == []
+    assert (await scene.shown())["active"] is False
