@@ -1,4 +1,4 @@
-"""`/merge_requests/:iid/commits`, `/diffs` and `/changes`: what a merge request brings."""
+"""`/merge_requests/:iid/commits`, `/diffs`, `/changes` and `/closes_issues`: what a merge request brings."""
 
 import attrs
 import orjson
@@ -6,6 +6,7 @@ from aiohttp import web
 
 from api_server.code.reading import reading
 from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences
+from api_server.code.repository.pages import listed
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import queries, unsupported
@@ -50,6 +51,13 @@ async def list_diffs(request: web.Request, wanted: ListContents, found: Project)
         merge_request.base_sha,
         merge_request.head_sha,
     )
+
+
+@routes.get(f"{ONE}/closes_issues", access=project(opens="repository"))
+async def list_closed_issues(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """None, as where a project has no issues; release tools ask."""
+    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await listed(request, wanted, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(opens="repository"), ignores=unsupported.OfChanges)

@@ -76,6 +76,7 @@ async def test_python_gitlab_shows_changes_and_deletes(
         client = gitlab.Gitlab(forge.base, private_token=alice.token)
         found = client.projects.get(project["id"]).mergerequests.get(made["iid"])
         assert len(found.changes()["changes"]) == 1
+        assert list(found.closes_issues(get_all=True)) == []
         found.delete()
         assert client.projects.get(project["id"]).mergerequests.list(get_all=True) == []
 

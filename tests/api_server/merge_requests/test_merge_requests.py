@@ -176,6 +176,7 @@ LEAST_ROLE = [
     ("POST", "/1/unapprove", {}, "developer"),
     ("GET", "/1/approval_state", None, "reporter"),
     ("GET", "/1/changes", None, "reporter"),
+    ("GET", "/1/closes_issues", None, "reporter"),
     ("GET", "/1/merge_ref", None, "reporter"),
     ("GET", "/1/participants", None, "reporter"),
     ("GET", "/1/reviewers", None, "reporter"),
