@@ -13,22 +13,11 @@ LEFT JOIN namespaces namespace ON namespace.id = page.namespace_id
 SELECT page.id, page.position, user_basic(users) AS entity FROM page JOIN users ON users.id = page.id
 
 -- name: member
-SELECT page.id, page.position, json_build_object(
-    'id', page.id,
-    'username', page.username,
-    'public_email', page.public_email,
-    'name', page.name,
-    'state', page.state,
-    'locked', false,
-    'avatar_url', NULL,
-    'web_url', web_url(page.username),
-    'access_level', greatest_membership.access_level,
-    'created_at', iso8601(greatest_membership.created_at),
-    'created_by', user_basic(creators),
-    'expires_at', greatest_membership.expires_at,
-    'membership_state', 'active',
-    'member_role', member_role(roles)
-) AS entity
+-- Who has no custom role has no such key, as in GitLab.
+SELECT page.id, page.position, CASE
+    WHEN roles.id IS NULL THEN member.entity
+    ELSE json_joined(member.entity, json_build_object('member_role', member_role(roles)))
+END AS entity
 FROM page
 JOIN LATERAL (
     -- The membership with the greatest role; of equal ones the nearest.
@@ -43,3 +32,18 @@ JOIN LATERAL (
 ) greatest_membership ON true
 LEFT JOIN users creators ON creators.id = greatest_membership.created_by_id
 LEFT JOIN member_roles roles ON roles.id = greatest_membership.member_role_id
+CROSS JOIN LATERAL (SELECT json_build_object(
+    'id', page.id,
+    'username', page.username,
+    'public_email', page.public_email,
+    'name', page.name,
+    'state', page.state,
+    'locked', false,
+    'avatar_url', NULL,
+    'web_url', web_url(page.username),
+    'access_level', greatest_membership.access_level,
+    'created_at', iso8601(greatest_membership.created_at),
+    'created_by', user_basic(creators),
+    'expires_at', greatest_membership.expires_at,
+    'membership_state', 'active'
+) AS entity) member

@@ -55,7 +55,7 @@ async def test_somebody_who_is_known_carries_it_at_once_and_loses_it_with_its_le
     assert (refused.status, refused.body) == (400, {"message": CARRIED})
     later = await forge.root.put(member, {"access_level": 30, "expires_at": "2999-01-01"})
     assert later.body["member_role"] == role
-    assert (await forge.root.put(member, {"access_level": 20})).body["member_role"] is None
+    assert "member_role" not in (await forge.root.put(member, {"access_level": 20})).body
     assert (await forge.root.delete(f"/member_roles/{role['id']}")).status == 204
 
 

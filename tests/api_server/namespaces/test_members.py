@@ -27,7 +27,6 @@ def _member(forge: Forge, person: Person, level: Role, **changed: object) -> dic
         "created_by": None,
         "expires_at": None,
         "membership_state": "active",
-        "member_role": None,
     } | changed
 
 
@@ -60,7 +59,7 @@ async def test_a_member_is_added_shown_changed_and_removed(forge: Forge) -> None
     ]
 
 
-_ROLE_KEYS = ("access_level", "created_by", "expires_at", "membership_state", "member_role")
+_ROLE_KEYS = ("access_level", "created_by", "expires_at", "membership_state")
 
 
 async def test_members_are_added_by_name_and_several_at_once(forge: Forge) -> None:
