@@ -22,7 +22,7 @@ MEMBER = USER | {
     TEXT: USER[TEXT] + " created_at membership_state",
     NUMBER: "id access_level",
     OBJECT: "created_by",
-    NOTHING: "public_email avatar_url expires_at member_role",
+    NOTHING: "public_email avatar_url expires_at",
 }
 GROUP = {
     TEXT: "web_url name path description visibility project_creation_level subgroup_creation_level full_name full_path"
