@@ -43,8 +43,9 @@ class Process:
     def close(self) -> None:
         """Lets go of the streams, whoever else holds their other ends; what has not been read of them nobody will."""
         for connection in self._connections:
-            if not connection.is_closing():
-                connection.transport.abort()
+            transport = connection.transport
+            if not transport.is_closing() or transport.get_write_buffer_size():  # which it waits to be rid of
+                transport.abort()
 
     async def connect(
         self, end: socket.socket, limit: int
