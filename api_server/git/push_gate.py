@@ -12,7 +12,7 @@ from pathlib import Path
 
 from api_server.git.received_push import RefUpdate
 
-_NO_PATH_IS_LONGER = 64 * 1024
+_PIECE = 4096
 
 
 class PushGate:
@@ -37,16 +37,15 @@ class PushGate:
 
         None where git has ended without asking, because what arrived was no use.
         """
-        reader = asyncio.StreamReader(limit=_NO_PATH_IS_LONGER)
-        loop = asyncio.get_running_loop()
-        pipe = os.fdopen(self._questions, "rb", buffering=0)
-        self._open.discard(self._questions)
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        try:
-            line = await reader.readline()
-        finally:
-            transport.close()
-        return Path(os.fsdecode(line.removesuffix(b"\n"))) if line else None
+        os.set_blocking(self._questions, False)
+        line = b""
+        while not line.endswith(b"\n"):
+            await _readable(self._questions)
+            piece = os.read(self._questions, _PIECE)
+            if not piece:
+                return None
+            line += piece
+        return Path(os.fsdecode(line.removesuffix(b"\n")))
 
     async def refuse(self, sentence: str) -> None:
         """The user reads the sentence; nothing moves."""
@@ -70,6 +69,22 @@ class PushGate:
     def close(self) -> None:
         """What was not told by now is a refusal."""
         self._close(*self._open)
+
+
+async def _readable(descriptor: int) -> None:
+    """Not by a transport of the loop: uvloop's closes a pipe twice, the second time perhaps what is somebody else's."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _settle, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _settle(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def _write(descriptor: int, lines: list[str]) -> None:

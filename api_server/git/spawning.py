@@ -1,19 +1,23 @@
-"""Starting a process with its pipes, on any event loop.
+"""Starting a process that is spoken with, on any event loop.
 
 Not by the loop's own `subprocess_exec`: uvloop forks, and until Python 3.12 a child that is forked while another thread
 enters the interpreter waits for ever for a lock that this thread held, and the loop for the child. `subprocess.Popen`
 uses vfork(2): no Python runs in the child.
+
+Through sockets and not pipes, which uvloop closes twice: the second time the number may be somebody else's.
 """
 
 import asyncio
 import os
+import socket
 import subprocess
 from collections.abc import Sequence
-from typing import IO, Any, cast
+from contextlib import ExitStack
+from typing import Any
 
 
 class Process:
-    """A running process: its pipes as streams (`stdin` only if asked for), and its end."""
+    """A running process: its standard streams (`stdin` only if asked for), and its end."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self.pid = popen.pid
@@ -21,7 +25,7 @@ class Process:
         self.stdout: asyncio.StreamReader
         self.stderr: asyncio.StreamReader
         self._popen = popen
-        self._readings: list[asyncio.ReadTransport] = []
+        self._connections: list[asyncio.StreamWriter] = []
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._exit = os.pidfd_open(popen.pid)
@@ -37,28 +41,19 @@ class Process:
         return await asyncio.shield(self._ended)
 
     def close(self) -> None:
-        """Lets go of the pipes, whoever else holds their other ends."""
-        for reading in self._readings:
-            reading.close()
-        if self.stdin is not None and not self.stdin.is_closing():
-            self.stdin.transport.abort()  # what has not been read of it nobody will
+        """Lets go of the streams, whoever else holds their other ends; what has not been read of them nobody will."""
+        for connection in self._connections:
+            transport = connection.transport
+            if not transport.is_closing() or transport.get_write_buffer_size():  # which it waits to be rid of
+                transport.abort()
 
-    async def connect(self, limit: int) -> None:
-        """Makes streams of the pipes, that keep about `limit` bytes."""
-        self.stdout = await self._reader(cast("IO[bytes]", self._popen.stdout), limit)
-        self.stderr = await self._reader(cast("IO[bytes]", self._popen.stderr), limit)
-        if self._popen.stdin is not None:
-            transport, protocol = await self._loop.connect_write_pipe(self._protocol, self._popen.stdin)
-            self.stdin = asyncio.StreamWriter(transport, protocol, None, self._loop)
-
-    async def _reader(self, pipe: IO[bytes], limit: int) -> asyncio.StreamReader:
-        reader = asyncio.StreamReader(limit, self._loop)
-        transport, _ = await self._loop.connect_read_pipe(lambda: self._protocol(reader), pipe)
-        self._readings.append(transport)
-        return reader
-
-    def _protocol(self, reader: asyncio.StreamReader | None = None) -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(reader or asyncio.StreamReader(loop=self._loop), loop=self._loop)
+    async def connect(
+        self, end: socket.socket, limit: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Speaks through our end of one of its streams; of what it says about `limit` bytes wait for their reader."""
+        reader, writer = await asyncio.open_unix_connection(sock=end, limit=limit)
+        self._connections.append(writer)
+        return reader, writer
 
     def _reap(self) -> None:
         self._loop.remove_reader(self._exit)
@@ -68,19 +63,30 @@ class Process:
 
 async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **options: Any) -> Process:
     """Starts a process; `options` are those of `subprocess.Popen`. Raises OSError."""
-    popen = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program is there
-        command,
-        stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        **options,
-    )
-    try:
+    with ExitStack() as undone, ExitStack() as given:
+        stdin = _pair(undone, given) if with_stdin else None
+        stdout, stderr = _pair(undone, given), _pair(undone, given)
+        popen = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program is there
+            command,
+            stdin=stdin[1].fileno() if stdin else subprocess.DEVNULL,
+            stdout=stdout[1].fileno(),
+            stderr=stderr[1].fileno(),
+            **options,
+        )
+        undone.callback(popen.wait)
+        undone.callback(popen.kill)
+        given.close()
         process = Process(popen)
-        await process.connect(limit)
-    except BaseException:
-        with popen:  # closes its pipes and waits
-            popen.kill()
-        raise
+        undone.callback(process.close)
+        process.stdout, _ = await process.connect(stdout[0], limit)
+        process.stderr, _ = await process.connect(stderr[0], limit)
+        if stdin:
+            _, process.stdin = await process.connect(stdin[0], limit)
+        undone.pop_all()
     return process
+
+
+def _pair(undone: ExitStack, given: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Our end, closed where nothing comes of it, and the process's."""
+    ours, theirs = socket.socketpair()
+    return undone.enter_context(ours), given.enter_context(theirs)

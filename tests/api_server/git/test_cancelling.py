@@ -1,6 +1,8 @@
 """A caller who is cancelled, at whatever moment and on either event loop, leaves no process and ends soon."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -110,5 +112,29 @@ def test_a_git_that_feeds_another_ends_with_it(
             await task
         assert not eater.left()
         assert not feeder.left()
+
+    on_loop(test())
+
+
+def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
+    """What git leaves behind in a session of its own holds its stdin, whose buffers are full."""
+
+    async def test() -> None:
+        async def noise() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 2**20
+
+        left = "!exec 3<&0; setsid sleep 60 <&3 >/dev/null 2>&1 & echo $!; wait"
+        async with start(["leaver"], configuration=[("alias.leaver", left)], with_stdin=True) as child:
+            sleeping = int(await child.read_until(b"\n"))
+            child.feed(noise())
+            stdin = child.process.stdin
+            assert stdin is not None
+            while not stdin.transport.get_write_buffer_size():
+                await asyncio.sleep(0.01)
+        try:
+            await asyncio.wait_for(stdin.wait_closed(), 1)
+        finally:
+            os.kill(sleeping, signal.SIGKILL)
 
     on_loop(test())
