@@ -109,6 +109,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
             parent_id=None,
             ancestor_id=None,
             top_level_only=False,
+            skipped=[],
             search=None,
         ),
     ),
