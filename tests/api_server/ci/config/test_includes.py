@@ -168,7 +168,8 @@ def test_integrity_is_that_of_the_bytes():
     assert refusal(include % (URL, other), remote=remote) == (
         f"Remote file `{URL}` is not the one that include:integrity names!"
     )
-    assert "Base64" in refusal(include % (URL, "abc"), remote=remote)
+    for wrong in ("abc", "é" * 44, "="):
+        assert "Base64" in refusal(include % (URL, wrong), remote=remote)
 
 
 def test_what_is_said_of_a_file_of_the_web_holds_no_secret_of_its_url():
