@@ -46,7 +46,7 @@ async def in_thread(
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
         except FilesWanted as wanted:
-            fetched = await remote.fetch(wanted.urls)
+            fetched = await remote.fetch(wanted.urls, planned.repository.project)
         if loop.time() - begun > ALL_SECONDS:
             raise ConfigError("Resolving config took longer than expected")
         planned = attrs.evolve(planned, remote={**planned.remote, **fetched})
