@@ -41,7 +41,7 @@ async def in_thread(
     begun = loop.time()
     while True:
         try:
-            async with limits.planning.place():
+            async with limits.planning.place(planned.repository.project):
                 return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
