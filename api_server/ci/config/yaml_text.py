@@ -105,6 +105,8 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
             self._sizes[event.anchor] = before - self._budget.left
         if node is not None and node.tag not in _TAGS:
             raise ConfigError(f"Unknown tag in the YAML: {node.tag}")
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # which no column of text can hold
+            raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return node
 
     def _compose_alias(self, anchor: str, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
