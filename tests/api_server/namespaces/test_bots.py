@@ -12,7 +12,7 @@ from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 from tests.support.git_client import Git
 
 
@@ -63,6 +63,36 @@ async def test_a_bot_that_gives_up_its_own_token_is_gone(scene: Scene) -> None:
     made, bot = await scene.made()
     assert (await bot.delete("/personal_access_tokens/self")).status == 204
     assert (await scene.forge.root.get(f"/users/{made['user_id']}")).status == 404
+
+
+async def test_a_bot_that_revokes_one_of_its_tokens_goes_on_with_the_other(scene: Scene) -> None:
+    made, bot = await scene.made()
+    wanted = {"name": "for kubectl", "scopes": ["k8s_proxy"]}
+    second = (await bot.post("/user/personal_access_tokens", wanted)).body
+    assert (await bot.delete(f"/personal_access_tokens/{second['id']}")).status == 204
+    assert (await bot.get("/user")).body["id"] == made["user_id"]
+
+
+async def test_a_bot_gets_no_token_of_another_one(scene: Scene) -> None:
+    """Which would open the place still when its own has been revoked."""
+    other, _ = await scene.made("group", access_level=20)
+    made, bot = await scene.made("group", access_level=50)
+    refusal = await bot.post(f"{scene.url('group')}/{other['id']}/rotate")
+    assert refused(refusal, 403, "403 Forbidden")
+    assert refused(await bot.post(f"{scene.url('group')}/{made['id']}/rotate"), 403, "403 Forbidden")
+    assert (await bot.post(f"{scene.url('group')}/self/rotate")).status == 200
+
+
+async def test_a_tokens_role_is_that_of_its_bot_in_its_own_place(forge: Forge) -> None:
+    group = await forge.group()
+    url = f"/groups/{group['id']}/access_tokens"
+    made = (await forge.root.post(url, WANTED | {"access_level": 30})).body
+    await forge.root.put(f"/users/{made['user_id']}", {"can_create_group": True})
+    bot = attrs.evolve(forge.root, token=made["token"])
+    name = new_name("of-bot")
+    assert (await bot.post("/groups", {"name": name, "path": name})).status == 201
+    assert (await forge.root.get(f"{url}/{made['id']}")).body["access_level"] == 30
+    assert [token["access_level"] for token in (await forge.root.get(url)).body] == [30]
 
 
 @pytest.mark.parametrize("goes", ["project", "group", "bot"])
