@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from api_server.accounts.users import bot_queries
+from api_server.invitations import queries as invitations
 from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
@@ -83,16 +84,31 @@ async def test_a_bot_gets_no_token_of_another_one(scene: Scene) -> None:
     assert (await bot.post(f"{scene.url('group')}/self/rotate")).status == 200
 
 
-async def test_a_tokens_role_is_that_of_its_bot_in_its_own_place(forge: Forge) -> None:
-    group = await forge.group()
-    url = f"/groups/{group['id']}/access_tokens"
-    made = (await forge.root.post(url, WANTED | {"access_level": 30})).body
-    await forge.root.put(f"/users/{made['user_id']}", {"can_create_group": True})
+async def test_a_token_has_its_bots_role_in_its_own_place_and_its_bot_leaves_all_others(forge: Forge) -> None:
+    group, other = await forge.group(), await forge.group()
+    url = f"/groups/{group['id']}"
+    made = (await forge.root.post(f"{url}/access_tokens", WANTED | {"access_level": 30})).body
     bot = attrs.evolve(forge.root, token=made["token"])
-    name = new_name("of-bot")
-    assert (await bot.post("/groups", {"name": name, "path": name})).status == 201
-    assert (await forge.root.get(f"{url}/{made['id']}")).body["access_level"] == 30
-    assert [token["access_level"] for token in (await forge.root.get(url)).body] == [30]
+    project = (await bot.post("/projects", {"name": "of a bot", "namespace_id": group["id"]})).body
+    member = f"/projects/{project['id']}/members/{made['user_id']}"
+    assert (await bot.get(member)).body["access_level"] == 40, "as whoever makes a project in a group"
+    assert (await forge.root.get(f"{url}/access_tokens/{made['id']}")).body["access_level"] == 30
+    assert [token["access_level"] for token in (await forge.root.get(f"{url}/access_tokens")).body] == [30]
+    moved = await forge.root.put(f"/projects/{project['id']}/transfer", {"namespace": other["id"]})
+    assert moved.status == 200
+    assert (await forge.root.delete(url)).status == 202
+    assert (await forge.root.get(member)).status == 404
+
+
+async def test_a_bot_is_not_mailed_what_becomes_of_its_invitations(scene: Scene) -> None:
+    _, bot = await scene.made(access_level=40)
+    url = f"/projects/{scene.project['id']}/invitations"
+    email = f"{new_name('guest')}@example.org"
+    assert (await bot.post(url, {"email": email, "access_level": 10})).body == {"status": "success"}
+    (invited,) = (await bot.get(f"{url}?query={email}")).body
+    invitation = await invitations.find(scene.forge.database, invited["id"])
+    assert invitation is not None
+    assert (invitation.inviter_name, invitation.inviter_email) == ("ci", None)
 
 
 @pytest.mark.parametrize("goes", ["project", "group", "bot"])
