@@ -15,9 +15,9 @@ from api_server.ci.config.inheritance import (
     resolve_extends,
     resolve_references,
 )
+from api_server.ci.config.keywords import MAX_NAME
 
 DEFAULT_STAGES = ("build", "test", "deploy")
-MAX_NAME = 255
 
 
 @frozen(kw_only=True)

@@ -9,6 +9,8 @@ from attrs import evolve
 from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.keywords import MAX_NAME
 from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
@@ -85,7 +87,7 @@ def build(
         tags=tuple(dict.fromkeys(expand(tag, known) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
         allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
-        resource_group=expand(job["resource_group"], known) if job.get("resource_group") else None,
+        resource_group=_resource_group(name, job.get("resource_group"), known),
         interruptible=bool(job.get("interruptible")),
         environment=_environment(job.get("environment"), known),
         manual_confirmation=job.get("manual_confirmation"),
@@ -118,6 +120,13 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(flatten(value) or ()) if value is not None else ()
+
+
+def _resource_group(name: str, value: str | None, known: Known) -> str | None:
+    group = expand(value, known) if value else None
+    if group and len(group) > MAX_NAME:
+        raise ConfigError(f"jobs:{name}:resource_group is too long (maximum is {MAX_NAME} characters)")
+    return group
 
 
 def _allow_failure(job: Hash) -> bool:

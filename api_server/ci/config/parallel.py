@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.keywords import MAX_PARALLEL
+from api_server.ci.config.keywords import MAX_NAME, MAX_PARALLEL
 from api_server.ci.config.variables import Variable
 
 
@@ -39,6 +39,10 @@ def instances(name: str, parallel: Any) -> list[Instance]:
         )
         for index, row in enumerate(rows, start=1)
     ]
+    if any(len(instance.name) > MAX_NAME for instance in found):
+        raise ConfigError(
+            f"jobs:{name}:parallel config matrix gives a name of more than {MAX_NAME} characters"
+        )
     if len({instance.name for instance in found}) < len(found):
         raise ConfigError(f"jobs:{name}:parallel config matrix gives the same job twice")
     return found

@@ -13,6 +13,7 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.inheritance import inherits
 from api_server.ci.config.jobs import build, needs_of, variables_of
+from api_server.ci.config.keywords import MAX_NAME
 from api_server.ci.config.parallel import Instance, instances
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
 from api_server.ci.config.variables import Variable, expand, overlay
@@ -21,7 +22,6 @@ MAX_JOBS = 1000
 MAX_TRIGGERS = 100
 #: Variables of all jobs together, each job's own counted.
 MAX_VARIABLES = 50_000
-MAX_NAME = 255
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
 
