@@ -170,7 +170,7 @@ def _text_problems(wanted: Configuration) -> Iterable[str]:
     if not wanted.external_url:
         yield "External url can't be blank"
         yield "External url must be a valid URL"
-    if len(wanted.external_url) > MAX_URL:
+    if len(wanted.external_url.encode()) > MAX_URL:
         yield f"External url is too long (maximum is {MAX_URL} characters)"
     if wanted.secret and len(wanted.secret) > MAX_SECRET:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"

@@ -13,6 +13,7 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.inheritance import inherits
 from api_server.ci.config.jobs import build, needs_of, variables_of
+from api_server.ci.config.names import MAX_NAME
 from api_server.ci.config.parallel import Instance, instances
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
@@ -23,7 +24,6 @@ MAX_TRIGGERS = 100
 MAX_VARIABLES = 50_000
 #: Bytes of all jobs as they are written down.
 MAX_JOBS_BYTES = 32 * 1024 * 1024
-MAX_NAME = 255
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
 
