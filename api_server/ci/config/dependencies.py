@@ -89,7 +89,7 @@ def resolve(
             downloads = _downloads(job, needs, dependencies.get(name), targets)
             jobs.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
-        raise ConfigError(*dict.fromkeys(errors))
+        raise ConfigError(*errors)
     check_acyclic({job.name: [need.job for need in job.needs or ()] for job in jobs})
     return jobs
 
