@@ -66,6 +66,8 @@ class AtMostBytes(AtMost):
 Name = Annotated[str, AtMost(255)]
 Url = Annotated[str, AtMostBytes(2048)]
 Description = Annotated[str, AtMost(2**20)]
+#: A file in a form of several parts.
+Upload = dict[str, Any]
 
 
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:

@@ -1,6 +1,7 @@
 """Single values as GitLab takes them: strictly, whether they come as JSON or as text."""
 
 import datetime
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +25,8 @@ def integer(value: Any, _type: Any) -> int:
 
 def number(value: Any, _type: Any) -> float:
     try:
-        if not isinstance(value, bool):
-            return float(value)
+        if not isinstance(value, bool) and math.isfinite(found := float(value)):
+            return found
     except (TypeError, ValueError):
         pass
     raise Refused("is invalid")

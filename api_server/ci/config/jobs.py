@@ -10,7 +10,7 @@ from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.keywords import MAX_NAME
+from api_server.ci.config.names import MAX_NAME
 from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
@@ -89,7 +89,7 @@ def build(
         allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
         resource_group=_resource_group(name, job.get("resource_group"), known),
         interruptible=bool(job.get("interruptible")),
-        environment=_environment(job.get("environment"), known),
+        environment=_environment(name, job.get("environment"), known),
         manual_confirmation=job.get("manual_confirmation"),
         trigger=_trigger(job.get("trigger"), known),
     )
@@ -120,13 +120,6 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(flatten(value) or ()) if value is not None else ()
-
-
-def _resource_group(name: str, value: str | None, known: Known) -> str | None:
-    group = expand(value, known) if value else None
-    if group and len(group) > MAX_NAME:
-        raise ConfigError(f"jobs:{name}:resource_group is too long (maximum is {MAX_NAME} characters)")
-    return group
 
 
 def _allow_failure(job: Hash) -> bool:
@@ -200,12 +193,24 @@ def _service(value: Any) -> Service:
     return Service(**{**given, "variables": variables_of(given.get("variables"))})
 
 
-def _environment(value: Any, known: Known) -> Environment | None:
+def _resource_group(job: str, value: str | None, known: Known) -> str | None:
+    return _name(f"{job} job: resource_group", value, known) if value else None
+
+
+def _name(what: str, value: str, known: Known) -> str:
+    """The name that the variables give; ConfigError for one that is too long to be kept."""
+    name = expand(value, known)
+    if len(name) > MAX_NAME:
+        raise ConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
+    return name
+
+
+def _environment(job: str, value: Any, known: Known) -> Environment | None:
     if value is None:
         return None
     given: Hash = {"name": value} if isinstance(value, str) else value
     return Environment(
-        name=expand(given["name"], known),
+        name=_name(f"{job} job: environment name", given["name"], known),
         url=given.get("url"),
         action=given.get("action") or "start",
         tier=given.get("deployment_tier"),

@@ -43,8 +43,6 @@ from api_server.ci.config.execution import (
 )
 
 MAX_PARALLEL = 200
-#: Characters of a job, a pipeline, a resource group.
-MAX_NAME = 255
 
 _globs = Each(glob, at_most=50)
 _changes = ByType({list: _globs, dict: Fields({"paths": _globs, "compare_to": text}, ["paths"], ["regexp"])})

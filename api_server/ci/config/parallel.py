@@ -6,7 +6,8 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.keywords import MAX_NAME, MAX_PARALLEL
+from api_server.ci.config.keywords import MAX_PARALLEL
+from api_server.ci.config.names import MAX_NAME
 from api_server.ci.config.variables import Variable
 
 
@@ -26,26 +27,30 @@ def instances(name: str, parallel: Any) -> list[Instance]:
         return [Instance(name=name)]
     if isinstance(parallel, int):
         return [
-            Instance(name=f"{name} {index}/{parallel}", index=index, total=parallel)
+            Instance(name=_named(name, f" {index}/{parallel}"), index=index, total=parallel)
             for index in range(1, parallel + 1)
         ]
     rows = _rows(name, parallel["matrix"])
     found = [
         Instance(
-            name=f"{name}: [{', '.join(row.values())}]",
+            name=_named(name, f": [{', '.join(row.values())}]"),
             variables=tuple(Variable(key, value) for key, value in row.items()),
             index=index,
             total=len(rows),
         )
         for index, row in enumerate(rows, start=1)
     ]
-    if any(len(instance.name) > MAX_NAME for instance in found):
-        raise ConfigError(
-            f"jobs:{name}:parallel config matrix gives a name of more than {MAX_NAME} characters"
-        )
     if len({instance.name for instance in found}) < len(found):
         raise ConfigError(f"jobs:{name}:parallel config matrix gives the same job twice")
     return found
+
+
+def _named(name: str, suffix: str) -> str:
+    if len(name) + len(suffix) > MAX_NAME:
+        raise ConfigError(
+            f"jobs:{name}:parallel config gives a job a name of more than {MAX_NAME} characters"
+        )
+    return name + suffix
 
 
 def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:

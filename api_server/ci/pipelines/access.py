@@ -13,7 +13,9 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web import context
+from api_server.web.access import Role
 from api_server.web.errors import bad_request, forbidden
+from api_server.web.routes import caller
 
 
 async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:
@@ -46,6 +48,16 @@ async def check_may_change(request: web.Request, project: Project, ref: str, *, 
     """Raises 403 unless `may_change`."""
     if not await may_change(request, project, ref, tag=tag):
         raise forbidden()
+
+
+async def check_may_read_variables(request: web.Request, project: Project, pipeline: Pipeline) -> None:
+    """What a pipeline was given is for Maintainers, and for who has started it while she may run something there.
+    Raises 403."""
+    if project.role >= Role.MAINTAINER:
+        return
+    if pipeline.user_id != caller(request).user_id:
+        raise forbidden()
+    await check_may_change(request, project, pipeline.ref, tag=pipeline.tag)
 
 
 def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, bool]:

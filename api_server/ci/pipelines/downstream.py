@@ -43,26 +43,39 @@ async def start(maker: Maker, job_id: int) -> None:
         elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
             await transitions.advance(transaction, job_id, "success")
     await follow(maker.database, job_id)
+    await cancel(maker.database, job_id)  # the bridge may have been while the pipeline was made
+
+
+async def follow_forgotten(database: Database) -> None:
+    """Brings the bridges in line whose downstream pipelines have ended, or gone, without a word: with their project."""
+    for job_id in await downstream_queries.forgotten_bridges(database):
+        await follow(database, job_id)
 
 
 async def follow(database: Database, job_id: int) -> None:
-    """Brings a bridge that waits for its downstream pipeline in line with it."""
+    """Brings a bridge that waits for its downstream pipeline in line with it; one whose pipeline was removed fails."""
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await downstream_queries.find_bridge(transaction, job_id)
         downstream = await downstream_queries.find_downstream(transaction, job_id)
-        if bridge is None or downstream is None or bridge.retried or not _depends(plan_of(bridge)):
+        if bridge is None or bridge.retried or not _depends(plan_of(bridge)):
             return
-        if bridge.status == "running" and downstream.status in COMPLETE:
+        if downstream is None:
+            if bridge.status == "running":
+                await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
+        elif bridge.status == "running" and downstream.status in COMPLETE:
             await transitions.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
         elif bridge.status in ("success", "failed") and downstream.status not in COMPLETE:
             await transitions.advance(transaction, job_id, "reopen")
 
 
 async def cancel(database: Database, job_id: int) -> None:
-    """Cancels the child pipeline of a canceled bridge; pipelines of other projects go on."""
+    """Cancels the child pipeline of a bridge that was canceled; pipelines of other projects go on."""
+    bridge = await downstream_queries.find_bridge(database, job_id)
     downstream = await downstream_queries.find_downstream(database, job_id)
-    if downstream is not None and downstream.source == "parent_pipeline":
+    if bridge is None or downstream is None or bridge.status != "canceled":
+        return
+    if downstream.source == "parent_pipeline" and downstream.status not in COMPLETE:
         async with database.transaction() as transaction:
             await actions.cancel_pipeline(transaction, downstream.id)
 

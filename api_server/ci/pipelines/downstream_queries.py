@@ -2,9 +2,9 @@
 
 import attrs
 
-from api_server.ci.pipelines.states import Status
+from api_server.ci.pipelines.states import COMPLETE, Status
 from api_server.state.database import Executor
-from api_server.state.statements import Query
+from api_server.state.statements import Query, Statement
 
 
 @attrs.frozen
@@ -77,6 +77,20 @@ FIND_DOWNSTREAM = Query(
 
 async def find_downstream(database: Executor, job_id: int) -> Downstream | None:
     return await database.row(FIND_DOWNSTREAM, job_id=job_id)
+
+
+FORGOTTEN_BRIDGES = Statement("""
+    SELECT ARRAY(
+        SELECT jobs.id FROM jobs
+        WHERE jobs.kind = 'bridge' AND jobs.status = 'running' AND NOT EXISTS (
+            SELECT FROM pipelines WHERE pipelines.source_job_id = jobs.id AND pipelines.status <> ALL (%(complete)s))
+        ORDER BY jobs.id LIMIT %(most)s)
+""")
+
+
+async def forgotten_bridges(database: Executor, most: int = 200) -> list[int]:
+    """The first `most` bridges that run though nothing runs for them."""
+    return list(await database.value(FORGOTTEN_BRIDGES, complete=sorted(COMPLETE), most=most))
 
 
 @attrs.frozen

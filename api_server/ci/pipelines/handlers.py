@@ -10,6 +10,7 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import actions, queries, unsupported
 from api_server.ci.pipelines.access import (
     check_may_change,
+    check_may_read_variables,
     check_not_archived,
     find_pipeline,
     may_change,
@@ -180,6 +181,7 @@ async def show_pipeline(request: web.Request, wanted: OnePipeline, found: Projec
 async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """What was given to the pipeline when it was started."""
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    await check_may_read_variables(request, found, pipeline)
     rows = await queries.pipeline_variables(context.database(request), pipeline.id)
     vault = context.vault(request)
     return json_value(

@@ -146,6 +146,7 @@ class Pipeline:
     protection that is judged."""
 
     id: int
+    user_id: int | None
     ref: str
     tag: bool
     created_at: datetime.datetime
@@ -153,7 +154,8 @@ class Pipeline:
 
 FIND_PIPELINE = Statement(
     """
-    SELECT pipelines.id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag, pipelines.created_at
+    SELECT pipelines.id, pipelines.user_id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag,
+        pipelines.created_at
     FROM pipelines
     WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
     """,

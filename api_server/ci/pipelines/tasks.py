@@ -33,6 +33,9 @@ def setup(app: web.Application) -> None:
     async def cancel_downstream(job_id: int) -> None:
         await downstream.cancel(app[DATABASE], job_id)
 
+    async def follow_forgotten() -> None:
+        await downstream.follow_forgotten(app[DATABASE])
+
     async def start_delayed(job_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
             await transitions.start_when_due(transaction, job_id)
@@ -47,3 +50,4 @@ def setup(app: web.Application) -> None:
     queue.add(transitions.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
     queue.add(transitions.START_DELAYED, start_delayed, attempts=5)
     queue.add(transitions.ASSIGN_RESOURCE, assign_resource, attempts=5)
+    queue.add_periodic("follow_forgotten_bridges", "* * * * *", follow_forgotten)

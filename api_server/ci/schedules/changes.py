@@ -41,10 +41,10 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
             await _record(transaction, "updated", author, after, "Changed", **details)
 
 
-async def deactivate(transaction: Transaction, schedule_id: int) -> None:
-    """The service does, whose owner may not run it any more."""
-    before = await queries.lock(transaction, schedule_id)
-    if before.active:
+async def deactivate(transaction: Transaction, found: Schedule) -> None:
+    """The service does, while it belongs to who may not run it any more. Raises NotFound."""
+    before = await queries.lock(transaction, found.id)
+    if before.active and before.owner_id == found.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
         details: dict[str, Any] = {"change": "active", "from": True, "to": False}
         await _record(transaction, "updated", audit_trail.SYSTEM, before, "Changed", **details)

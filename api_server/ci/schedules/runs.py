@@ -33,15 +33,15 @@ def setup(app: web.Application) -> None:
     async def queue_due() -> None:
         await queue_due_schedules(app[DATABASE])
 
-    async def run(schedule_id: int, user_id: int | None, origin: str) -> None:
-        await run_schedule(app, schedule_id, user_id, origin)
+    async def run(schedule_id: int, origin: str, user_id: int | None = None) -> None:
+        await run_schedule(app, schedule_id, origin, user_id)
 
     app[QUEUE].add_periodic("queue_due_schedules", "* * * * *", queue_due)
     app[QUEUE].add(RUN, run, attempts=5)
 
 
 async def queue_due_schedules(database: Database) -> None:
-    """Queues what is due for its owners."""
+    """Queues what is due."""
     taken = BATCH
     while taken == BATCH:
         async with database.transaction() as transaction:
@@ -55,11 +55,11 @@ async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
     try:
         next_run_at = cron.next_run(schedule.cron, schedule.cron_timezone, transaction.now)
     except ValueError:  # its time zone is no more
-        await changes.deactivate(transaction, schedule.id)
+        await changes.deactivate(transaction, schedule)
         return
     await queries.set_next_run(transaction, schedule.id, next_run_at)
     origin = f"schedule:{schedule.id}:{schedule.next_run_at.isoformat()}"
-    await enqueue(transaction, RUN, schedule_id=schedule.id, user_id=schedule.owner_id, origin=origin)
+    await enqueue(transaction, RUN, schedule_id=schedule.id, origin=origin)
 
 
 async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) -> None:
@@ -67,21 +67,22 @@ async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) ->
     await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
 
 
-async def run_schedule(app: App, schedule_id: int, user_id: int | None, origin: str) -> None:
-    """Makes the pipeline, with the rights that the user has by now. A schedule whose owner has lost hers runs no more
-    until somebody takes it over."""
+async def run_schedule(app: App, schedule_id: int, origin: str, user_id: int | None = None) -> None:
+    """Makes the pipeline, with the rights that the user has by now: who asked for it, or else the owner. A schedule
+    whose owner has lost hers runs no more until somebody takes it over."""
     making = maker(app)
     schedule = await queries.find_by_id(making.database, schedule_id)
-    if schedule is None:
+    if schedule is None or (user_id is None and not schedule.active):
         return
+    by = schedule.owner_id if user_id is None else user_id
     try:
-        await _make(making, schedule, user_id, origin)
+        await _make(making, schedule, by, origin)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a schedule", schedule_id=schedule_id, reason=reason)
-        if isinstance(refused, NotAllowed) and schedule.owner_id in (user_id, None):
+        if isinstance(refused, NotAllowed) and by == schedule.owner_id:
             async with making.database.transaction() as transaction:
-                await changes.deactivate(transaction, schedule_id)
+                await changes.deactivate(transaction, schedule)
 
 
 async def _make(making: Maker, schedule: Schedule, user_id: int | None, origin: str) -> int:

@@ -22,7 +22,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, bad_parameters, not_found, unauthorized
+from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Routes, caller
@@ -177,9 +177,12 @@ async def rotate_own_access_token(
 async def rotate_access_token(
     request: web.Request, wanted: RotateAccessToken, found: Group | Project
 ) -> web.Response:
-    """A new token of the same bot, valid for a week where `expires_at` says nothing else."""
+    """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
+    one of another bot."""
     source = source_of(found)
     async with context.database(request).transaction() as transaction:
+        if await bot_queries.is_bot(transaction, caller(request).user_id):
+            raise forbidden()
         token = await _found(transaction, source, wanted.token_id)
         made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
     return json_text(made)

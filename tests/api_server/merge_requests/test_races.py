@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from api_server.merge_requests import queries
 from api_server.web.access import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
+from tests.support.rights import stopped_before_acting
 from tests.support.waiting import until_somebody_waits
 
 RETARGET = "UPDATE merge_requests SET target_branch = 'main' WHERE project_id = %(id)s"
@@ -77,6 +79,27 @@ async def test_merging_and_retargeting_at_once_are_one_after_the_other(
     else:
         assert (merged, retargeted) == (403, 200)
         assert (shown["state"], shown["target_branch"]) == ("opened", "main")
+
+
+PUSHES = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"
+
+
+async def test_nothing_is_left_of_a_merge_of_what_is_deleted_just_then(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await open_merge_request(alice, project)
+    url = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    main = await head_of(alice.api, project, "main")
+    with stopped_before_acting(forge, monkeypatch) as stop:
+        merging = asyncio.create_task(alice.api.put(f"{url}/merge"))
+        await stop.until(1)
+        async with forge.database.transaction() as transaction:
+            await queries.delete(transaction, made["id"])
+        stop.open()
+        answer = await merging
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    assert await head_of(alice.api, project, "main") == main
+    assert await forge.database.value(PUSHES, id=project["id"]) == 0
 
 
 async def test_what_git_said_of_an_older_target_is_not_kept(

@@ -182,6 +182,17 @@ async def test_a_squash_that_was_noted_ends_with_the_head_that_it_was_of(
     assert (merged["sha"], merged["state"], merged["squash_commit_sha"]) == (head, "merged", None)
 
 
+async def test_what_has_been_merged_keeps_the_squash_that_has_arrived(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """Whatever somebody else, who has begun before, notes after it."""
+    made = await open_two_commits(alice, project)
+    merged = (await alice.api.put(f"{made['path']}/merge", {"squash": True})).body
+    async with forge.database.transaction() as transaction:
+        await merging.queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
+    assert (await alice.api.get(made["path"])).body["squash_commit_sha"] == merged["squash_commit_sha"]
+
+
 async def test_python_gitlab_squashes(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     made = await open_two_commits(alice, project)
 

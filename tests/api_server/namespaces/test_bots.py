@@ -8,11 +8,12 @@ import attrs
 import pytest
 
 from api_server.accounts.users import bot_queries
+from api_server.invitations import queries as invitations
 from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 from tests.support.git_client import Git
 
 
@@ -63,6 +64,51 @@ async def test_a_bot_that_gives_up_its_own_token_is_gone(scene: Scene) -> None:
     made, bot = await scene.made()
     assert (await bot.delete("/personal_access_tokens/self")).status == 204
     assert (await scene.forge.root.get(f"/users/{made['user_id']}")).status == 404
+
+
+async def test_a_bot_that_revokes_one_of_its_tokens_goes_on_with_the_other(scene: Scene) -> None:
+    made, bot = await scene.made()
+    wanted = {"name": "for kubectl", "scopes": ["k8s_proxy"]}
+    second = (await bot.post("/user/personal_access_tokens", wanted)).body
+    assert (await bot.delete(f"/personal_access_tokens/{second['id']}")).status == 204
+    assert (await bot.get("/user")).body["id"] == made["user_id"]
+
+
+async def test_a_bot_gets_no_token_of_another_one(scene: Scene) -> None:
+    """Which would open the place still when its own has been revoked."""
+    other, _ = await scene.made("group", access_level=20)
+    made, bot = await scene.made("group", access_level=50)
+    refusal = await bot.post(f"{scene.url('group')}/{other['id']}/rotate")
+    assert refused(refusal, 403, "403 Forbidden")
+    assert refused(await bot.post(f"{scene.url('group')}/{made['id']}/rotate"), 403, "403 Forbidden")
+    assert (await bot.post(f"{scene.url('group')}/self/rotate")).status == 200
+
+
+async def test_a_token_has_its_bots_role_in_its_own_place_and_its_bot_leaves_all_others(forge: Forge) -> None:
+    group, other = await forge.group(), await forge.group()
+    url = f"/groups/{group['id']}"
+    made = (await forge.root.post(f"{url}/access_tokens", WANTED | {"access_level": 30})).body
+    bot = attrs.evolve(forge.root, token=made["token"])
+    project = (await bot.post("/projects", {"name": "of a bot", "namespace_id": group["id"]})).body
+    member = f"/projects/{project['id']}/members/{made['user_id']}"
+    assert (await bot.get(member)).body["access_level"] == 40, "as whoever makes a project in a group"
+    assert (await forge.root.get(f"{url}/access_tokens/{made['id']}")).body["access_level"] == 30
+    assert [token["access_level"] for token in (await forge.root.get(f"{url}/access_tokens")).body] == [30]
+    moved = await forge.root.put(f"/projects/{project['id']}/transfer", {"namespace": other["id"]})
+    assert moved.status == 200
+    assert (await forge.root.delete(url)).status == 202
+    assert (await forge.root.get(member)).status == 404
+
+
+async def test_a_bot_is_not_mailed_what_becomes_of_its_invitations(scene: Scene) -> None:
+    _, bot = await scene.made(access_level=40)
+    url = f"/projects/{scene.project['id']}/invitations"
+    email = f"{new_name('guest')}@example.org"
+    assert (await bot.post(url, {"email": email, "access_level": 10})).body == {"status": "success"}
+    (invited,) = (await bot.get(f"{url}?query={email}")).body
+    invitation = await invitations.find(scene.forge.database, invited["id"])
+    assert invitation is not None
+    assert (invitation.inviter_name, invitation.inviter_email) == ("ci", None)
 
 
 @pytest.mark.parametrize("goes", ["project", "group", "bot"])

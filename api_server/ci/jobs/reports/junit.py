@@ -138,7 +138,7 @@ def _said(text: str, attributes: dict[str, str]) -> Any:
 def _seconds(text: str) -> float:
     """The number that a text begins with."""
     found = _NUMBER.match(text)
-    return float(found[0]) if found and float(found[0]) < 1e12 else 0.0
+    return float(found[0]) if found and abs(float(found[0])) < 1e12 else 0.0
 
 
 def _refuse_entities(*_: object) -> None:

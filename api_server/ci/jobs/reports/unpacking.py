@@ -1,26 +1,21 @@
-"""The files in an uploaded report: runners send each as a member of one gzip stream, others a zip archive or the file
-itself. What it is, its first bytes say. Pure."""
+"""The files in an uploaded report: runners send each as a member of one gzip stream, others the file itself. What it
+is, its first bytes say. Pure."""
 
-import io
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 
 _PIECE = 64 * 1024
 _GZIP = b"\x1f\x8b"
-_ZIP = b"PK"
 _WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
 
-#: What goes wrong with data that is packed, or with what packs it in a way that is not known.
-BROKEN = (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError, OSError)
+#: What goes wrong with data that is packed.
+BROKEN = (zlib.error, EOFError)
 
 
 def files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[bytes]]:
     """Each file as its pieces, to be read before the next. `take` is told of each piece's size, and may raise. Raises
     one of `BROKEN`."""
-    found = (
-        _gzip(data) if data.startswith(_GZIP) else _zip(data) if data.startswith(_ZIP) else iter([_raw(data)])
-    )
+    found = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
     for pieces in found:
         yield _taken(pieces, take)
 
@@ -34,14 +29,6 @@ def _taken(pieces: Iterator[bytes], take: Callable[[int], None]) -> Iterator[byt
 def _raw(data: bytes) -> Iterator[bytes]:
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
-
-
-def _zip(data: bytes) -> Iterator[Iterator[bytes]]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for member in archive.infolist():
-            if not member.is_dir():
-                with archive.open(member) as opened:
-                    yield iter(lambda opened=opened: opened.read(_PIECE), b"")  # type: ignore[misc]
 
 
 def _gzip(data: bytes) -> Iterator[Iterator[bytes]]:

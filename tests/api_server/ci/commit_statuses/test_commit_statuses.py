@@ -148,6 +148,8 @@ async def test_ref_and_pipeline_choose_what_is_joined(project: CiProject) -> Non
     [
         ({}, {"error": "state is missing"}),
         ({"state": "nice"}, {"error": "state does not have a valid value"}),
+        ({"state": "success", "coverage": "nan"}, {"error": "coverage is invalid"}),
+        ({"state": "success", "coverage": "-inf"}, {"error": "coverage is invalid"}),
         ({"state": "success", "name": " "}, {"message": {"name": ["can't be blank"]}}),
         (
             {"state": "success", "target_url": "git://example.org"},

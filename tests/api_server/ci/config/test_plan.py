@@ -6,7 +6,7 @@ from api_server.ci.config.pipeline import FILTERED, NO_JOBS, child_configuration
 from api_server.ci.config.plan import Need, Trigger
 from api_server.ci.config.variables import Variable
 
-from .planning import MERGE_REQUEST, TAG, errors, job, jobs, plan
+from .planning import MERGE_REQUEST, TAG, job, jobs, plan
 
 
 def test_jobs_come_in_the_order_of_stages_and_then_of_the_file():
@@ -249,14 +249,3 @@ def test_a_cache_key_of_files_changes_with_them():
     keys = {job(text, files={"lock": content}).cache[0].key for content in ("1", "1", "2")}
     assert len(keys) == 2
     assert job(text).cache[0].key == "p-default"
-
-
-def test_names_that_have_grown_too_long_are_refused() -> None:
-    """Of what is put together when the pipeline is planned: no index keeps it."""
-    matrix = f"a: {{script: [x], parallel: {{matrix: [{{X: [{'x' * 251}, y]}}]}}}}"
-    assert errors(matrix) == ("jobs:a:parallel config matrix gives a name of more than 255 characters",)
-    group = "a: {script: [x], resource_group: $X-$X}"
-    assert errors(group, given={"X": "x" * 128}) == (
-        "jobs:a:resource_group is too long (maximum is 255 characters)",
-    )
-    assert job(group, given={"X": "x" * 127}).resource_group == f"{'x' * 127}-{'x' * 127}"

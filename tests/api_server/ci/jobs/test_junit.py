@@ -1,8 +1,7 @@
 """What is read of JUnit's XML, however it is packed, and what is refused."""
 
+import contextlib
 import gzip
-import io
-import zipfile
 from typing import Any
 
 import pytest
@@ -61,6 +60,7 @@ def test_a_suite_is_shown_with_its_cases_the_worst_and_slowest_first() -> None:
         ('<testcase name="a" time="1,234.5"/>', ("success", "a", 1.0, None)),
         ('<testcase name="a" time="much"/>', ("success", "a", 0.0, None)),
         ('<testcase name="a" time="1e400"/>', ("success", "a", 0.0, None)),
+        ('<testcase name="a" time="-1e400"/>', ("success", "a", 0.0, None)),
         ('<testcase name="a"><failure/></testcase>', ("failed", "a", 0.0, None)),
         ('<testcase name="a"><failure type="T"/></testcase>', ("failed", "a", 0.0, None)),
         ('<testcase name="a"><failure>1</failure><failure>2</failure></testcase>', ("failed", "a", 0.0, ["1", "2"])),
@@ -153,25 +153,15 @@ def test_an_error_empties_its_suite_and_is_told_by_the_summary() -> None:
 FILES = [b"<a/>", b"", b"x" * 300_000]
 
 
-def zipped(*files: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
-        writer.writestr("folder/", b"")
-        for number, file in enumerate(files):
-            writer.writestr(f"folder/{number}.xml", file)
-    return packed.getvalue()
-
-
 @pytest.mark.parametrize(
     ("packed", "files"),
     [
         (b"".join(gzip.compress(file) for file in FILES), FILES),
         (gzip.compress(FILES[0]) + b"\0" * 20, FILES[:1]),
-        (zipped(*FILES), FILES),
         (FILES[2], FILES[2:]),
         (b"", [b""]),
     ],
-    ids=["gzip", "padded", "zip", "bare", "nothing"],
+    ids=["gzip", "padded", "bare", "nothing"],
 )
 def test_files_are_found_however_they_are_packed(packed: bytes, files: list[bytes]) -> None:
     sizes: list[int] = []
@@ -182,13 +172,10 @@ def test_files_are_found_however_they_are_packed(packed: bytes, files: list[byte
 
 @given(st.binary(max_size=200), st.integers(min_value=0, max_value=200))
 def test_what_is_broken_is_one_of_the_known_problems(noise: bytes, at: int) -> None:
-    for packed in (gzip.compress(FILES[0]) + gzip.compress(FILES[2]), zipped(*FILES[:2])):
-        broken = packed[:at] + noise + packed[at + len(noise) :]
-        try:
-            for pieces in unpacking.files(broken, lambda _: None):
-                b"".join(pieces)
-        except unpacking.BROKEN:
-            continue
+    packed = gzip.compress(FILES[0]) + gzip.compress(FILES[2])
+    with contextlib.suppress(*unpacking.BROKEN):
+        for pieces in unpacking.files(packed[:at] + noise + packed[at + len(noise) :], lambda _: None):
+            b"".join(pieces)
 
 
 @given(st.text(alphabet="<>/ testsuiteca=\"'&;![]-0", max_size=80))

@@ -29,7 +29,7 @@ LEAST_ROLE = {
     "GET pipelines/{pipeline}": "reporter",
     "GET pipelines/{pipeline}/jobs": "reporter",
     "GET pipelines/{pipeline}/bridges": "reporter",
-    "GET pipelines/{pipeline}/variables": "developer",
+    "GET pipelines/{pipeline}/variables": "maintainer",
     "GET jobs/{job}": "reporter",
     "GET ci/lint": "reporter",
     "GET cluster_agents": "developer",

@@ -1,7 +1,15 @@
 """Pipelines that jobs of other pipelines start."""
 
+from typing import Any
+
+import attrs
+
+from api_server.ci.pipelines import downstream
+from api_server.ci.pipelines.creation import Maker, maker
+from api_server.ci.pipelines.wanted import Wanted
 from api_server.web.access import Role
-from tests.support.ci import MANUAL_JOB, ci_project, eventually, happen, run
+from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
+from tests.support.forge import Forge
 
 
 async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
@@ -109,3 +117,50 @@ async def test_pipelines_that_start_each_other_come_to_an_end(forge):
         return bool(await forge.database.value(found, id=project.id, reason=reason))
 
     await eventually(is_refused)
+
+
+async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
+    """A project, a pipeline of it and the id of its bridge, which is manual and would wait for a child pipeline."""
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="child.yml")
+    pipeline = await project.pipeline(
+        "child:\n  when: manual\n  trigger: {include: child.yml, strategy: depend}\n"
+    )
+    return project, pipeline, (await project.bridges(pipeline))["child"]["id"]
+
+
+@attrs.frozen
+class CanceledMeanwhile(Maker):
+    """The bridge is canceled while its pipeline is planned."""
+
+    forge: Forge
+
+    async def make(self, wanted: Wanted) -> int:
+        await bring(self.forge, wanted.source_job_id or 0, "canceled")
+        return await Maker.make(self, wanted)
+
+
+async def test_a_bridge_that_is_canceled_while_its_pipeline_is_made_leaves_nothing_running(forge):
+    project, pipeline, bridge_id = await _with_child(forge)
+    await bring(forge, bridge_id, "pending")
+    real = maker(forge.server.app)
+    parts = (getattr(real, field.name) for field in attrs.fields(Maker))
+    await downstream.start(CanceledMeanwhile(*parts, forge=forge), bridge_id)
+    child = (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+    assert await project.statuses(child) == {"inner": "canceled"}
+
+
+async def test_a_bridge_whose_pipeline_was_removed_does_not_wait_for_ever(forge):
+    project, pipeline, bridge_id = await _with_child(forge)
+    await project.api.post(f"{project.url}/jobs/{bridge_id}/play")
+
+    async def runs() -> Any:
+        bridge = (await project.bridges(pipeline))["child"]
+        return bridge["status"] == "running" and bridge["downstream_pipeline"]
+
+    child = await eventually(runs)
+    await downstream.follow_forgotten(forge.database)
+    assert (await project.statuses(pipeline))["child"] == "running"
+    assert (await forge.root.delete(f"{project.url}/pipelines/{child['id']}")).status == 204
+    await downstream.follow_forgotten(forge.database)
+    assert (await project.statuses(pipeline))["child"] == "failed"

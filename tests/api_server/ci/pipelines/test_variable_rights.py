@@ -144,7 +144,7 @@ async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_childr
         assert await eventually(statuses) == {"there": ends, "child": "running"}
     bridge = (await here.bridges(pipeline))["child"]
     await demand(here, restrict_user_defined_variables=True)
-    given = await here.api.get(f"{here.url}/pipelines/{bridge['downstream_pipeline']['id']}/variables")
+    given = await forge.root.get(f"{here.url}/pipelines/{bridge['downstream_pipeline']['id']}/variables")
     assert [one["key"] for one in given.body] == ["DEPLOY"]
 
 
@@ -158,7 +158,7 @@ async def test_a_trigger_starts_what_it_gives_no_variables_to(
     fire = {"ref": "topic", "token": trigger["token"]}
     made = await project.forge.anonymous.post(f"{project.url}/trigger/pipeline", fire)
     assert made.status == 201, made
-    given = await project.api.get(f"{project.url}/pipelines/{made.body['id']}/variables")
+    given = await project.forge.root.get(f"{project.url}/pipelines/{made.body['id']}/variables")
     assert [one["key"] for one in given.body] == ["TRIGGER_PAYLOAD"]
     for key in ("DEPLOY", "TRIGGER_PAYLOAD"):
         refused = await project.forge.anonymous.post(
@@ -188,3 +188,20 @@ async def test_schedules_take_variables_of_those_roles_only_and_keep_what_they_h
     given = await api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")
     assert [(one["key"], one["value"]) for one in given.body] == [("DEPLOY", "now")]
     assert (await api.delete(f"{schedule}/variables/DEPLOY")).status == 202
+
+
+async def test_what_a_pipeline_was_given_is_for_maintainers_and_for_who_started_it(
+    forge: Forge, project: CiProject, people: dict[str, Person]
+) -> None:
+    """A schedule's variables are in its pipelines, and no Developer but its owner is shown them there."""
+    await demand(project, **{MINIMUM: "developer"})
+    pipeline = await project.pipeline(MANUAL_JOB, variables=GIVEN)
+    url = f"{project.url}/pipelines/{pipeline['id']}/variables"
+    allowed = {name for name, one in people.items() if (await one.api.get(url)).status == 200}
+    assert allowed == {"maintainer", "owner"}
+    assert (await people["developer"].api.get(url)).status == 403
+    assert [one["key"] for one in (await project.api.get(url)).body] == ["DEPLOY"]
+    protected = f"{project.url}/protected_branches"
+    await forge.root.post(protected, {"name": "topic", "push_access_level": 40})
+    assert (await project.api.get(url)).status == 403
+    await forge.root.delete(f"{protected}/topic")

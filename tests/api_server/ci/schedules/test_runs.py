@@ -9,6 +9,7 @@ import attrs
 import orjson
 import pytest
 
+from api_server.ci.schedules import changes, queries
 from api_server.ci.schedules.runs import queue_due_schedules, run_schedule
 from api_server.web.access import Role
 from tests.support.ci import CiProject, ci_project
@@ -87,8 +88,7 @@ async def test_a_schedule_runs_when_its_moment_has_come_and_what_was_missed_once
     scene.clock.now = due + datetime.timedelta(days=3, minutes=1)  # nobody has looked for three days
     for _ in range(2):
         await queue_due_schedules(scene.forge.database)
-    (queued,) = await scene.queued()
-    assert queued["user_id"] == scene.project.developer.id
+    assert len(await scene.queued()) == 1
     assert moment((await scene.shown())["next_run_at"]) == due + datetime.timedelta(days=4)
     await scene.run()
     (pipeline,) = await scene.pipelines()
@@ -182,6 +182,31 @@ async def test_the_player_needs_rights_of_her_own(scene: Scene) -> None:
     await scene.run()
     assert await scene.pipelines() == []
     assert (await scene.shown())["active"] is True
+
+
+async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(scene: Scene) -> None:
+    before = await queries.find_by_id(scene.forge.database, scene.schedule_id)
+    scene.clock.now = moment((await scene.shown())["next_run_at"])
+    await queue_due_schedules(scene.forge.database)
+    maintainer = await scene.forge.user()
+    await scene.forge.member("projects", scene.project.id, maintainer, Role.MAINTAINER)
+    assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
+    await _left(scene)
+    async with scene.forge.database.transaction() as transaction:  # by whom it was judged a moment ago
+        await changes.deactivate(transaction, before)
+    await scene.run()
+    (pipeline,) = await scene.pipelines()
+    shown = (await scene.forge.root.get(f"{scene.project.url}/pipelines/{pipeline['id']}")).body
+    assert shown["user"]["id"] == maintainer.id
+    assert (await scene.shown())["active"] is True
+
+
+async def test_what_is_deactivated_does_not_run_though_it_was_due(scene: Scene) -> None:
+    scene.clock.now = moment((await scene.shown())["next_run_at"])
+    await queue_due_schedules(scene.forge.database)
+    await scene.project.api.put(scene.url, {"active": False})
+    await scene.run()
+    assert await scene.pipelines() == []
 
 
 FORGET_ZONE = "UPDATE pipeline_schedules SET cron_timezone = 'Nowhere' WHERE id = %(id)s RETURNING id"

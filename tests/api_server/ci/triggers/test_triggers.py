@@ -92,7 +92,7 @@ async def test_a_fired_trigger_runs_a_pipeline_as_its_owner_with_what_was_sent(
     assert (made.body["source"], made.body["ref"], made.body["user"]["id"]) == ("trigger", "topic", owner.id)
     assert made.body == (await project.api.get(f"{project.url}/pipelines/{made.body['id']}")).body
     assert set(await project.statuses(made.body)) == {"fired", "asked"}
-    given = (await project.api.get(f"{project.url}/pipelines/{made.body['id']}/variables")).body
+    given = (await project.forge.root.get(f"{project.url}/pipelines/{made.body['id']}/variables")).body
     assert given[0] == {"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}
     assert (given[1]["variable_type"], given[1]["key"]) == ("file", "TRIGGER_PAYLOAD")
     assert orjson.loads(given[1]["value"]) == {
