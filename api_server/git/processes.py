@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -150,11 +150,16 @@ class Child:
                 await asyncio.wait({ended}, timeout=self.patience)
             self.signal_group(signal.SIGTERM)
             await asyncio.wait({ended}, timeout=GRACE_SECONDS)
-        finally:  # also when the waiting task is cancelled
+        finally:  # also when the waiting task is cancelled, however often
             self.signal_group(signal.SIGKILL)
-            await asyncio.wait(tasks, timeout=KILLED_SECONDS)
-            await end(*tasks)
-            self.process.close()
+            cancelled = await _completion(asyncio.create_task(self._let_go(tasks)))
+            if cancelled is not None:
+                raise cancelled
+
+    async def _let_go(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        await asyncio.wait(tasks, timeout=KILLED_SECONDS)
+        await end(*tasks)
+        self.process.close()
 
     async def _discard_output(self) -> None:
         """git would wait for a reader, and asyncio for the end of the output."""
@@ -239,16 +244,15 @@ async def start(
         await child.stop()
 
 
-async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
-    """Waits for the start of a process, also when the caller is cancelled meanwhile: then with what it was told.
+async def _completion(work: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """Waits for the start or end of a process, also when the caller is cancelled meanwhile: then with what it was told.
 
-    Cut short, a start kills at most the process itself and not what that has started; and asyncio's never ends where
-    the pipes are not connected yet.
+    Cut short, a start kills at most the process itself and not what that has started, and an end leaves its streams.
     """
     cancelled = None
-    while not starting.done():
+    while not work.done():
         try:
-            await asyncio.wait({starting})
+            await asyncio.wait({work})
         except asyncio.CancelledError as told:
             cancelled = told
     return cancelled

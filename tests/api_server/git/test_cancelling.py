@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from api_server.git.processes import run, start
+from api_server.git.processes import Child, run, start
 from tests.api_server.git.sleeper import Sleeper
 
 RunOnLoop = Callable[[Coroutine[Any, Any, None]], None]
@@ -124,7 +124,7 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             while True:
                 yield b"x" * 2**20
 
-        left = "!exec 3<&0; setsid sleep 60 <&3 >/dev/null 2>&1 & echo $!; wait"
+        left = "!exec 3<&0; setsid sh -c 'echo $$; exec sleep 60 >/dev/null 2>&1' <&3 & wait"
         async with start(["leaver"], configuration=[("alias.leaver", left)], with_stdin=True) as child:
             sleeping = int(await child.read_until(b"\n"))
             child.feed(noise())
@@ -136,5 +136,39 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             await asyncio.wait_for(stdin.wait_closed(), 1)
         finally:
             os.kill(sleeping, signal.SIGKILL)
+
+    on_loop(test())
+
+
+def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_loop: RunOnLoop) -> None:
+    """What git leaves behind in a session of its own keeps its output open, so that its end takes a moment."""
+
+    async def test() -> None:
+        left: list[int] = []
+        children: list[Child] = []
+
+        async def listen() -> None:
+            alias = "!setsid sh -c 'echo $$; exec sleep 60' & wait"
+            async with start(["leaver"], configuration=[("alias.leaver", alias)], with_stdin=True) as child:
+                children.append(child)
+                left.append(int(await child.read_until(b"\n")))
+                await asyncio.Event().wait()
+
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(listen())
+        while not left:
+            await asyncio.sleep(0.01)
+        try:
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0.01)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert asyncio.all_tasks() == before
+            stdin = children[0].process.stdin
+            assert stdin is not None
+            assert stdin.is_closing()
+        finally:
+            os.kill(left[0], signal.SIGKILL)
 
     on_loop(test())
