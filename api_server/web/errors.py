@@ -203,6 +203,9 @@ def tell_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> No
 
 
 def _tell_unexpected(problem: Exception, request: web.Request) -> None:
+    """Logs it, unless the client has gone while it took its answer, of which aiohttp makes a bare ConnectionError."""
+    if isinstance(problem, ConnectionError) and request.transport is None:
+        return
     log.error("unexpected failure", method=request.method, path=request.path, exc_info=problem)
 
 

@@ -3,17 +3,22 @@
 import asyncio
 import io
 import json
+import socket
+import struct
 from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from pytest_aiohttp import AiohttpServer
+from structlog.testing import capture_logs
 from yarl import URL
 
 from api_server.state.errors import LockNotAvailable
-from api_server.web.errors import api_errors
+from api_server.web.errors import api_errors, plain_errors
 from tests.support.forge import Forge
+from tests.support.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -187,6 +192,46 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
     writer.close()
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
+
+
+@pytest.mark.parametrize("middleware", [api_errors, plain_errors])
+async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_failure(middleware: Middleware) -> None:
+    """Whoever ends a download leaves no traceback."""
+    asked: asyncio.Queue[web.Request] = asyncio.Queue()
+    over = asyncio.Event()
+
+    @web.middleware
+    async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        finally:
+            over.set()
+
+    async def endless(request: web.Request) -> NoReturn:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        asked.put_nowait(request)
+        while True:
+            await response.write(bytes(2**20))
+
+    app = web.Application(middlewares=[outermost, middleware])
+    app.router.add_get("/", endless)
+    runner = web.AppRunner(app)  # which lets handlers run on, as the service does
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        _, writer = await asyncio.open_connection(*runner.addresses[0])
+        writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        request = await asyncio.wait_for(asked.get(), 5)
+        await until(lambda: request.protocol.writing_paused)
+        with capture_logs() as logged:
+            plug = writer.get_extra_info("socket")
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            await asyncio.wait_for(over.wait(), 5)
+        assert logged == []
+    finally:
+        await runner.cleanup()
 
 
 def _raising(problem: Exception) -> Callable[..., NoReturn]:
