@@ -18,6 +18,8 @@ from api_server.ci.config.inheritance import (
 from api_server.ci.config.names import MAX_NAME
 
 DEFAULT_STAGES = ("build", "test", "deploy")
+#: Characters of stages that each sentence about a job of another one tells.
+MAX_TOLD = 1000
 
 
 @frozen(kw_only=True)
@@ -81,8 +83,11 @@ def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
 
 
 def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) -> list[str]:
+    available = ", ".join(stages)
+    if len(available) > MAX_TOLD:
+        available = available[:MAX_TOLD].rpartition(", ")[0] + ", ..."
     return [
-        f"{name} job: chosen stage {job['stage']} does not exist; available stages are {', '.join(stages)}"
+        f"{name} job: chosen stage {job['stage']} does not exist; available stages are {available}"
         for name, job in jobs.items()
         if job["stage"] not in stages
     ]

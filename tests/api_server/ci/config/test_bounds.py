@@ -42,6 +42,16 @@ def test_a_sentence_about_what_is_wrong_is_one_that_can_be_read():
     )
 
 
+def test_a_thousand_jobs_of_no_stage_do_not_tell_of_ten_thousand_stages_each():
+    stages = ", ".join(f"stage{n}" for n in range(10_000))
+    said = errors(f"stages: [{stages}]\na: {{script: x, stage: no one}}\nb: {{script: x, stage: no one}}")
+    assert [len(one) < 1200 for one in said] == [True, True]
+    assert said[0].startswith(
+        "a job: chosen stage no one does not exist; available stages are .pre, stage0, stage1"
+    )
+    assert said[0].endswith(", ...")
+
+
 def test_names_fit_where_names_are_kept():
     long = "y" * 250
     assert errors(f"a: {{script: x, parallel: {{matrix: [{{A: [{long}, b]}}]}}}}") == ()
