@@ -71,6 +71,10 @@ class TooManyCommitsError(RepositoryError):
     """More commits than are made at once."""
 
 
+class TooManyFilesError(RepositoryError):
+    """More files and folders than are merged."""
+
+
 class NothingToMergeError(RepositoryError):
     """The target branch already contains the source."""
 

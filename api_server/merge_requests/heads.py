@@ -9,6 +9,7 @@ from api_server.git.commits import commit_data, merge_base
 from api_server.git.new_commits import merge_conflicts
 from api_server.git.references import branch
 from api_server.git.repositories import Repository
+from api_server.git.tree_sizes import can_be_merged
 
 Mergeability = Literal["mergeable", "conflict", "no_commits"]
 
@@ -57,9 +58,12 @@ async def read_heads(repository: Repository, source_branch: str, target_branch: 
 async def mergeability(
     repository: Repository, head_sha: str, target_sha: str, base_sha: str | None
 ) -> Mergeability:
-    """Whether the commit `head_sha` could be merged into `target_sha`, of which `base_sha` is the merge base."""
+    """Whether the commit `head_sha` could be merged into `target_sha`, of which `base_sha` is the merge base. What has
+    more files than are merged here has to be merged by hand, as what conflicts."""
     if base_sha == head_sha:
         return "no_commits"
+    if not await can_be_merged(repository, head_sha, target_sha, base_sha):
+        return "conflict"
     return "conflict" if await merge_conflicts(repository, head_sha, target_sha) else "mergeable"
 
 

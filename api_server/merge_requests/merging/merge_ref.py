@@ -12,6 +12,7 @@ from api_server.git.repositories import Repository, repositories
 from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import queries
 from api_server.merge_requests.changes import merge_ref
+from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -20,10 +21,12 @@ from api_server.web.errors import invalid
 
 async def merge_commit(request: web.Request, project: Project, iid: int) -> str:
     """Its SHA: of the head and the target as they are. Raises 400 where they cannot be merged."""
-    found = await queries.find(context.database(request), project.id, iid)
+    database = context.database(request)
+    await check_mergeability(request.config_dict, await queries.find(database, project.id, iid))
+    found = await queries.find(database, project.id, iid)
     repository = repositories(request).open(project.id)
     target = branch(repository, found.target_branch)
-    if found.state != "opened" or target is None:
+    if found.state != "opened" or found.mergeability != "mergeable" or target is None:
         raise _not_mergeable()
     parents = [target.commit, found.head_sha]
     ref = merge_ref(found.iid)

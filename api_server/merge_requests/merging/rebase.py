@@ -8,6 +8,7 @@ from api_server.git.errors import (
     BranchMovedError,
     MergeConflictError,
     TooManyCommitsError,
+    TooManyFilesError,
 )
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import BRANCHES
@@ -81,7 +82,7 @@ async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bo
         new = await rebasing.rebase(repository, source.commit, target.commit, actor.person)
     except MergeConflictError:
         return _CONFLICTS
-    except TooManyCommitsError as problem:
+    except (TooManyCommitsError, TooManyFilesError) as problem:
         return f"Rebase failed: {problem}"
     if new != source.commit:
         update = RefUpdate(source.commit, new, BRANCHES + found.source_branch)

@@ -156,11 +156,11 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
     target = await head_of(alice.api, project, "main")
     loop, real, done = asyncio.get_running_loop(), rebasing._again, []
 
-    def once_more(its: Repository, sha: str, *rest: Any) -> str:
+    def once_more(its: Repository, *rest: Any) -> str:
         if its is repository:
-            done.append(sha)
+            done.append(rest)
             loop.call_soon_threadsafe(rebase_task.cancel)
-        return real(its, sha, *rest)
+        return real(its, *rest)
 
     monkeypatch.setattr(rebasing, "_again", once_more)
     rebase_task = asyncio.create_task(rebasing.rebase(repository, made["sha"], target, alices))
