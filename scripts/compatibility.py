@@ -43,6 +43,7 @@ Of all endpoints:
 - Every GET has an `ETag` and answers `If-None-Match`; lists say no totals beyond 10,000 rows.
 - Parameters that GitLab knows and this service has no use for are named in `X-Ignored-Parameters`
   ([which](#ignored-parameters)); with `unsupported_parameters=refuse` they are 400.
+- Tokens begin with `flpat-` (triggers' with `flptt-`, jobs' with `fljob-`), where GitLab's begin with `gl`.
 - Texts and lists have [bounds](security.md#bounds).
 - "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
 """

@@ -1,4 +1,4 @@
-"""`/version` and `/metadata`: which software this is (supporting resources)."""
+"""`/version` and `/metadata`: which API this is (supporting resources)."""
 
 from importlib import metadata
 
@@ -12,17 +12,19 @@ from api_server.web.routes import Routes
 
 routes = Routes()
 
-VERSION = metadata.version("forgelet")
+#: The GitLab whose dialect this is: what clients may rely on, and scripts by `CI_SERVER_VERSION`.
+DIALECT = "17.11.0"
+_REVISION = f"forgelet {metadata.version('forgelet')}"
 
 
 @routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 @routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_version(request: web.Request) -> web.Response:
-    """forgelet's own version, in the shape that clients of GitLab read."""
+    """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
     return json_value(
         {
-            "version": VERSION,
-            "revision": f"v{VERSION}",
+            "version": DIALECT,
+            "revision": _REVISION,
             "kas": {"enabled": False, "externalUrl": None, "externalK8sProxyUrl": None, "version": None},
             "enterprise": context.settings(request).tier != "free",
         }

@@ -5,7 +5,7 @@ import datetime
 import attrs
 
 from api_server.accounts.users.queries import User
-from api_server.state.database import Database, Executor, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
 
 
@@ -76,6 +76,6 @@ FIND_ACCOUNT = Query(
 )
 
 
-async def find_account(database: Database, login: str) -> Account | None:
+async def find_account(database: Executor, login: str) -> Account | None:
     """The account with that username or address; bots have tokens only."""
     return await database.row(FIND_ACCOUNT, login=login)

@@ -1,6 +1,7 @@
 """`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser. Both outcomes are audited."""
 
 import asyncio
+import functools
 import re
 
 from aiohttp import web
@@ -10,7 +11,8 @@ from api_server.admin.queries import Account
 from api_server.admin.sessions import Form, Visitor
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.web import context
+from api_server.web import context, grounds
+from api_server.web.grounds import Ground
 from api_server.web.rate_limit import RateLimiter
 
 #: Attempts a minute, from one address and for one account; more are neither checked nor recorded.
@@ -55,6 +57,9 @@ async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamR
         blocked = matches and account is not None and account.state != "active"
         problem = "Your account has been blocked." if blocked else "Invalid login or password."
         return _form(request, who, form.get("return_to"), login, problem, status=401)
+    # A password that another one takes the place of meanwhile opens nothing.
+    read = functools.partial(queries.find_account, login=login)
+    grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
     response = _see_other(_safe(form.get("return_to")))
     sessions.remember(request, response, await _begin(request, account))
     return response

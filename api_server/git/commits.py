@@ -125,10 +125,10 @@ async def merge_base(repository: Repository, *shas: str) -> str | None:
     return found[0] if found else None
 
 
-async def refs_containing(repository: Repository, sha: str, *namespaces: str) -> list[str]:
-    """Full names of the refs in these namespaces (`refs/heads/`) from which a commit can be reached, in their order;
-    without those that are not UTF-8, which fit no JSON."""
-    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *namespaces]
+async def refs_containing(repository: Repository, sha: str, *patterns: str) -> list[str]:
+    """Full names of the refs of these patterns (`refs/heads/`, `refs/merge-requests/*/head`) from which a commit can be
+    reached, in their order; without those that are not UTF-8, which fit no JSON."""
+    arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *patterns]
     found = []
     for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
         with suppress(UnicodeDecodeError):

@@ -1,11 +1,11 @@
 """Commits made once more on top of another one, as `git rebase` does it, without files anywhere."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pygit2
 
+from api_server.git.commits import commit_data
 from api_server.git.errors import MergeConflictError, TooManyCommitsError
 from api_server.git.failures import storing
 from api_server.git.new_commits import Person, conflicts
@@ -30,20 +30,16 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
     shas = told.stdout.decode().split()
     if len(shas) > MOST_REBASED:
         raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
-    with storing():
-        return await asyncio.to_thread(_on_top, repository, shas[::-1], onto, committer)
-
-
-def _on_top(repository: Repository, shas: Sequence[str], onto: str, committer: Person) -> str:
-    """Blocks."""
     last = onto
-    for sha in shas:
-        last = _again(repository, repository[sha].peel(pygit2.Commit), last, committer)
+    with storing():
+        for sha in reversed(shas):  # a thread for each: others get their turn, and who is cancelled has ended
+            last = await asyncio.to_thread(_again, repository, sha, last, committer)
     return last
 
 
-def _again(repository: Repository, commit: pygit2.Commit, parent: str, committer: Person) -> str:
+def _again(repository: Repository, sha: str, parent: str, committer: Person) -> str:
     """The same change on top of `parent`; `parent` itself where nothing of it is left."""
+    commit = repository[sha].peel(pygit2.Commit)
     base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()
     onto = repository[parent].peel(pygit2.Tree)
     index = repository.merge_trees(base, onto.id, commit.tree.id)
@@ -52,5 +48,5 @@ def _again(repository: Repository, commit: pygit2.Commit, parent: str, committer
     tree = index.write_tree(repository)
     if tree == onto.id and commit.tree.id != base:
         return parent
-    message = commit.raw_message.decode(commit.message_encoding or "utf-8", errors="replace")
+    message = commit_data(repository, sha)["message"]
     return str(repository.create_commit(None, commit.author, committer.signature(), message, tree, [parent]))

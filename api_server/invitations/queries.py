@@ -99,7 +99,7 @@ _INVITATION = """
         invitations.access_level, invitations.member_role_id, invitations.expires_at,
         has_expired(invitations.expires_at, %(now)s) AS expired, invitation_holds(invitations, %(now)s) AS holds,
         invitations.created_by_id, invitations.token_seed,
-        inviter.name AS inviter_name, inviter.email AS inviter_email,
+        inviter.name AS inviter_name, CASE WHEN NOT inviter.bot THEN inviter.email END AS inviter_email,
         coalesce(projects.name, namespaces.name) AS source_name,
         coalesce(projects.full_path, namespaces.full_path) AS source_path,
         coalesce(projects.description, namespaces.description, '') AS source_description,

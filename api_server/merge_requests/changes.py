@@ -139,7 +139,7 @@ async def reopen(request: web.Request, transaction: Transaction, merge_request_i
 async def delete(
     request: web.Request, transaction: Transaction, project: Project, merge_request_id: int
 ) -> None:
-    """Whatever its state; the caller lets `forget_head` follow."""
+    """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
     await queries.delete(transaction, before.id)
     await audit_trail.record(
@@ -151,10 +151,11 @@ async def delete(
         target_details=f"!{before.iid} {before.title}",
         message=f"Removed merge request !{before.iid}",
     )
+    await _forget_heads(request, project, before.iid)
 
 
-async def forget_head(request: web.Request, project: Project, iid: int) -> None:
-    """Nothing keeps the source's commits any more, once the merge request is gone for good."""
+async def _forget_heads(request: web.Request, project: Project, iid: int) -> None:
+    """Before the merge request is gone for good: whoever cannot, deletes it once more."""
     with suppress(RepositoryMissingError):
         repository = repositories(request).open(project.id)
         for ref in (head_ref(iid), merge_ref(iid)):

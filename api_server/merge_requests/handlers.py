@@ -139,7 +139,6 @@ async def delete_merge_request(request: web.Request, wanted: MergeRequestId, fou
         await lock_project(transaction, found.id)
         before = await queries.find(transaction, found.id, wanted.merge_request_iid)
         await changes.delete(request, transaction, found, before.id)
-    await changes.forget_head(request, found, before.iid)
     return web.Response(status=204)
 
 

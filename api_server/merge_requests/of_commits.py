@@ -48,7 +48,7 @@ async def list_of_commit(request: web.Request, wanted: ListOfCommit, found: Proj
 async def _bringing(request: web.Request, found: Project, repository: Repository, sha: str) -> list[int]:
     """Ids of merge requests whose head has the commit, and whose base has not."""
     async with reading(request):
-        names = await refs_containing(repository, sha, MERGE_REQUESTS)
+        names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
         candidates = await commit_queries.candidates(context.database(request), found.id, iids)
         bases = {one.base_sha for one in candidates if one.base_sha}

@@ -31,9 +31,11 @@ async def show(database: Executor, merge_request_id: int, found: Project) -> str
     )
 
 
-IS_REBASING = """
-    SELECT merge_requests.rebasing_since IS NOT NULL FROM merge_requests WHERE merge_requests.id = %(id)s
+#: Whether somebody is at it, as far as one knows of somebody who may have died.
+UNDER_REBASE = """
+    (merge_requests.rebasing_since IS NOT NULL AND merge_requests.rebasing_since > %(now)s - interval '15 minutes')
 """
+IS_REBASING = f"SELECT {UNDER_REBASE} FROM merge_requests WHERE merge_requests.id = %(id)s"
 
 
 async def is_rebasing(database: Executor, merge_request_id: int) -> bool:

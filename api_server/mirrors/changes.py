@@ -13,8 +13,8 @@ from api_server.mirrors.queries import Mirror
 from api_server.mirrors.urls import is_same_repository
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
-from api_server.outbound.checks import check_url
-from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
+from api_server.outbound import checks
+from api_server.outbound.destinations import MIRROR_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
@@ -95,11 +95,8 @@ async def _url_problem(request: web.Request, url: str) -> str | None:
     if not url.strip():
         return "can't be blank"
     policy = await request.config_dict[OUTGOING_POLICY]()
-    try:
-        await check_url(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
-    except BlockedError as problem:
-        return f"is blocked: {problem}"
-    return None
+    reason = await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
+    return reason and f"is blocked: {reason}"
 
 
 def _refuse_asterisks(wishes: Wishes, before: Configuration | None) -> None:

@@ -43,6 +43,21 @@ async def check_url(
     return CheckedUrl(destination, addresses)
 
 
+async def why_blocked(
+    url: str, policy: Policy, resolver: AbstractResolver, *, schemes: Collection[str]
+) -> str | None:
+    """Why `url` may not be stored as one to call, in GitLab's words, or None. Resolves its name, so not for inside a
+    transaction.
+
+    A name that does not resolve yet is no reason: every connection is checked again.
+    """
+    try:
+        await check_url(url, policy, resolver, schemes=schemes)
+    except BlockedError as blocked:
+        return None if str(blocked) == UNRESOLVABLE else str(blocked)
+    return None
+
+
 async def resolve(host: str, port: int, resolver: AbstractResolver) -> tuple[Address, ...]:
     """All addresses of a host, names and literals alike; raises BlockedError when there is none."""
     literal = literal_address(host)

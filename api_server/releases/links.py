@@ -1,11 +1,12 @@
 """What a link of a release may be; its rules are GitLab's, and so are the words."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
-from urllib.parse import urlsplit
 
 import attrs
+from yarl import URL
 
 from api_server.state.errors import Conflict
 from api_server.web.errors import ApiError, invalid
@@ -13,6 +14,8 @@ from api_server.web.errors import ApiError, invalid
 LinkType = Literal["other", "runbook", "image", "package"]
 
 MAX_FILEPATH = 128
+#: An index takes no longer ones.
+MAX_URL_BYTES = 2048
 _FILEPATH = re.compile(r"/(?:[-.\w]+/)*[-.\w]*[0-9a-zA-Z]", re.ASCII)
 _SCHEMES = ("http", "https", "ftp")
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
@@ -37,14 +40,14 @@ def check(link: Link) -> None:
 
 def check_all(links: Sequence[Link], most: int) -> None:
     """Of a new release. Raises 400."""
+    check_room(len(links), most)  # first: the others take longer the more there are
     for link in links:
         for field, texts in _problems(link).items():
             raise _not_valid(f"Links {field} {texts[0]}")
     for field in ("name", "url", "filepath"):
-        values = [value for link in links if (value := getattr(link, field))]
-        if doubled := sorted({value for value in values if values.count(value) > 1}):
+        counted = Counter(value for link in links if (value := getattr(link, field)))
+        if doubled := sorted(value for value, count in counted.items() if count > 1):
             raise _not_valid(f"Links have duplicate values ({', '.join(doubled)})")
-    check_room(len(links), most)
 
 
 def check_room(count: int, most: int) -> None:
@@ -64,8 +67,8 @@ def _not_valid(text: str) -> ApiError:
 
 def _problems(link: Link) -> dict[str, list[str]]:
     problems = {}
-    if problem := _problem_with_url(link.url):
-        problems["url"] = [f"is blocked: {problem}"]
+    if told := _problems_with_url(link.url):
+        problems["url"] = told
     if link.filepath and len(link.filepath) > MAX_FILEPATH:
         problems["filepath"] = [f"is too long (maximum is {MAX_FILEPATH} characters)"]
     elif link.filepath and not _FILEPATH.fullmatch(link.filepath):
@@ -73,12 +76,13 @@ def _problems(link: Link) -> dict[str, list[str]]:
     return problems
 
 
-def _problem_with_url(url: str) -> str | None:
+def _problems_with_url(url: str) -> list[str]:
+    if len(url.encode()) > MAX_URL_BYTES:
+        return [f"is too long (maximum is {MAX_URL_BYTES} bytes)"]
     try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != -1
+        parts = URL(url)  # as it is read when somebody is redirected to it
     except ValueError:
-        return "URI is invalid"
+        return ["is blocked: URI is invalid"]
     if parts.scheme not in _SCHEMES:
-        return f"Only allowed schemes are {', '.join(_SCHEMES)}"
-    return None if has_host and not _NOT_IN_URLS.search(url) else "URI is invalid"
+        return [f"is blocked: Only allowed schemes are {', '.join(_SCHEMES)}"]
+    return [] if parts.raw_host and not _NOT_IN_URLS.search(url) else ["is blocked: URI is invalid"]

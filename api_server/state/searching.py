@@ -11,6 +11,8 @@ from api_server.state.database import Executor
 
 #: Beyond this many ids a list is read in its own order.
 MOST_FOUND = 2_000
+#: So many characters of what is searched for the index is asked for: cutting a text takes the square of its length.
+MOST_LOOKED_UP = 64
 
 
 class Search:
@@ -23,8 +25,8 @@ class Search:
         found = f"strpos({text}, {pattern}) > 0"
         by_others = [f"SELECT {table}.id FROM {table} WHERE {other}" for other in others]
         by_index = f"""
-            (SELECT {table}.id FROM {table} WHERE {found} AND trigrams({text}) @> trigrams({pattern})
-            LIMIT {MOST_FOUND + 1})
+            (SELECT {table}.id FROM {table}
+            WHERE {found} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
         """
         self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
         #: What rows of a list have to meet; its further parameters are those of `find`, and `found`.

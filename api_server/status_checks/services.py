@@ -8,8 +8,8 @@ from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.projects.project import Project
-from api_server.outbound.checks import UNRESOLVABLE, check_url
-from api_server.outbound.destinations import STATUS_CHECK_SCHEMES, BlockedError
+from api_server.outbound import checks
+from api_server.outbound.destinations import STATUS_CHECK_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
@@ -44,16 +44,9 @@ class Configuration:
 
 
 async def why_blocked(request: web.Request, url: str) -> str | None:
-    """Why deliveries to `url` would be refused, or None. Resolves its name, so not for inside a transaction.
-
-    A name that does not resolve yet is no reason: every connection is checked again.
-    """
+    """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
     policy = await request.config_dict[OUTGOING_POLICY]()
-    try:
-        await check_url(url, policy, request.config_dict[RESOLVER], schemes=STATUS_CHECK_SCHEMES)
-    except BlockedError as blocked:
-        return None if str(blocked) == UNRESOLVABLE else str(blocked)
-    return None
+    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=STATUS_CHECK_SCHEMES)
 
 
 async def create(
@@ -177,7 +170,7 @@ def _text_problems(wanted: Configuration) -> Iterable[str]:
     if not wanted.external_url:
         yield "External url can't be blank"
         yield "External url must be a valid URL"
-    if len(wanted.external_url) > MAX_URL:
+    if len(wanted.external_url.encode()) > MAX_URL:
         yield f"External url is too long (maximum is {MAX_URL} characters)"
     if wanted.secret and len(wanted.secret) > MAX_SECRET:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.state.database import Database, Executor, Transaction
-from api_server.state.errors import LockNotAvailable
+from api_server.state.errors import LockNotAvailable, NotFound
 from api_server.web import grounds_queries
 
 #: How often a request is judged before it is told (409) that others were always faster.
@@ -62,7 +62,11 @@ class Grounds:
         names = {name for ground in self._grounds for name in ground.names}
         await grounds_queries.lock(transaction, shared=names - self._ends, alone=self._ends)
         for ground in self._grounds:
-            if await ground.read(transaction) != ground.found:
+            try:
+                holds = await ground.read(transaction) == ground.found
+            except NotFound:  # any more
+                holds = False
+            if not holds:
                 raise ChangedMeanwhile
         self._held = True
 

@@ -50,11 +50,24 @@ class AtMost:
 
     characters: int
 
+    def allows(self, text: str) -> bool:
+        return len(text) <= self.characters
+
+
+@attrs.frozen
+class AtMostBytes(AtMost):
+    """Likewise of addresses and refs, which those who read them count in bytes, as an index does that keeps them."""
+
+    def allows(self, text: str) -> bool:
+        return len(text.encode()) <= self.characters
+
 
 #: What names something, or says a line about it; an address of the web; a text of any sense (decision D11).
 Name = Annotated[str, AtMost(255)]
-Url = Annotated[str, AtMost(2048)]
+Url = Annotated[str, AtMostBytes(2048)]
 Description = Annotated[str, AtMost(2**20)]
+#: A file in a form of several parts.
+Upload = dict[str, Any]
 
 
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
@@ -182,9 +195,9 @@ def _list_hook(wanted: Any, converter: Any) -> Hook:
 
 def _bounded(value: Any, wanted: Any) -> str:
     text = scalars.string(value, str)
-    most = next(bound.characters for bound in wanted.__metadata__ if isinstance(bound, AtMost))
-    if len(text) > most:
-        raise Refused(f"is too long (maximum is {most} characters)")
+    bound = next(bound for bound in wanted.__metadata__ if isinstance(bound, AtMost))
+    if not bound.allows(text):
+        raise Refused(f"is too long (maximum is {bound.characters} characters)")
     return text
 
 

@@ -98,7 +98,8 @@ async def _body(request: web.Request, limit: int) -> dict[str, Any]:
         return _nested(_form_pairs(await request_body.read(request, limit)))
     if request.content_type == "multipart/form-data":
         form = await _parts(request, limit)
-        return _nested([(name, value) for name, value in form.items() if isinstance(value, str)])
+        # a file is a mapping, which fits no text: nobody takes one here, but it has been sent
+        return _nested([(name, value if isinstance(value, str) else {}) for name, value in form.items()])
     return {}
 
 

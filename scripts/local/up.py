@@ -29,8 +29,8 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=CHECKOUT / ".forgelet",
+    type=click.Path(file_okay=False),
+    default=str(CHECKOUT / ".forgelet"),
     show_default="<checkout>/.forgelet",
     show_envvar=True,
     help="Folder for everything that is kept: database, repositories, secrets, logs.",
@@ -62,7 +62,7 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 @click.option("--no-demo", is_flag=True, show_envvar=True, help="Make no demo users, groups and projects.")
 @click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
 def up(
-    data_dir: Path,
+    data_dir: str,
     api_port: int,
     edge_port: int,
     root_token_file: Path | None,
@@ -83,11 +83,13 @@ def up(
     if root_token is not None and not _A_TOKEN.fullmatch(root_token):
         given = f"What --root-token-file names ({root_token_file})" if root_token_file else "--root-token"
         raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces.")
+    if not data_dir:  # for Path that is where one happens to be
+        raise CannotStart("--data-dir is empty; name a folder, or leave it out.")
     if shutil.which("git") is None:
         raise CannotStart("The program git was not found; install it and run scripts/up again.")
     if database_url:
         embedded_postgres.check_external(database_url)
-    data = DataDirectory(data_dir)
+    data = DataDirectory(Path(data_dir))
     plan = Plan(data, CHECKOUT, api_port, None if no_edge else edge_port, database_url)
     run(plan, root_token=root_token, with_demo=not no_demo)
 

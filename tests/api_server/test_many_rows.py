@@ -1,6 +1,7 @@
 """Lists stay cheap where there is very much: no list reads a whole table to show one page of what is the caller's."""
 
 import datetime
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
             parent_id=None,
             ancestor_id=None,
             top_level_only=False,
+            skipped=[],
             search=None,
         ),
     ),
@@ -184,6 +186,15 @@ CHEAP: dict[str, tuple[str, Read]] = {
         ),
     ),
 }
+
+
+async def test_the_index_is_asked_for_the_beginning_of_a_long_text_only(many: Database) -> None:
+    explaining = Explaining(many)
+    values: dict[str, Any] = {"for_administrator": True, "username": None, "active": False, "blocked": False}
+    long = "many-1777" + "".join(map(chr, range(0x4E00, 0x4E00 + 5_000)))
+    assert (await users.list_users(explaining, Page(), **values, bots=None, search=long)).body == "[]"
+    asked_for = re.findall(r"@> '{([^}]*)}'", explaining.plan)
+    assert {len(texts.split(",")) for texts in asked_for} == {62}
 
 
 @pytest.mark.parametrize("name", CHEAP)

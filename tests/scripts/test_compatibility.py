@@ -32,6 +32,11 @@ def test_a_line_says_how_it_is_beside_gitlab() -> None:
     assert [name for name, _ in LINES if name not in good] == []
 
 
+def test_what_passes_parameters_over_is_not_as_gitlab() -> None:
+    found = routes()
+    assert [name for name, line in LINES if line == "as GitLab" and found[name].ignores is not None] == []
+
+
 @pytest.mark.parametrize("what", WRITTEN["absent"])
 async def test_what_is_not_here_is_gitlabs_404(forge: Forge, what: str) -> None:
     path = WRITTEN["absent"][what].replace(":id", str((await forge.project())["id"]))

@@ -182,6 +182,7 @@ def test_a_busy_port_is_one_sentence(start_up: StartUp) -> None:
         (("--edge-port", "5000", "--api-port", "5000"), "both 5000"),
         (("--root-token", "two words"), "--root-token has to be"),
         (("--root-token-file", "/dev/null"), "What --root-token-file names (/dev/null) has to be 8 to 255"),
+        (("--data-dir", ""), "--data-dir is empty"),
         (("--data-dir", "/dev/null/data"), "The data directory /dev/null/data cannot be used"),
         (("--database-url", "postgresql://alice:hunter2@127.0.0.1:1/x"), "--database-url cannot be used"),
     ],

@@ -27,15 +27,16 @@ class Account:
 _ACCOUNT = "users.id, users.username, users.name, users.email"
 _ACCOUNTS = f"SELECT {_ACCOUNT} FROM users WHERE users.state = 'active' AND NOT users.bot"
 BY_EMAIL = Query(f"{_ACCOUNTS} AND lower(users.email) = lower(%(email)s)", Account)
-BY_ID = Query(f"{_ACCOUNTS} AND users.id = %(id)s", Account)
+LOCK = Query(f"{_ACCOUNTS} AND users.id = %(id)s FOR SHARE OF users", Account)
 
 
 async def account_of_address(database: Executor, email: str) -> Account | None:
     return await database.row(BY_EMAIL, email=email)
 
 
-async def account(database: Executor, user_id: int) -> Account | None:
-    return await database.row(BY_ID, id=user_id)
+async def lock_account(transaction: Transaction, user_id: int) -> Account | None:
+    """The account, which stays as it is (its address too) until the transaction ends."""
+    return await transaction.row(LOCK, id=user_id)
 
 
 KEEP = """

@@ -30,7 +30,7 @@ MAIL = "mail_password_reset"
 
 async def ask(transaction: Transaction, settings: Settings, email: str, ip_address: str | None) -> None:
     """Has a link mailed to the address, where it is an account's and does not get too many letters."""
-    if is_address(email) and not await rates.to_address(transaction, settings, email):
+    if is_address(email) and not await rates.asked_by_anybody(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 
@@ -78,11 +78,11 @@ def setup(app: web.Application) -> None:
             )
 
     async def mail(user_id: int, is_new: bool) -> None:
-        account = await queries.account(app[DATABASE], user_id)
-        if account is None:
-            return
         token = new_token(PASSWORD_RESET_TOKEN)
         async with app[DATABASE].transaction() as transaction:
+            account = await queries.lock_account(transaction, user_id)
+            if account is None:
+                return
             await queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
         url = f"{app[SETTINGS].base_url}/-/password/{token}"
         await send(app, letter(account, url, digest(token).hex(), is_new=is_new))

@@ -51,10 +51,10 @@ async def create(transaction: Transaction, new: NewToken, user_name: str, author
 
 
 async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
-    """Revoking twice changes nothing. A bot goes with its token."""
+    """Revoking twice changes nothing. A bot goes with its last token."""
     if await queries.revoke_token(transaction, token.id):
         await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
-        if token.bot:
+        if token.bot and not await queries.has_token(transaction, token.user_id):
             await accounts.delete(app, transaction, token.user_id, author)
 
 

@@ -130,3 +130,16 @@ REVOKE_TOKEN = """
 async def revoke_token(transaction: Transaction, token_id: int) -> bool:
     """Whether it was not revoked before."""
     return await transaction.run(REVOKE_TOKEN, id=token_id) > 0
+
+
+HAS_TOKEN = """
+    SELECT EXISTS (
+        SELECT FROM personal_access_tokens tokens
+        WHERE tokens.user_id = %(user_id)s AND NOT tokens.revoked AND NOT has_expired(tokens.expires_at, %(now)s)
+    )
+"""
+
+
+async def has_token(transaction: Transaction, user_id: int) -> bool:
+    """Whether the user has one that is neither revoked nor expired."""
+    return bool(await transaction.value(HAS_TOKEN, user_id=user_id))

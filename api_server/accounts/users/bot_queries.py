@@ -32,6 +32,8 @@ RETIRE = Query(
     ), ended AS (
         UPDATE personal_access_tokens SET revoked = true
         WHERE user_id IN (SELECT retired.id FROM retired) AND NOT revoked
+    ), left_behind AS (
+        DELETE FROM members WHERE members.user_id IN (SELECT retired.id FROM retired)
     )
     SELECT retired.id, retired.username FROM retired ORDER BY retired.id
     """,
@@ -42,7 +44,7 @@ RETIRE = Query(
 async def retire(
     transaction: Transaction, user_id: int | None, project_id: int | None, namespace_id: int | None
 ) -> list[Bot]:
-    """Ends their tokens, and gives the bots."""
+    """Ends their tokens and memberships (what they have made may be elsewhere by now), and gives the bots."""
     return await transaction.rows(RETIRE, user_id=user_id, project_id=project_id, namespace_id=namespace_id)
 
 

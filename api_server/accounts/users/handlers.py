@@ -168,14 +168,14 @@ async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
 
 @routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
 async def block_user(request: web.Request, wanted: UserId) -> web.Response:
-    """A blocked user's tokens work nowhere."""
+    """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
         changed = await accounts.set_state(
             request.config_dict, transaction, wanted.id, "blocked", author(request)
         )
-    return json_value(changed, status=201)
+    return json_value(changed or None, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)

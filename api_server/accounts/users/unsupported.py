@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import attrs
 
+from api_server.web.params import Upload
+
 
 @attrs.frozen(kw_only=True)
 class OfUsers:
@@ -17,7 +19,7 @@ class OfUsers:
     extra_shared_runners_minutes_limit: int | None = None
     shared_runners_minutes_limit: int | None = None
     theme_id: int | None = None
-    avatar: str | None = None
+    avatar: Upload | None = attrs.field(default=None, metadata={"cleared_by_empty": True})
     bluesky: str | None = None
     commit_email: str | None = None
     discord: str | None = None

@@ -1,5 +1,7 @@
 """`/projects/:id/statuses/:sha` and `/projects/:id/repository/commits/:sha/statuses` (supporting resources)."""
 
+from typing import Annotated
+
 import attrs
 from aiohttp import web
 
@@ -12,6 +14,7 @@ from api_server.code.reading import reading
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import commit_named
 from api_server.git import commits, server_refs
+from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -20,9 +23,12 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import AtMostBytes
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
+#: One that is said need not be there.
+Ref = Annotated[str, AtMostBytes(MAX_NAME_BYTES)]
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +47,7 @@ class SetStatus:
     id: str
     sha: str
     state: State
-    ref: str | None = None
+    ref: Ref | None = None
     name: str | None = None
     context: str | None = None
     target_url: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from api_server.ci.config import durations, expressions, patterns
+from api_server.ci.config.names import MAX_NAME
 
 Check = Callable[[str, Any], Iterator[str]]
 
@@ -110,7 +111,7 @@ class Each:
 
 @frozen
 class EachValue:
-    """A hash whose values all satisfy `item`, whatever the keys."""
+    """A hash whose values all satisfy `item`, whatever the keys, as long as they can be told."""
 
     item: Check
 
@@ -119,7 +120,10 @@ class EachValue:
             yield f"{at} config should be a hash"
         else:
             for key, inner in value.items():
-                yield from self.item(f"{at}:{key}", inner)
+                if len(key) > MAX_NAME:
+                    yield f"{at} config has a key of more than {MAX_NAME} characters"
+                else:
+                    yield from self.item(f"{at}:{key}", inner)
 
 
 def not_supported(keyword: str) -> str:

@@ -15,9 +15,9 @@ from api_server.ci.config.inheritance import (
     resolve_extends,
     resolve_references,
 )
+from api_server.ci.config.names import MAX_NAME
 
 DEFAULT_STAGES = ("build", "test", "deploy")
-MAX_NAME = 255
 
 
 @frozen(kw_only=True)
@@ -114,8 +114,9 @@ def _spend(value: Any, budget: Budget) -> None:
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        budget.spend()
+        budget.spend(characters=len(one) if isinstance(one, str) else 0)
         if isinstance(one, dict):
+            budget.spend(0, characters=sum(map(len, one)))
             waiting.extend(one.values())
         elif isinstance(one, list):
             waiting.extend(one)

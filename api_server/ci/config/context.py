@@ -75,7 +75,12 @@ class Context:
     project: Callable[[str, str | None, bool], Repository] = no_project
     #: Files of the web by URL, as far as they have been fetched.
     remote: Mapping[str, RemoteFile] = field(factory=dict)
-    _since: dict[str, PathSet | None] = field(factory=dict, init=False, eq=False, repr=False)
+    #: What `changed_since` has found; copies of this context share it, and so its bound.
+    _since: dict[str, PathSet | None] = field(factory=dict, eq=False, repr=False)
+
+    def among(self, repository: Repository) -> "Context":
+        """As this one, with the files of another repository for `exists`; what has changed is that of the pipeline."""
+        return evolve(self, repository=evolve(self.repository, paths=repository.paths))
 
     @property
     def public(self) -> "Context":

@@ -1,12 +1,15 @@
 """The one error of this package, and the bound on how much work one configuration may cause."""
 
+#: Characters of a whole configuration, those of one text counted wherever it is used.
+MAX_CHARACTERS = 32 * 1024 * 1024
+
 
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint)."""
+    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once."""
 
     def __init__(self, *errors: str) -> None:
-        super().__init__("\n".join(errors))
-        self.errors: tuple[str, ...] = errors
+        self.errors = tuple(dict.fromkeys(errors))
+        super().__init__("\n".join(self.errors))
 
 
 class FilesWanted(Exception):
@@ -18,16 +21,21 @@ class FilesWanted(Exception):
 
 
 class Budget:
-    """What one pipeline's configuration may still cost, in YAML nodes after expansion.
+    """What one pipeline's configuration may still cost, in YAML nodes and in characters after expansion.
 
     Aliases, `!reference` and `extends` let a few hundred bytes of text stand for billions of nodes, so each
-    of them pays for what it expands to, from one purse for the file and all its includes.
+    of them pays for what it expands to, from one purse for the file and all its includes. A few nodes may be
+    one long text in many places, which takes no memory before it is written down.
     """
 
-    def __init__(self, nodes: int = 250_000) -> None:
+    def __init__(self, nodes: int = 250_000, characters: int = MAX_CHARACTERS) -> None:
         self.left = nodes
+        self._characters_left = characters
 
-    def spend(self, nodes: int = 1) -> None:
+    def spend(self, nodes: int = 1, characters: int = 0) -> None:
         self.left -= nodes
+        self._characters_left -= characters
         if self.left < 0:
             raise ConfigError("The parsed YAML is too big")
+        if self._characters_left < 0:
+            raise ConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")

@@ -106,10 +106,13 @@ _artifacts: dict[str, Check] = {
         beyond=(
             "api_fuzzing",
             "browser_performance",
+            "cluster_image_scanning",
             "coverage_fuzzing",
             "dast",
+            "license_scanning",
             "load_performance",
             "lsif",
+            "performance",
             "repository_xray",
             "requirements",
             "sarif",

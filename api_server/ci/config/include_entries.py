@@ -1,7 +1,6 @@
 """`include:` as people write it, in all its forms, as values."""
 
 import base64
-import binascii
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -59,7 +58,7 @@ def _digest(integrity: str | None) -> bytes | None:
         raise ConfigError(f"include:integrity should start with '{_INTEGRITY}'")
     try:
         digest = base64.b64decode(integrity.removeprefix(_INTEGRITY), validate=True)
-    except binascii.Error:
+    except ValueError:  # also of text that is no ASCII
         digest = b""
     if len(digest) != _SHA256_BYTES:
         raise ConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")

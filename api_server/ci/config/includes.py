@@ -3,7 +3,6 @@ them."""
 
 import hashlib
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from attrs import define, field, frozen
@@ -13,15 +12,18 @@ from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
 from api_server.ci.config.errors import Budget, ConfigError, FilesWanted
 from api_server.ci.config.include_entries import Entry, entries, without_secrets
-from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
 
 MAX_FILES = 150
 MAX_NESTING = 20
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
+#: Repositories beside the pipeline's own whose paths are listed for wildcards and `exists`.
+MAX_LISTED = 10
 MAX_WARNINGS = 100
 _ENDINGS = (".yml", ".yaml")
+#: The web, as far as it has files to be listed.
+_NOWHERE = Repository()
 
 
 def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> dict[str, Any]:
@@ -49,7 +51,7 @@ class Included:
     extra: dict[str, str] = field(factory=dict)
 
 
-@define(slots=False)
+@frozen
 class _Place:
     """Where a text is from: what `local` means in it, and who reads what else it names."""
 
@@ -57,10 +59,6 @@ class _Place:
     repository: Repository | None
     #: What led here, outermost first.
     chain: tuple[Included, ...] = ()
-
-    @cached_property
-    def paths(self) -> PathSet:
-        return PathSet(frozenset(self.repository.paths() if self.repository is not None else ()))
 
 
 @define
@@ -75,15 +73,15 @@ class Reader:
     #: Files of the web that have not been fetched yet.
     _wanted: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
+    #: Of the repositories of other projects, by id: each has its paths listed once.
+    _contexts: dict[int, Context] = field(factory=dict)
 
     def read(self, text: str) -> dict[str, Any]:
         """The hash of `text` and its includes: later includes win over earlier ones, the text over all.
 
         Raises ConfigError, and FilesWanted for those of the web that the context has not got.
         """
-        place = _Place(self.context.repository)
-        place.__dict__["paths"] = self.context.paths
-        merged = self._read(text, place)
+        merged = self._read(text, _Place(self.context.repository))
         if self._wanted:
             raise FilesWanted(tuple(self._wanted))
         return merged
@@ -114,8 +112,22 @@ class Reader:
     def _applies(self, entry: Entry, place: _Place) -> bool:
         if entry.rules is None:
             return True
-        rule = rules.first_match(flatten(entry.rules) or [], self._known(place, public=False), self.context)
+        known = self._known(place, public=False)
+        rule = rules.first_match(flatten(entry.rules) or [], known, self._context_in(place))
         return rule is not None and rule.get("when") != "never"
+
+    def _context_in(self, place: _Place) -> Context:
+        """The context whose paths are those of the place."""
+        if place.repository is self.context.repository:
+            return self.context
+        repository = place.repository or _NOWHERE
+        if id(repository) not in self._contexts:
+            if len(self._contexts) >= MAX_LISTED:
+                raise ConfigError(
+                    f"Wildcards and `exists` are for the files of up to {MAX_LISTED} other projects"
+                )
+            self._contexts[id(repository)] = self.context.among(repository)
+        return self._contexts[id(repository)]
 
     def _files(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
         shown = self._known(place, public=True)
@@ -130,12 +142,26 @@ class Reader:
                 found = Included("file", path, self._context_of(place), source, extra)
                 yield found, _text_of(source, path, f"Project `{project}` file")
         else:
-            for path in _local_paths(expand(entry.locations[0], shown), place):
+            for path in self._local_paths(expand(entry.locations[0], shown), place):
                 found = Included("local", path, self._context_of(place), place.repository)
                 yield found, _text_of(place.repository, path, "Local file")
 
     def _context_of(self, place: _Place) -> Repository:
         return place.repository or self.context.repository
+
+    def _local_paths(self, path: str, place: _Place) -> list[str]:
+        path = _checked(path)
+        if place.repository is None:
+            raise ConfigError(f"Local file `{path}` does not have project!")
+        if "*" not in path:
+            return [path]
+        try:
+            found = self._context_in(place).paths.matching(path)
+        except ValueError as error:
+            raise ConfigError(f"Local file `{path}`: {error}") from None
+        if not found:
+            raise ConfigError(f"Local file `{path}` does not exist!")
+        return found
 
     def _remote(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
@@ -189,21 +215,6 @@ def _checked(path: str) -> str:
     if not path.lower().endswith(_ENDINGS):
         raise ConfigError(f"Included file `{path}` does not have YAML extension!")
     return path.lstrip("/")
-
-
-def _local_paths(path: str, place: _Place) -> list[str]:
-    path = _checked(path)
-    if place.repository is None:
-        raise ConfigError(f"Local file `{path}` does not have project!")
-    if "*" not in path:
-        return [path]
-    try:
-        found = place.paths.matching(path)
-    except ValueError as error:
-        raise ConfigError(f"Local file `{path}`: {error}") from None
-    if not found:
-        raise ConfigError(f"Local file `{path}` does not exist!")
-    return found
 
 
 def _text_of(repository: Repository | None, path: str, what: str) -> str:

@@ -1,6 +1,7 @@
 """One job's hash, already checked against `keywords`, as values of the plan."""
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from attrs import evolve
 from api_server.ci.config import durations
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.names import MAX_NAME
 from api_server.ci.config.parallel import instances
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
@@ -28,6 +31,9 @@ from api_server.ci.config.variables import Variable, expand
 
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
+
+#: Jobs that one job may wait for, each instance of a parallel job counted.
+MAX_NEEDS = 50
 
 _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_as")
 
@@ -54,9 +60,11 @@ def _given(value: Hash) -> dict[str, Any]:
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:
+    """The needs, no more than one beyond MAX_NEEDS of them: a few lines may stand for many."""
     if value is None:
         return None
-    return tuple(need for item in flatten(value) or () for need in _needs(item))
+    every = (need for item in flatten(value) or () for need in _needs(item))
+    return tuple(itertools.islice(every, MAX_NEEDS + 1))
 
 
 def _needs(item: str | Hash) -> list[Need]:
@@ -85,9 +93,9 @@ def build(
         tags=tuple(dict.fromkeys(expand(tag, known) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
         allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
-        resource_group=expand(job["resource_group"], known) if job.get("resource_group") else None,
+        resource_group=_resource_group(name, job.get("resource_group"), known),
         interruptible=bool(job.get("interruptible")),
-        environment=_environment(job.get("environment"), known),
+        environment=_environment(name, job.get("environment"), known),
         manual_confirmation=job.get("manual_confirmation"),
         trigger=_trigger(job.get("trigger"), known),
     )
@@ -191,12 +199,24 @@ def _service(value: Any) -> Service:
     return Service(**{**given, "variables": variables_of(given.get("variables"))})
 
 
-def _environment(value: Any, known: Known) -> Environment | None:
+def _resource_group(job: str, value: str | None, known: Known) -> str | None:
+    return _name(f"{job} job: resource_group", value, known) if value else None
+
+
+def _name(what: str, value: str, known: Known) -> str:
+    """The name that the variables give; ConfigError for one that is too long to be kept."""
+    name = expand(value, known)
+    if len(name) > MAX_NAME:
+        raise ConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
+    return name
+
+
+def _environment(job: str, value: Any, known: Known) -> Environment | None:
     if value is None:
         return None
     given: Hash = {"name": value} if isinstance(value, str) else value
     return Environment(
-        name=expand(given["name"], known),
+        name=_name(f"{job} job: environment name", given["name"], known),
         url=given.get("url"),
         action=given.get("action") or "start",
         tier=given.get("deployment_tier"),

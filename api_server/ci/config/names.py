@@ -3,6 +3,8 @@
 import hashlib
 import re
 
+#: Characters that a job, an environment or a resource group may have in its name.
+MAX_NAME = 255
 MAX_SLUG = 63
 MAX_ENVIRONMENT_SLUG = 24
 

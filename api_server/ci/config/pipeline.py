@@ -13,15 +13,17 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.inheritance import inherits
 from api_server.ci.config.jobs import build, needs_of, variables_of
+from api_server.ci.config.names import MAX_NAME
 from api_server.ci.config.parallel import Instance, instances
-from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
+from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
 MAX_TRIGGERS = 100
 #: Variables of all jobs together, each job's own counted.
 MAX_VARIABLES = 50_000
-MAX_NAME = 255
+#: Bytes of all jobs as they are written down.
+MAX_JOBS_BYTES = 32 * 1024 * 1024
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
 
@@ -85,6 +87,7 @@ class _Planner:
         self._public = context.public
         self._variables = variables
         self._variables_left = MAX_VARIABLES
+        self._bytes_left = MAX_JOBS_BYTES
         #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
         self._default_refs = default_refs
 
@@ -125,6 +128,9 @@ class _Planner:
         if rule.get("variables") or self._public is not self._context:
             known = self._public.known_in_job(instance.name, job["stage"], variables)
         planned = build(instance.name, job, variables, known, self._context)
+        self._bytes_left -= size(planned)
+        if self._bytes_left < 0:
+            raise ConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
         return evolve(
             planned,
             stage_index=self._configuration.stages.index(job["stage"]),

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import cattrs
+import orjson
 from attrs import field, frozen
 
 from api_server.ci.config.variables import Variable
@@ -208,6 +209,11 @@ def to_json(job: PlannedJob) -> dict[str, Any]:
     """The job as plain values for a jsonb column; what is at its default is left out."""
     plain: dict[str, Any] = _converter.unstructure(job)
     return plain
+
+
+def size(job: PlannedJob) -> int:
+    """Bytes of the job's JSON form."""
+    return len(orjson.dumps(to_json(job)))
 
 
 def from_json(data: dict[str, Any]) -> PlannedJob:

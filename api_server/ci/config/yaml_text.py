@@ -1,8 +1,8 @@
 """YAML text to plain values (dict, list, str, int, bool, None, Reference), bounded against hostile text.
 
 What differs from a plain safe loader: numbers with a fraction and dates stay the text that the author wrote
-(`1.10` is a version, not 1.1), keys are always text, of a key that is given twice the last one counts, foreign tags
-are refused.
+(`1.10` is a version, not 1.1), keys are always text, those that Ruby reads as symbols (`:job`) without the colon; of a
+key that is given twice the last one counts, foreign tags are refused.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def load(text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None
     finally:
         loader.dispose()
     if not isinstance(value, dict):
-        raise ConfigError("Invalid configuration format: the file should be a hash of keywords and jobs")
+        raise ConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
     return value
 
 
@@ -105,6 +105,8 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
             self._sizes[event.anchor] = before - self._budget.left
         if node is not None and node.tag not in _TAGS:
             raise ConfigError(f"Unknown tag in the YAML: {node.tag}")
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # which no column of text can hold
+            raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return node
 
     def _compose_alias(self, anchor: str, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -119,6 +121,8 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"A key should be text at line {key.start_mark.line + 1}")
+            if not key.style and len(key.value) > 1:  # `:job`, a symbol of Ruby's, is the name `job`
+                key.value = key.value.removeprefix(":")
             if key.value in seen and key.tag != _PREFIX + "merge":
                 self._warn(
                     f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}: "

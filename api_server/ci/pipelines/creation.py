@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import attrs
 import orjson
 
+from api_server.accounts.version import DIALECT
 from api_server.ci.config import descriptions
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
@@ -40,8 +41,6 @@ from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: What `CI_SERVER_VERSION` says: the dialect that scripts may rely on.
-DIALECT = "17.11.0"
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 

@@ -6,8 +6,9 @@ from api_server.settings import Settings
 from api_server.web.rate_limit import RateLimiter
 from common.concurrency import ConcurrencyLimiter
 
-#: Files that are planned at a time, and the seconds that others wait for their turn.
+#: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
 PLANNED_AT_A_TIME = 2
+PLANNED_FOR_ONE = 1
 PLANNING_PATIENCE = 30
 
 
@@ -17,7 +18,7 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self.rate = RateLimiter(lambda: settings.pipeline_rate_limit)
         self.lint = RateLimiter(lambda: settings.lint_rate_limit)
-        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_AT_A_TIME, patience=PLANNING_PATIENCE)
+        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
 
 
 LIMITS = web.AppKey("pipeline_limits", Limits)

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import attrs
 import yaml
+from yaml.cyaml import CSafeDumper
 
 from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
@@ -81,7 +82,7 @@ def _judge(text: str, context: Context, question: Question) -> dict[str, Any]:
     errors = [plan.reason] if question.plans and plan.reason else []
     return _verdict(errors) | {
         "warnings": list(read.warnings),
-        "merged_yaml": yaml.safe_dump(read.merged, sort_keys=False, allow_unicode=True),
+        "merged_yaml": yaml.dump(read.merged, Dumper=CSafeDumper, sort_keys=False, allow_unicode=True),
         "includes": [_included(one, context) for one in read.includes],
         **({"jobs": [_job(job) for job in plan.jobs]} if question.shows_jobs else {}),
     }

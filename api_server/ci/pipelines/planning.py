@@ -41,12 +41,12 @@ async def in_thread(
     begun = loop.time()
     while True:
         try:
-            async with limits.planning.place():
+            async with limits.planning.place(planned.repository.project):
                 return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
         except FilesWanted as wanted:
-            fetched = await remote.fetch(wanted.urls)
+            fetched = await remote.fetch(wanted.urls, planned.repository.project)
         if loop.time() - begun > ALL_SECONDS:
             raise ConfigError("Resolving config took longer than expected")
         planned = attrs.evolve(planned, remote={**planned.remote, **fetched})

@@ -19,8 +19,9 @@ from common.concurrency import ConcurrencyLimiter, TooBusy
 #: Seconds that one file may take, and from when on they are too many for one configuration.
 FILE_SECONDS = 10
 ALL_SECONDS = 30
-#: Requests of one process at a time, and the seconds that others wait for their turn.
+#: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.
 FETCHED_AT_A_TIME = 20
+FETCHED_FOR_ONE = 10
 PATIENCE = 10
 MAX_REDIRECTS = 3
 SCHEMES = ("http", "https")
@@ -39,19 +40,20 @@ class RemoteFiles:
 
     app: App
     limiter: ConcurrencyLimiter = attrs.field(
-        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_AT_A_TIME, patience=PATIENCE)
+        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_FOR_ONE, patience=PATIENCE)
     )
     file_seconds: float = FILE_SECONDS
 
-    async def fetch(self, urls: Iterable[str]) -> Mapping[str, RemoteFile]:
-        """What is at these URLs, each as anybody may read it; nothing is raised for what goes wrong at one."""
+    async def fetch(self, urls: Iterable[str], project: str) -> Mapping[str, RemoteFile]:
+        """What is at these URLs, each as anybody may read it, for the project at a full path, which does not keep
+        others from fetching; nothing is raised for what goes wrong at one."""
         wanted, allowance = list(urls), _Allowance()
-        files = await asyncio.gather(*(self._file(url, allowance) for url in wanted))
+        files = await asyncio.gather(*(self._file(url, project, allowance) for url in wanted))
         return dict(zip(wanted, files, strict=True))
 
-    async def _file(self, url: str, allowance: _Allowance) -> RemoteFile:
+    async def _file(self, url: str, project: str, allowance: _Allowance) -> RemoteFile:
         try:
-            async with self.limiter.place(), asyncio.timeout(self.file_seconds):
+            async with self.limiter.place(project), asyncio.timeout(self.file_seconds):
                 policy = await self.app[OUTGOING_POLICY]()
                 await check_url(url, policy, self.app[RESOLVER], schemes=SCHEMES)
                 return await self._answer(url, allowance)

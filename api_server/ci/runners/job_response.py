@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import attrs
 import orjson
 
+from api_server.accounts.version import DIALECT
 from api_server.ci.config import descriptions, payload
 from api_server.ci.config.plan import PlannedJob
 from api_server.ci.config.predefined import job_variables, pipeline_variables
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines.creation import DIALECT
 from api_server.ci.runners.failure_reasons import FAILURE_REASONS
 from api_server.ci.runners.hand_out_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner

@@ -1,16 +1,18 @@
 """What requests about runners carry."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
 
 from api_server.ci.pipelines import states
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.web.pagination import Paginated
-from api_server.web.params import UNSET, CommaList, Name, Unset
+from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
+#: As long as GitLab's documentation says.
+MaintenanceNote = Annotated[str, AtMost(1024)]
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
 
 
@@ -61,7 +63,7 @@ class UpdateRunner:
     tag_list: CommaList[Name] | None = None
     access_level: AccessLevel | None = None
     maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits)
-    maintenance_note: Name | None = None
+    maintenance_note: MaintenanceNote | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +77,7 @@ class RunnerToBe:
     """What is said of a new runner, however it is made."""
 
     description: Name | None = None
-    maintenance_note: Name | None = None
+    maintenance_note: MaintenanceNote | None = None
     paused: bool | None = None
     locked: bool = False
     run_untagged: bool = True

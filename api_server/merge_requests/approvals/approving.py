@@ -2,12 +2,14 @@
 
 from aiohttp import web
 
+from api_server.accounts.users import bot_queries
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.approvals import queries
 from api_server.merge_requests.changes import announce, check_head
 from api_server.merge_requests.queries import MergeRequest
 from api_server.state.database import Transaction
-from api_server.web.errors import invalid, record_not_found
+from api_server.web.auth import Caller
+from api_server.web.errors import invalid, record_not_found, unauthorized
 from api_server.web.routes import caller
 
 
@@ -28,6 +30,15 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
     if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
         raise record_not_found()
     await announce(request, transaction, merge_request_id, "unapproved")
+
+
+async def reset(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
+    """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
+    bot of a project or group."""
+    if not await bot_queries.is_bot(transaction, who.user_id):
+        raise unauthorized()
+    await merge_requests.lock(transaction, merge_request_id)
+    await queries.reset(transaction, merge_request_id)
 
 
 def _require_open(before: MergeRequest) -> None:

@@ -1,4 +1,5 @@
-"""`/merge_requests/:iid/approvals`, `/approval_state`, `/approve`, `/unapprove` (supporting resource)."""
+"""`/merge_requests/:iid/approvals`, `/approval_state`, `/approve`, `/unapprove`, `/reset_approvals` (supporting
+resource)."""
 
 import attrs
 from aiohttp import web
@@ -54,6 +55,15 @@ async def unapprove_merge_request(
     async with context.database(request).transaction() as transaction:
         await approving.unapprove(request, transaction, merge_request.id)
     return await _approvals(request, merge_request.id, found.role, status=201)
+
+
+@routes.put(f"{ONE}/reset_approvals", access=CHANGE)
+async def reset_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """Takes everybody's approval back, for bots only: others get 401. The body is the status, as GitLab's is."""
+    merge_request = await merge_requests.find(context.database(request), found.id, wanted.merge_request_iid)
+    async with context.database(request).transaction() as transaction:
+        await approving.reset(transaction, merge_request.id, caller(request))
+    return json_value(202, status=202)
 
 
 async def _approvals(

@@ -36,3 +36,13 @@ UNAPPROVE = """
 async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
     """Whether this user had approved."""
     return await transaction.run(UNAPPROVE, id=merge_request_id, user_id=user_id) > 0
+
+
+RESET = """
+    DELETE FROM merge_request_approvals WHERE merge_request_id = %(id)s
+"""
+
+
+async def reset(transaction: Transaction, merge_request_id: int) -> None:
+    """Nobody approves any more."""
+    await transaction.run(RESET, id=merge_request_id)

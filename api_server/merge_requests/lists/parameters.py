@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
+from api_server.web import scalars
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated
 from api_server.web.params import CommaList
@@ -101,9 +102,13 @@ def filters_of(wanted: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
 def _people(part: str, wanted: str | None) -> dict[str, Any]:
     if wanted in ("None", "Any", "none", "any"):
         return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
-    if wanted and not (wanted.isascii() and wanted.isdecimal() and int(wanted) < 2**63):
-        raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}")
-    return {f"{part}_id": int(wanted) if wanted else None, f"any_{part}": None}
+    try:
+        number = scalars.integer(wanted, int) if wanted else None
+    except scalars.Refused:
+        raise bad_parameters(
+            f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}"
+        ) from None
+    return {f"{part}_id": number, f"any_{part}": None}
 
 
 def _labels(wanted: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from aiohttp import web
 from api_server.ci.pipelines.transitions import FOLLOW_AWAITED
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
+from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.merging import queries
 from api_server.merge_requests.merging.acting import Actor, acting_later
 from api_server.merge_requests.merging.merge import Merge, judged, may_merge, merge, status_of
@@ -115,6 +116,7 @@ async def _merge_if_ready(app: App, merge_request_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
             await queries.end_auto_merge(transaction, found.id, found.merge_user_id, _NOT_ALLOWED)
         return
+    await check_mergeability(app, found)  # before that it is not known whether it waits for its pipeline
     status = await queries.merge_status(app[DATABASE], found.id)
     if _waits(status):
         if status.pipeline_is_queued:  # it may turn out that the file asks for none
@@ -124,8 +126,6 @@ async def _merge_if_ready(app: App, merge_request_id: int) -> None:
     try:
         await merge(actor, found.iid, _as_wanted(orjson.loads(found.auto_merge)))
     except ApiError as refused:
-        if refused.status == 409:  # a branch has moved just now
-            raise ChangedMeanwhile from refused
         log.info("nothing is merged by itself", merge_request_id=found.id, reason=refused.body)
 
 

@@ -43,7 +43,9 @@ async def _made(
         made = await git.merge(repository, found.head_sha, target, NewCommit(message, person, person))
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
-    await set_internal_ref(repository, ref, made)
+    async with context.database(request).transaction() as transaction:
+        await queries.lock(transaction, found.id)  # whoever deletes it removes the ref
+        await set_internal_ref(repository, ref, made)
     return made
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from api_server.merge_requests.queries import COLUMNS, MergeRequest
+from api_server.merge_requests.queries import COLUMNS, UNDER_REBASE, MergeRequest
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 
@@ -69,11 +69,13 @@ async def author_of(database: Executor, merge_request_id: int) -> Author | None:
 
 NOTE_SQUASH = """
     UPDATE merge_requests SET squash = true, squash_commit_sha = %(sha)s WHERE id = %(id)s AND head_sha = %(head_sha)s
+        AND state = 'opened'
 """
 
 
 async def note_squash(transaction: Transaction, merge_request_id: int, head_sha: str, sha: str) -> None:
-    """The merge request will be merged when the commit `sha`, which has all of `head_sha`, arrives in its target."""
+    """The open merge request will be merged when the commit `sha`, which has all of `head_sha`, arrives in its
+    target."""
     await transaction.run(NOTE_SQUASH, id=merge_request_id, head_sha=head_sha, sha=sha)
 
 
@@ -174,15 +176,14 @@ async def waiting_for(database: Executor, pipeline_id: int) -> list[int]:
     return list(await database.value(WAITING_FOR, pipeline_id=pipeline_id))
 
 
-BEGIN_REBASE = """
+BEGIN_REBASE = f"""
     UPDATE merge_requests SET rebasing_since = %(now)s, merge_error = NULL
-    WHERE id = %(id)s AND state = 'opened'
-        AND (rebasing_since IS NULL OR rebasing_since < %(now)s - interval '15 minutes')
+    WHERE id = %(id)s AND state = 'opened' AND NOT {UNDER_REBASE}
 """
 
 
 async def begin_rebase(transaction: Transaction, merge_request_id: int) -> bool:
-    """Whether nobody else is at it, as far as one knows of somebody who may have died."""
+    """Whether it is open, and nobody else is at it."""
     return await transaction.run(BEGIN_REBASE, id=merge_request_id) > 0
 
 

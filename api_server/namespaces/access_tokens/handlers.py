@@ -17,12 +17,12 @@ from api_server.namespaces.members.sources import Source, source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
-from api_server.web import context
+from api_server.web import context, grounds
 from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, bad_parameters, not_found, unauthorized
+from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Routes, caller
@@ -133,8 +133,10 @@ async def create_access_token(
 async def revoke_access_token(
     request: web.Request, wanted: AccessTokenId, found: Group | Project
 ) -> web.Response:
-    """The token opens nothing from then on, and its bot is no member any more."""
+    """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
     source = source_of(found)
+    token = await _found(context.database(request), source, wanted.token_id)
+    grounds.end(request, f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
         token = await _found(transaction, source, wanted.token_id)
         await changes.revoke(request.config_dict, transaction, source, token, author(request))
@@ -177,9 +179,12 @@ async def rotate_own_access_token(
 async def rotate_access_token(
     request: web.Request, wanted: RotateAccessToken, found: Group | Project
 ) -> web.Response:
-    """A new token of the same bot, valid for a week where `expires_at` says nothing else."""
+    """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
+    one of another bot."""
     source = source_of(found)
     async with context.database(request).transaction() as transaction:
+        if await bot_queries.is_bot(transaction, caller(request).user_id):
+            raise forbidden()
         token = await _found(transaction, source, wanted.token_id)
         made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
     return json_text(made)

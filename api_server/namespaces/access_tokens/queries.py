@@ -53,7 +53,7 @@ async def show_new_token(transaction: Transaction, token_id: int, token: str) ->
 
 @attrs.frozen
 class Token(BotToken):
-    """A bot's token, with the bot's role."""
+    """A bot's token, with the bot's role in its own place."""
 
     access_level: int
 
@@ -66,6 +66,7 @@ FIND_TOKEN = Query(
     FROM personal_access_tokens tokens
     JOIN users ON users.id = tokens.user_id
     JOIN members ON members.user_id = users.id
+        AND (members.project_id = users.bot_project_id OR members.namespace_id = users.bot_namespace_id)
     WHERE tokens.id = %(id)s AND ({_HERE})
     """,
     Token,

@@ -17,7 +17,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import Description, Name
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import ById, Routes, caller
 
 routes = Routes()
@@ -28,6 +28,7 @@ class ListGroups(Paginated):
     search: str | None = None
     owned: bool = False
     top_level_only: bool = False
+    skip_groups: CommaList[int] = attrs.Factory(CommaList)
     min_access_level: Role | None = None
 
 
@@ -92,6 +93,7 @@ async def _listed(
         parent_id=parent_id,
         ancestor_id=ancestor_id,
         top_level_only=wanted.top_level_only,
+        skipped=wanted.skip_groups,
         search=wanted.search,
     )
     return await paginated(request, page, listed)

@@ -29,6 +29,7 @@ _FILTERS = f"""
     AND (%(ancestor_id)s::bigint IS NULL
         OR namespaces.lineage @> ARRAY[%(ancestor_id)s::bigint] AND namespaces.id <> %(ancestor_id)s)
     AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
+    AND namespaces.id <> ALL (%(skipped)s::bigint[])
     AND {_SEARCH.condition}
 """
 _ORDERS = {"name": "name", "path": "path"}

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.web.params import CommaList
+from api_server.web.params import Upload
 
 SharedRunners = Literal[
     "enabled", "disabled_and_overridable", "disabled_with_override", "disabled_and_unoverridable"
@@ -29,7 +29,7 @@ class OfGroups:
     extra_shared_runners_minutes_limit: int | None = None
     shared_runners_minutes_limit: int | None = None
     two_factor_grace_period: int | None = None
-    avatar: str | None = None
+    avatar: Upload | None = attrs.field(default=None, metadata={"cleared_by_empty": True})
     default_branch: str | None = None
     enabled_git_access_protocol: Literal["ssh", "http", "all"] | None = None
     default_branch_protection_defaults: dict[str, Any] | None = None
@@ -98,5 +98,4 @@ class OfGroupLists:
     all_available: bool | None = None
     statistics: bool | None = None
     with_custom_attributes: bool | None = None
-    skip_groups: CommaList[int] | None = None
     repository_storage: str | None = None

@@ -28,7 +28,7 @@ from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
 from api_server.web.params import Description, Name
 from api_server.web.routes import Routes, caller
 
@@ -61,6 +61,11 @@ class ListSharedProjects(ListProjects):
 
 
 @attrs.frozen(kw_only=True)
+class ListIssues(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
 class ListUserProjects(ListProjects):
     id: str
 
@@ -81,6 +86,7 @@ class CreateProject:
     only_allow_merge_if_pipeline_succeeds: bool = False
     allow_merge_on_skipped_pipeline: bool = False
     only_allow_merge_if_all_status_checks_passed: bool = False
+    only_allow_merge_if_all_discussions_are_resolved: bool = False
     merge_method: MergeMethod = "merge"
     squash_option: SquashOption = "default_off"
 
@@ -193,6 +199,12 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
 @routes.get("/projects/{id}", access=project(), ignores=unsupported.OfOneProject)
 async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
+
+
+@routes.get("/projects/{id}/issues", access=project())
+async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
+    """None, as where a project has its issues switched off; bots ask before anything else."""
+    return await paginated(request, offset_page(wanted), Listed("[]", more=False, last_id=None, total=0))
 
 
 @routes.put(

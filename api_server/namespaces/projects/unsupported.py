@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.web.params import CommaList
+from api_server.web.params import CommaList, Upload
 from api_server.web.unsupported import REFUSED
 
 FeatureAccess = Literal["disabled", "private", "enabled"]
@@ -64,7 +64,7 @@ class OfProjects:
     approvals_before_merge: int | None = None
     build_timeout: int | None = None
     ci_default_git_depth: int | None = None
-    avatar: str | None = None
+    avatar: Upload | None = attrs.field(default=None, metadata={"cleared_by_empty": True})
     external_authorization_classification_label: str | None = None
     issue_branch_template: str | None = None
     issues_template: str | None = None
@@ -85,7 +85,6 @@ class OfNewProjects(OfProjects):
     """Where one is made."""
 
     use_custom_template: bool | None = None
-    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
     group_with_project_templates_id: int | None = None
     template_project_id: int | None = None
     template_name: str | None = None

@@ -259,7 +259,10 @@ async def test_a_blocked_user_has_no_tokens_that_work(forge: Forge) -> None:
         403,
         {"message": "403 Forbidden - Your account has been blocked."},
     )
+    again = await forge.root.post(f"/users/{alice.id}/block")
+    assert (again.status, again.body) == (201, None)
     assert (await forge.root.post(f"/users/{alice.id}/unblock")).body is True
+    assert (await forge.root.post(f"/users/{alice.id}/unblock")).body is False
     assert (await alice.api.get("/user")).status == 200
 
 

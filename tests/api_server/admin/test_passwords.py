@@ -18,6 +18,7 @@ from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.clock import forge_with_clock
 from tests.support.forge import Forge, Person, new_name, running_forge
 from tests.support.mailbox import Mailbox, parts_of, running_mailbox
+from tests.support.waiting import until_somebody_waits
 
 NEW = "a new password"
 
@@ -172,6 +173,20 @@ async def test_only_the_newest_link_counts_and_only_so_many_are_mailed(
     assert len(mailbox.to(alice.email)) == 3, "letters_per_address"
 
 
+async def test_who_asks_for_links_keeps_no_invitation_from_an_address(
+    postal_forge: Forge, mailbox: Mailbox, visitor: Browser
+) -> None:
+    email = f"{new_name('wanted')}@example.org"
+    for _ in range(4):
+        await _ask(visitor, email)
+    project = (await postal_forge.project())["id"]
+    invited = await postal_forge.root.post(
+        f"/projects/{project}/invitations", {"email": email, "access_level": 30}
+    )
+    assert invited.body == {"status": "success"}
+    await mailbox.arrival(email)
+
+
 @pytest.mark.parametrize("change", [{"password": "set by root"}, {"email": "elsewhere"}])
 async def test_a_link_ends_with_what_it_was_mailed_for(
     postal_forge: Forge, mailbox: Mailbox, visitor: Browser, change: dict[str, str]
@@ -186,6 +201,20 @@ async def test_a_link_ends_with_what_it_was_mailed_for(
     assert (await postal_forge.root.put(f"/users/{alice.id}", changed)).status == 200
     await visitor.send(page, password=NEW, password_confirmation=NEW)
     assert (visitor.status, visitor.title) == (404, "There is no such link")
+
+
+async def test_no_link_goes_to_an_address_that_is_being_given_up(
+    postal_forge: Forge, mailbox: Mailbox, visitor: Browser
+) -> None:
+    alice = await postal_forge.user("alice")
+    new = f"{new_name('new')}@example.org"
+    async with postal_forge.database.transaction() as changing:
+        await changing.run("UPDATE users SET email = %(new)s WHERE id = %(id)s", new=new, id=alice.id)
+        async with postal_forge.database.transaction() as asking:
+            await resets.queue_mail(asking, alice.id, is_new=False)
+        await until_somebody_waits(postal_forge.database)
+    assert (await visitor.get(await _link(mailbox, new))).status == 200
+    assert mailbox.to(alice.email) == []
 
 
 async def test_two_who_use_one_link_do_not_both_succeed(

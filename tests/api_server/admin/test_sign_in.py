@@ -1,5 +1,6 @@
 """Signing in and out on the pages (decision D8)."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.api_server.admin.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.clock import forge_with_clock
 from tests.support.forge import Forge
+from tests.support.rights import stopped_before_acting
 
 
 @pytest.mark.parametrize("by", ["username", "email"])
@@ -109,6 +111,20 @@ async def test_a_new_password_ends_all_sessions(page_forge: Forge, browser: Brow
     person = await page_forge.user(password=PASSWORD)
     await browser.sign_in(person)
     await page_forge.root.put(f"/users/{person.id}", {"password": "another password"})
+    assert (await browser.get("/-/sign_in")).title == "Sign in"
+
+
+async def test_a_password_that_is_replaced_meanwhile_opens_no_session(
+    page_forge: Forge, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    with stopped_before_acting(page_forge, monkeypatch) as stop:
+        signing_in = asyncio.create_task(browser.sign_in(person))
+        await stop.until(1)
+        async with page_forge.database.transaction() as transaction:
+            await transaction.run("UPDATE users SET password_hash = NULL WHERE id = %(id)s", id=person.id)
+        stop.open()
+        assert (await signing_in).status == 401
     assert (await browser.get("/-/sign_in")).title == "Sign in"
 
 

@@ -35,6 +35,7 @@ SILENT = {
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/rebase": "as above; the commits name their committer",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/approve": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/unapprove": "as above",
+    "PUT /projects/{id}/merge_requests/{merge_request_iid}/reset_approvals": "as above",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/notes": "as above",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/notes/{note_id}": "as above",
     "DELETE /projects/{id}/merge_requests/{merge_request_iid}/notes/{note_id}": "as above",

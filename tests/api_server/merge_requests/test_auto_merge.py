@@ -14,7 +14,7 @@ from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
 from tests.support.ci import eventually, happen, run
 from tests.support.forge import Forge
-from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.merge_requests import commit, new_project, open_merge_request
 from tests.support.rights import stopped_before_acting
 
 #: What may be said of a merge that is still to come.
@@ -99,6 +99,19 @@ async def test_it_waits_for_threads_too(forge: Forge, proposed: Proposed, how: s
         assert (await forge.root.put(discussion, {"resolved": True})).status == 200
     else:
         assert (await forge.root.delete(f"{discussion}/notes/{thread['notes'][0]['id']}")).status == 204
+    await merged(proposed)
+
+
+async def test_it_waits_for_its_pipeline_where_git_is_still_to_be_asked_about_a_target_that_has_moved(
+    forge: Forge, proposed: Proposed
+) -> None:
+    job = await under_way(proposed)
+    made = (await forge.root.put(f"{proposed.url}/merge", LATER)).body
+    await commit(forge.root, {"id": proposed.project.id}, "main", commit_message="[skip ci]")
+    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    shown = await proposed.shown()
+    assert (shown["state"], shown["merge_when_pipeline_succeeds"]) == ("opened", True)
+    await succeed(forge, job)
     await merged(proposed)
 
 

@@ -6,7 +6,10 @@ from typing import Any
 import gitlab
 import pytest
 
+from api_server.git import new_commits
+from api_server.git.errors import StorageUnavailableError
 from api_server.git.repositories import REPOSITORIES
+from api_server.merge_requests import changes
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, open_merge_request
 
@@ -25,8 +28,7 @@ async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_n
     answer = await alice.api.delete(one)
     assert (answer.status, answer.body) == (204, "")
     assert (await alice.api.get(one)).status == (await alice.api.delete(one)).status == 404
-    refs = forge.server.app[REPOSITORIES].open(project["id"]).references
-    assert not [ref for ref in refs if ref.startswith("refs/merge-requests/")]
+    assert kept(forge, project) == []
     assert (await open_merge_request(alice, project, "again"))["iid"] == 2
     events = (await alice.api.get(f"/projects/{project['id']}/audit_events")).body
     (event,) = [event for event in events if event["details"]["event_name"] == "delete_merge_request"]
@@ -40,6 +42,44 @@ async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_n
         }
         == event["details"]
     )
+
+
+def kept(forge: Forge, project: dict[str, Any]) -> list[str]:
+    refs = forge.server.app[REPOSITORIES].open(project["id"]).references
+    return [ref for ref in refs if ref.startswith("refs/merge-requests/")]
+
+
+async def test_what_git_cannot_forget_is_not_deleted(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits could be fetched for ever."""
+    one = f"/projects/{project['id']}/merge_requests/{(await open_merge_request(alice, project))['iid']}"
+
+    async def no_room(*_: Any) -> None:
+        raise StorageUnavailableError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "remove_internal_ref", no_room)
+        assert (await alice.api.delete(one)).status == 503
+    assert (await alice.api.get(one)).status == 200
+    assert (await alice.api.delete(one)).status == 204
+    assert kept(forge, project) == []
+
+
+async def test_what_merging_would_make_is_not_kept_of_what_is_deleted_meanwhile(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await open_merge_request(alice, project)
+    one, real = f"/projects/{project['id']}/merge_requests/{made['iid']}", new_commits.merge
+
+    async def deleted(*how: Any) -> str:
+        assert (await alice.api.delete(one)).status == 204
+        return await real(*how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(new_commits, "merge", deleted)
+        assert (await alice.api.get(f"{one}/merge_ref")).status == 404
+    assert kept(forge, project) == []
 
 
 async def test_all_changes_are_shown_with_the_merge_request(

@@ -75,6 +75,15 @@ async def test_a_later_one_on_top_of_an_open_one_brings_its_commits_too(scene: S
     assert await scene.of(scene.heads["second"], "per_page=1&page=2") == [second]
 
 
+async def test_what_merging_would_make_brings_nothing_of_the_target(scene: Scene) -> None:
+    await open_merge_request(scene.owner, scene.project, "tried")
+    target = await commit(scene.owner.api, scene.project, "main")
+    (tried,) = await scene.of(await head_of(scene.owner.api, scene.project, "tried"))
+    url = f"/projects/{scene.project['id']}/merge_requests/{tried}/merge_ref"
+    assert (await scene.owner.api.get(url)).status == 200
+    assert await scene.of(target) == []
+
+
 async def test_by_state_and_in_the_shape_of_lists(scene: Scene) -> None:
     assert await scene.of(scene.heads["first"], "state=opened") == []
     assert await scene.of(scene.heads["first"], "state=merged") == [scene.merge_requests["first"]["iid"]]

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import attrs
 import gitlab
 import orjson
 
@@ -41,6 +42,24 @@ async def test_assignees_and_reviewers_are_named_in_the_order_given(
     for nobody in ({"assignee_id": 0}, {"assignee_ids": []}, {"assignee_ids": ""}, {"assignee_ids": None}):
         await alice.api.put(one, {"assignee_id": carol.id})
         assert (await alice.api.put(one, nobody)).body["assignees"] == [], nobody
+
+
+async def test_bots_take_all_approvals_back(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    bob, _ = await two_people(forge, project)
+    made = await open_merge_request(alice, project)
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    for person in (alice, bob):
+        assert (await person.api.post(f"{one}/approve")).status == 201
+    refused = await alice.api.put(f"{one}/reset_approvals")
+    assert (refused.status, refused.body) == (401, {"message": "401 Unauthorized"})
+    assert len((await alice.api.get(f"{one}/approvals")).body["approved_by"]) == 2
+    for level, status, left in ((Role.REPORTER, 403, 2), (Role.DEVELOPER, 202, 0)):
+        wanted = {"name": "bot", "scopes": ["api"], "access_level": level}
+        made = (await alice.api.post(f"/projects/{project['id']}/access_tokens", wanted)).body
+        answer = await attrs.evolve(alice.api, token=made["token"]).put(f"{one}/reset_approvals")
+        assert answer.status == status
+        assert len((await alice.api.get(f"{one}/approvals")).body["approved_by"]) == left
+    assert answer.body == 202
 
 
 async def test_who_cannot_see_the_merge_request_is_not_named(

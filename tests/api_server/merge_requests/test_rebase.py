@@ -4,10 +4,12 @@ import asyncio
 from typing import Any
 
 import gitlab
+import pytest
+from pygit2 import GIT_OBJECT_COMMIT
 
 from api_server.git import rebasing
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests.merging import rebase
+from api_server.merge_requests.merging import queries, rebase
 from api_server.web.access import Role
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
@@ -124,6 +126,68 @@ async def test_merges_and_what_the_target_has_already_are_left_out(
     new = repository[await rebasing.rebase(repository, str(merged), target, alices)]
     assert [str(parent) for parent in new.parent_ids] == [target]
     assert new.message == repository[mine].message
+
+
+async def test_messages_of_any_encoding_are_kept(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    first = await head_of(alice.api, project, "main")
+    target = await commit(alice.api, project, "main")
+    parent = repository[first]
+    for encoding, text, kept in [
+        ("nobody-knows", b"a", "a"),
+        ("base64", b"b", "b"),
+        ("latin-1", b"\xe9", "é"),
+    ]:
+        who = "A <a@example.org> 1700000000 +0000"
+        head = (
+            f"tree {parent.tree.id}\nparent {first}\nauthor {who}\ncommitter {who}\nencoding {encoding}\n\n"
+        )
+        sha = str(repository.odb.write(GIT_OBJECT_COMMIT, head.encode() + text))
+        assert repository[await rebasing.rebase(repository, sha, target, alices)].message == kept
+
+
+async def test_a_rebase_that_is_cancelled_goes_no_further(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await diverged(alice, project)
+    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    target = await head_of(alice.api, project, "main")
+    loop, real, done = asyncio.get_running_loop(), rebasing._again, []
+
+    def once_more(its: Repository, sha: str, *rest: Any) -> str:
+        if its is repository:
+            done.append(sha)
+            loop.call_soon_threadsafe(rebase_task.cancel)
+        return real(its, sha, *rest)
+
+    monkeypatch.setattr(rebasing, "_again", once_more)
+    rebase_task = asyncio.create_task(rebasing.rebase(repository, made["sha"], target, alices))
+    with pytest.raises(asyncio.CancelledError):
+        await rebase_task
+    await rebasing.rebase(repository_of(forge, project), made["sha"], target, alices)  # as long as the other
+    assert len(done) == 1
+
+
+LONG_AGO = "UPDATE merge_requests SET rebasing_since = %(now)s - interval '1 hour' WHERE id = %(id)s"
+
+
+async def test_a_rebase_of_which_nothing_is_heard_is_over_and_another_can_begin(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """As where what it has met is nothing that anybody expects."""
+    made = await diverged(alice, project)
+    async with forge.database.transaction() as transaction:
+        assert await queries.begin_rebase(transaction, made["id"])
+        assert not await queries.begin_rebase(transaction, made["id"])
+    path = f"{made['path']}?include_rebase_in_progress=true"
+    assert (await alice.api.get(path)).body["rebase_in_progress"] is True
+    async with forge.database.transaction() as transaction:
+        await transaction.run(LONG_AGO, id=made["id"])
+    assert (await alice.api.get(path)).body["rebase_in_progress"] is False
+    assert (await alice.api.put(f"{made['path']}/rebase")).status == 202
+    assert (await over(alice.api, made["path"]))["sha"] != made["sha"]
 
 
 async def test_skip_ci_makes_a_skipped_pipeline(forge: Forge, alice: Person, project: dict[str, Any]) -> None:

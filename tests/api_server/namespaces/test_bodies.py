@@ -139,3 +139,18 @@ async def test_nothing_is_shared_with_groups(forge: Forge) -> None:
     await asyncio.to_thread(use)
     page = await forge.root.get(f"/groups/{group['id']}/projects/shared")
     assert (page.body, page.headers["X-Total"]) == ([], "0")
+
+
+async def test_a_project_has_no_issues(forge: Forge) -> None:
+    """As one whose issues are switched off: programs that look for theirs find none and go on."""
+    project = await forge.project(visibility="private")
+    stranger = await forge.user()
+    path = f"/projects/{project['id']}/issues"
+    assert project["issues_enabled"] is False
+
+    page = await forge.root.get(path, params={"state": "opened", "scope": "created_by_me", "per_page": 100})
+    assert (page.status, page.body) == (200, [])
+    assert (page.headers["X-Total"], page.headers["X-Per-Page"]) == ("0", "100")
+    assert (await forge.root.get(path, params={"page": 0})).status == 400
+    assert (await forge.anonymous.get(path)).status == 401
+    assert (await stranger.api.get(path)).body == {"message": "404 Project Not Found"}

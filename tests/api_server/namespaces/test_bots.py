@@ -1,5 +1,6 @@
 """Bots of projects and groups: what they may do, and what becomes of them."""
 
+import asyncio
 import datetime
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ import attrs
 import pytest
 
 from api_server.accounts.users import bot_queries
+from api_server.invitations import queries as invitations
 from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 from tests.support.git_client import Git
+from tests.support.rights import stopped_while_acting
+from tests.support.waiting import until_somebody_waits
 
 
 async def test_a_bots_membership_goes_with_its_token_only(scene: Scene) -> None:
@@ -59,10 +63,76 @@ async def test_a_revoked_token_takes_its_bot_with_it_but_not_its_name(scene: Sce
     assert (author["username"], author["state"]) == (itself["username"], "deactivated")
 
 
+async def test_what_a_bot_is_at_by_another_token_is_over_before_it_is_gone(
+    two_forges: tuple[Forge, Forge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two_forges
+    project = (await one.project())["id"]
+    made = (await one.root.post(f"/projects/{project}/access_tokens", WANTED)).body
+    second = (await one.root.post(f"/users/{made['user_id']}/personal_access_tokens", WANTED)).body
+    bot = attrs.evolve(other.root, token=second["token"])
+    assert (await bot.get("/user")).status == 200, "from now on its use is known"
+    with stopped_while_acting(other, monkeypatch) as stop:
+        writing = asyncio.create_task(
+            bot.post(f"/projects/{project}/variables", {"key": "BOT", "value": "was here"})
+        )
+        await stop.until(1)
+        revoking = asyncio.create_task(one.root.delete(f"/projects/{project}/access_tokens/{made['id']}"))
+        await until_somebody_waits(one.database)
+        stop.open()
+        assert ((await writing).status, (await revoking).status) == (201, 204)
+    assert (await bot.get("/user")).status == 401
+
+
 async def test_a_bot_that_gives_up_its_own_token_is_gone(scene: Scene) -> None:
     made, bot = await scene.made()
     assert (await bot.delete("/personal_access_tokens/self")).status == 204
     assert (await scene.forge.root.get(f"/users/{made['user_id']}")).status == 404
+
+
+async def test_a_bot_that_revokes_one_of_its_tokens_goes_on_with_the_other(scene: Scene) -> None:
+    made, bot = await scene.made()
+    wanted = {"name": "for kubectl", "scopes": ["k8s_proxy"]}
+    second = (await bot.post("/user/personal_access_tokens", wanted)).body
+    assert (await bot.delete(f"/personal_access_tokens/{second['id']}")).status == 204
+    assert (await bot.get("/user")).body["id"] == made["user_id"]
+
+
+async def test_a_bot_gets_no_token_of_another_one(scene: Scene) -> None:
+    """Which would open the place still when its own has been revoked."""
+    other, _ = await scene.made("group", access_level=20)
+    made, bot = await scene.made("group", access_level=50)
+    refusal = await bot.post(f"{scene.url('group')}/{other['id']}/rotate")
+    assert refused(refusal, 403, "403 Forbidden")
+    assert refused(await bot.post(f"{scene.url('group')}/{made['id']}/rotate"), 403, "403 Forbidden")
+    assert (await bot.post(f"{scene.url('group')}/self/rotate")).status == 200
+
+
+async def test_a_token_has_its_bots_role_in_its_own_place_and_its_bot_leaves_all_others(forge: Forge) -> None:
+    group, other = await forge.group(), await forge.group()
+    url = f"/groups/{group['id']}"
+    made = (await forge.root.post(f"{url}/access_tokens", WANTED | {"access_level": 30})).body
+    bot = attrs.evolve(forge.root, token=made["token"])
+    project = (await bot.post("/projects", {"name": "of a bot", "namespace_id": group["id"]})).body
+    member = f"/projects/{project['id']}/members/{made['user_id']}"
+    assert (await bot.get(member)).body["access_level"] == 40, "as whoever makes a project in a group"
+    assert (await forge.root.get(f"{url}/access_tokens/{made['id']}")).body["access_level"] == 30
+    assert [token["access_level"] for token in (await forge.root.get(f"{url}/access_tokens")).body] == [30]
+    moved = await forge.root.put(f"/projects/{project['id']}/transfer", {"namespace": other["id"]})
+    assert moved.status == 200
+    assert (await forge.root.delete(url)).status == 202
+    assert (await forge.root.get(member)).status == 404
+
+
+async def test_a_bot_is_not_mailed_what_becomes_of_its_invitations(scene: Scene) -> None:
+    _, bot = await scene.made(access_level=40)
+    url = f"/projects/{scene.project['id']}/invitations"
+    email = f"{new_name('guest')}@example.org"
+    assert (await bot.post(url, {"email": email, "access_level": 10})).body == {"status": "success"}
+    (invited,) = (await bot.get(f"{url}?query={email}")).body
+    invitation = await invitations.find(scene.forge.database, invited["id"])
+    assert invitation is not None
+    assert (invitation.inviter_name, invitation.inviter_email) == ("ci", None)
 
 
 @pytest.mark.parametrize("goes", ["project", "group", "bot"])

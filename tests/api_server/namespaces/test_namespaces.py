@@ -52,3 +52,6 @@ async def test_descendant_groups_are_all_below_that_the_caller_sees(forge: Forge
     assert await ids(alice, lowest) == []
     assert await ids(alice, top, f"?search={lowest['path']}") == [lowest["id"]]
     assert await ids(alice, top, "?owned=true") == [middle["id"], lowest["id"]]
+    assert await ids(alice, top, f"?skip_groups[]={lowest['id']}&skip_groups[]={top['id']}") == [middle["id"]]
+    hers = (await alice.api.get(f"/groups?owned=true&skip_groups={top['id']},{middle['id']}")).body
+    assert [group["id"] for group in hers] == [lowest["id"]]

@@ -37,6 +37,11 @@ from tests.support.forge import Forge, Person, new_name
             422,
             {"message": ["External url is too long (maximum is 2048 characters)"]},
         ),
+        (
+            {"external_url": ELSEWHERE + "/" + "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))},
+            422,
+            {"message": ["External url is too long (maximum is 2048 characters)"]},
+        ),
         *[
             (
                 {"external_url": url},

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from api_server.web.params import AtMost, public_name
+from api_server.web.params import AtMost, AtMostBytes, public_name
 from api_server.web.routes import Route
 from tests.support.forge import Forge
 from tests.support.route_table import ROUTES, name_of, path_of
@@ -68,10 +68,10 @@ LISTS = {"labels", "add_labels", "remove_labels", "tag_list", "host_keys"}
 WRITING = [route for route in ROUTES if route.method != "GET" and route.parameters is not None]
 
 
-def bounds_in(annotation: Any) -> Iterator[int | None]:
+def bounds_in(annotation: Any) -> Iterator[AtMost | None]:
     """The bound of each text in a type: None for one without."""
     if typing.get_origin(annotation) is Annotated:
-        yield next(one.characters for one in annotation.__metadata__ if isinstance(one, AtMost))
+        yield next(one for one in annotation.__metadata__ if isinstance(one, AtMost))
     elif annotation is str:
         yield None
     elif not attrs.has(annotation):
@@ -79,7 +79,7 @@ def bounds_in(annotation: Any) -> Iterator[int | None]:
             yield from bounds_in(argument)
 
 
-def texts_of(route: Route) -> dict[str, int | None]:
+def texts_of(route: Route) -> dict[str, AtMost | None]:
     """The bounds of the texts that a request may bring beside its path."""
     fields = attrs.fields(typing.cast("Any", route.parameters))
     return {
@@ -100,15 +100,29 @@ def test_every_text_that_is_kept_has_a_bound() -> None:
     assert unbounded == ELSEWHERE_HERE
 
 
+def counted_in_bytes(route: Route) -> bool:
+    return any(isinstance(bound, AtMostBytes) for bound in texts_of(route).values())
+
+
 @pytest.mark.parametrize("route", [route for route in WRITING if any(texts_of(route).values())], ids=name_of)
 async def test_one_character_more_is_refused_in_gitlabs_words(forge: Forge, route: Route) -> None:
-    bounds = {text: bound for text, bound in texts_of(route).items() if bound is not None}
-    sent = {
-        text: ["x" * (bound + 1)] if text in LISTS else "x" * (bound + 1) for text, bound in bounds.items()
-    }
+    bounds = {text: bound.characters for text, bound in texts_of(route).items() if bound is not None}
+    longer = {text: "x" * (most + 1) for text, most in bounds.items()}
+    await refuses(forge, route, longer, bounds)
+
+
+@pytest.mark.parametrize("route", [route for route in WRITING if counted_in_bytes(route)], ids=name_of)
+async def test_what_an_index_keeps_as_it_is_sent_is_counted_in_bytes(forge: Forge, route: Route) -> None:
+    found = texts_of(route).items()
+    bounds = {text: bound.characters for text, bound in found if isinstance(bound, AtMostBytes)}
+    await refuses(forge, route, {text: "é" * (most // 2 + 1) for text, most in bounds.items()}, bounds)
+
+
+async def refuses(forge: Forge, route: Route, longer: dict[str, str], bounds: dict[str, int]) -> None:
+    sent = {text: [value] if text in LISTS else value for text, value in longer.items()}
     headers = {"Content-Type": "application/json"}
     body = io.BytesIO(json.dumps(sent).encode())
-    longer = await forge.root.request(route.method, path_of(route, {}), data=body, headers=headers)
-    expected = {f"{text} is too long (maximum is {bound} characters)" for text, bound in bounds.items()}
-    assert longer.status == 400, longer
-    assert expected <= set(longer.body["error"].split(", ")), longer.body
+    answer = await forge.root.request(route.method, path_of(route, {}), data=body, headers=headers)
+    expected = {f"{text} is too long (maximum is {most} characters)" for text, most in bounds.items()}
+    assert answer.status == 400, answer
+    assert expected <= set(answer.body["error"].split(", ")), answer.body

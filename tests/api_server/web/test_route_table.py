@@ -47,6 +47,7 @@ OPENS: dict[str, Feature | None] = {
     "/cluster_agents": None,
     "/external_status_checks": None,
     "/invitations": None,
+    "/issues": None,
     "/job_token_scope": None,
     "/jobs": "builds",
     "/members": None,

@@ -6,6 +6,7 @@ import typing
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import attrs
 import pytest
 
@@ -194,6 +195,24 @@ async def test_what_is_ignored_is_named_in_the_answer(forge: Forge) -> None:
     listed = await forge.root.get("/projects?simple=true&search=" + name)
     assert (listed.status, len(listed.body), listed.headers[HEADER]) == (200, 1, "simple")
     assert HEADER not in (await forge.root.get("/projects")).headers
+
+
+async def test_a_file_that_is_ignored_is_named_as_well(forge: Forge) -> None:
+    form = aiohttp.FormData({"name": new_name("project")})
+    form.add_field("avatar", b"...", filename="avatar.png", content_type="image/png")
+    made = await forge.root.post("/projects", data=form)
+    assert (made.status, made.headers[HEADER]) == (201, "avatar")
+    url = f"/projects/{made.body['id']}"
+    assert (await forge.root.put(url, json={"avatar": ""})).headers[HEADER] == "avatar"
+    refused = await forge.root.put(url, json={"avatar": "avatar.png"})
+    assert (refused.status, refused.body) == (400, {"error": "avatar is invalid"})
+
+
+async def test_a_file_is_no_text(forge: Forge) -> None:
+    form = aiohttp.FormData()
+    form.add_field("name", b"x", filename="name.txt")
+    refused = await forge.root.post("/projects", data=form)
+    assert (refused.status, refused.body) == (400, {"error": "name is invalid"})
 
 
 @pytest.mark.parametrize(

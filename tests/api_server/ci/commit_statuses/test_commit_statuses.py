@@ -164,6 +164,11 @@ async def test_ref_and_pipeline_choose_what_is_joined(project: CiProject) -> Non
             {"message": {"description": ["is too long (maximum is 255 characters)"]}},
         ),
         ({"state": "success", "coverage": "much"}, {"error": "coverage is invalid"}),
+        # No index holds these 3,000 bytes.
+        (
+            {"state": "success", "ref": "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))},
+            {"error": "ref is too long (maximum is 1023 characters)"},
+        ),
     ],
 )
 async def test_what_cannot_be_kept_is_refused(

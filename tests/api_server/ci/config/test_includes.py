@@ -114,6 +114,24 @@ def test_files_of_other_projects_are_taken_and_local_ones_in_them_are_that_proje
     assert names(ruled) == {"own"}
 
 
+def test_whether_a_file_exists_is_asked_where_the_include_is_written():
+    def found(name: str) -> set[str]:
+        theirs = {
+            "a.yml": f"include: {{local: b.yml, rules: [{{exists: [{name}]}}]}}",
+            "b.yml": f"b: {{script: x}}\nc: {{script: x, rules: [{{exists: [{name}]}}]}}",
+        }
+        own = outside(files={"mine": ""})
+        other = Repository(read=theirs.get, paths=theirs.keys, project="group/other")
+        text = "include: {project: group/other, file: a.yml}\nown: {script: x}"
+        planned = plan_pipeline(text, evolve(own, project=lambda *_: other))
+        return {one.name for one in planned.jobs}
+
+    assert found("b.yml") == {"own", "b"}  # whereas jobs ask about the pipeline's commit
+    assert found("mine") == {"own"}
+    remote = {URL: RemoteFile(content=b"include: {remote: 'https://a.org/b.yml', rules: [{exists: [mine]}]}")}
+    assert names(f"include: {URL}\nown: {{script: x}}", remote=remote, files={"mine": ""}) == {"own"}
+
+
 @pytest.mark.parametrize(
     ("include", "expected"),
     [
@@ -168,7 +186,8 @@ def test_integrity_is_that_of_the_bytes():
     assert refusal(include % (URL, other), remote=remote) == (
         f"Remote file `{URL}` is not the one that include:integrity names!"
     )
-    assert "Base64" in refusal(include % (URL, "abc"), remote=remote)
+    for wrong in ("abc", "é" * 44, "="):
+        assert "Base64" in refusal(include % (URL, wrong), remote=remote)
 
 
 def test_what_is_said_of_a_file_of_the_web_holds_no_secret_of_its_url():

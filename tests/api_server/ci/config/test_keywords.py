@@ -24,7 +24,15 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "jobs:test:environment:kubernetes",
         ),
         ("test: {script: x, artifacts: {reports: {dast: x}}}", "jobs:test:artifacts:reports:dast"),
+        (
+            "test: {script: x, artifacts: {reports: {performance: x}}}",
+            "jobs:test:artifacts:reports:performance",
+        ),
         ("test: {script: x, needs: [{project: a/b, job: c}]}", "jobs:test:needs:project"),
+        (
+            "test: {script: x, needs: [{project: a/b, job: c}, {project: a/b, job: d}]}",
+            "jobs:test:needs:project",
+        ),
         ("test: {trigger: {project: a/b, inputs: {}}}", "jobs:test:trigger:inputs"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",

@@ -56,6 +56,24 @@ def test_of_a_key_given_twice_the_last_one_counts_and_its_author_is_told():
     ]
 
 
+def test_keys_may_be_written_as_symbols_which_ruby_takes_for_names():
+    assert loaded(':job:\n  :script: :x\n":quoted": 1\n":": 2\na:b: 3') == {
+        "job": {"script": ":x"},
+        ":quoted": 1,
+        ":": 2,
+        "a:b": 3,
+    }
+    warnings: list[str] = []
+    assert load("a: 1\n:a: 2", Budget(), warnings.append) == {"a": 2}
+    assert warnings == ["The key a is given twice, again at line 2: the last one counts"]
+
+
+@pytest.mark.parametrize("text", ["- a", "text", "", "7"])
+def test_what_is_no_hash_is_refused_in_gitlabs_words(text):
+    """Clients show them as they are."""
+    assert refusal(text) == "Invalid configuration format"
+
+
 def test_of_several_documents_the_first_one_counts():
     warnings: list[str] = []
     assert load("---\na: 1\n---\nb: 2\n", Budget(), warnings.append) == {"a": 1}
@@ -67,8 +85,6 @@ def test_of_several_documents_the_first_one_counts():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("- a", "should be a hash"),
-        ("text", "should be a hash"),
         ("a: [", "Invalid configuration format"),
         ("[a]: 1", "A key should be text at line 1"),
         ("? [a]\n: 1", "A key should be text at line 1"),
@@ -84,6 +100,9 @@ def test_of_several_documents_the_first_one_counts():
         ("a: !reference x", "!reference should be a list of keys"),
         ("a: !reference [[x]]", "!reference should be a list of keys"),
         ("a: \0", "Invalid configuration format"),
+        ('a:\n  b: "x\\0y"', "A NUL character at line 2"),
+        ('"a\\0": 1', "A NUL character at line 1"),
+        ('a: !reference [b, "\\0"]', "A NUL character at line 1"),
         ("a: \ud800", "not valid UTF-8"),
         ("a: " + "[" * 150 + "]" * 150, "nested deeper than 100 levels"),
         ("a: " + "[" * 100_000, "nested deeper than 100 levels"),

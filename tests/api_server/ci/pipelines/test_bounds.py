@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from api_server.ci.config.context import Context
+from api_server.ci.config.context import Context, Repository
 from api_server.ci.pipelines import downstream
 from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.limits import LIMITS
+from api_server.ci.pipelines.limits import LIMITS, Limits
 from api_server.state.errors import Unavailable
+from api_server.web.context import SETTINGS
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url
+from tests.support.waiting import until
 
 NewForge = Callable[..., contextlib.AbstractAsyncContextManager[Forge]]
 
@@ -178,6 +181,25 @@ async def test_a_push_of_many_branches_and_tags_makes_its_first_pipelines_only(
     assert await forge.database.value(queued, id=project.id) <= 4
     listed = (await project.api.get(f"{project.url}/repository/branches")).body
     assert {branch["name"] for branch in listed} == {"main", "b0", "b1", "b2"}, "the push itself is whole"
+
+
+async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Forge) -> None:
+    limits = Limits(idle.server.app[SETTINGS])
+    making, go_on = attrs.evolve(maker(idle.server.app), limits=limits), threading.Event()
+
+    def of(project: str) -> Context:
+        return Context(repository=Repository(project=project))
+
+    def wait(_text: str, _context: Context) -> bool:
+        return go_on.wait()
+
+    try:
+        planning = [asyncio.create_task(making.in_thread(wait, "", of("a/slow"))) for _ in range(2)]
+        await until(lambda: limits.planning.held)
+        assert await making.in_thread(lambda *_: "done", "", of("a/other")) == "done"
+    finally:
+        go_on.set()
+    assert await asyncio.gather(*planning) == [True, True]
 
 
 async def test_files_are_planned_a_few_at_a_time(idle: Forge) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from api_server.ci.pipelines import queries
-from api_server.ci.pipelines.creation import DIALECT
 from api_server.ci.pipelines.handlers import routes
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
 
@@ -278,8 +277,3 @@ async def test_deleting_a_project_with_pipelines(forge):
     project = await ci_project(forge)
     await project.pipeline("a:\n  trigger: nowhere/at-all\nb:\n  script: echo\n")
     assert (await forge.root.delete(project.url)).status == 202
-
-
-def test_the_dialect_is_a_version_in_three_parts():
-    """Scripts and clients split it."""
-    assert [part.isdecimal() for part in DIALECT.split(".")] == [True] * 3

@@ -12,9 +12,10 @@ from tests.support.runner import INFO, a_runner
 
 
 async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -> None:
+    note = "mine" * 256  # the longest that GitLab's documentation allows
     wanted = {
         "runner_type": "project_type", "project_id": project.id, "description": "one", "tag_list": "b, a,,b",
-        "locked": True, "maximum_timeout": 1200, "maintenance_note": "mine", "access_level": "ref_protected",
+        "locked": True, "maximum_timeout": 1200, "maintenance_note": note, "access_level": "ref_protected",
     }  # fmt: skip
     made = await forge.root.post("/user/runners", wanted)
     assert (made.status, list(made.body)) == (201, ["id", "token", "token_expires_at"])
@@ -25,7 +26,7 @@ async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -
         "id": made.body["id"], "description": "one", "ip_address": None, "active": True, "paused": False,
         "is_shared": False, "runner_type": "project_type", "name": None, "online": False,
         "status": "never_contacted", "tag_list": ["a", "b"], "run_untagged": True, "locked": True,
-        "maximum_timeout": 1200, "access_level": "ref_protected", "maintenance_note": "mine", "version": None,
+        "maximum_timeout": 1200, "access_level": "ref_protected", "maintenance_note": note, "version": None,
         "revision": None, "platform": None, "architecture": None, "contacted_at": None, "groups": [],
     }  # fmt: skip
     assert created_at.endswith("Z")

@@ -1,0 +1,100 @@
+"""What a small text may stand for: not more than a server can write down."""
+
+from attrs import evolve
+
+from api_server.ci.config.context import Repository
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.pipeline import MAX_JOBS_BYTES, plan_pipeline
+
+from .planning import context, errors, plan
+
+_LONG = "x" * 100_000
+
+
+def test_a_long_text_that_is_used_again_and_again_is_paid_for_each_time():
+    aliases = ", ".join(["*long"] * 400)
+    assert errors(f".long: &long {_LONG}\na: {{script: [{aliases}]}}") == (
+        "The parsed YAML is too big: more than 33554432 characters",
+    )
+    references = ", ".join(["!reference [.long, script]"] * 400)
+    assert errors(f".long: {{script: [{_LONG}]}}\na: {{script: [{references}]}}") == (
+        "The parsed YAML is too big: more than 33554432 characters",
+    )
+    few = ", ".join(["*long"] * 50)
+    assert len(plan(f".long: &long {_LONG}\na: {{script: [{few}]}}").jobs[0].script) == 50
+
+
+def test_what_all_jobs_get_is_paid_for_by_each():
+    too_many = (f"The jobs are more than {MAX_JOBS_BYTES} bytes in all",)
+    default = f"default: {{before_script: [{_LONG}]}}\n"
+    assert errors(default + "\n".join(f"j{n}: {{script: x}}" for n in range(400))) == too_many
+    four = f"a: {{script: [{', '.join([_LONG] * 4)}], parallel: 100}}"
+    assert errors(four) == too_many
+
+
+def test_a_sentence_about_what_is_wrong_is_one_that_can_be_read():
+    bad = ", ".join(["[]"] * 200)
+    assert errors(f"a: {{script: x, parallel: {{matrix: [{{? {_LONG} : [{bad}]}}]}}}}") == (
+        "jobs:a:parallel:matrix config has a key of more than 255 characters",
+    )
+    assert errors(f"variables: {{? {_LONG} : x}}\na: {{script: x}}") == (
+        "variables config has a key of more than 255 characters",
+    )
+
+
+def test_names_fit_where_names_are_kept():
+    long = "y" * 250
+    assert errors(f"a: {{script: x, parallel: {{matrix: [{{A: [{long}, b]}}]}}}}") == ()
+    assert errors(f"test: {{script: x, parallel: {{matrix: [{{A: [{long}, b]}}]}}}}") == (
+        "jobs:test:parallel config gives a job a name of more than 255 characters",
+    )
+    assert errors("a: {script: x, resource_group: $LONG}", given={"LONG": "r" * 256}) == (
+        "a job: resource_group is too long (maximum is 255 characters)",
+    )
+    assert errors("a: {script: x, environment: e$LONG}", given={"LONG": "r" * 255}) == (
+        "a job: environment name is too long (maximum is 255 characters)",
+    )
+    assert (
+        errors("a: {script: x, environment: $LONG, resource_group: $LONG}", given={"LONG": "r" * 255}) == ()
+    )
+
+
+def test_the_paths_of_a_commit_are_asked_for_once_however_many_files_have_wildcards():
+    files = {f"{n}.yml": f"include: '{n + 1}*.yml'" for n in range(1, 9)} | {"9.yml": "a: {script: x}"}
+    asked = []
+
+    def paths() -> list[str]:
+        asked.append(1)
+        return list(files)
+
+    mine = Repository(read=files.get, paths=paths)
+    wanted = evolve(context(), repository=mine, project=lambda *_: theirs)
+    assert [one.name for one in plan_pipeline("include: '1*.yml'", wanted).jobs] == ["a"]
+    assert len(asked) == 1
+    theirs = evolve(mine)
+    text = "include: [{project: group/lib, file: [1.yml, 5.yml]}, {project: group/lib, file: 3.yml}]"
+    assert [one.name for one in plan_pipeline(text, wanted).jobs] == ["a"]
+    assert len(asked) == 2
+
+
+def test_paths_are_listed_for_a_few_other_projects_only():
+    files = {"a.yml": "include: 'b*.yml'", "b.yml": "a: {script: x}"}
+
+    def planned(projects: int) -> tuple[str, ...]:
+        entries = ", ".join(f"{{project: g/p{n}, file: a.yml}}" for n in range(projects))
+        text = f"include: [{entries}]"
+        wanted = evolve(context(), project=lambda *_: Repository(read=files.get, paths=files.keys))
+        try:
+            return tuple(one.name for one in plan_pipeline(text, wanted).jobs)
+        except ConfigError as refused:
+            return refused.errors
+
+    assert planned(10) == ("a",)
+    assert planned(11) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
+
+
+def test_rows_that_a_job_needs_are_counted_before_anything_is_said_of_them():
+    rows = ", ".join(f"r{n}" for n in range(30))
+    need = f"{{job: gone, parallel: {{matrix: [{{A: [{rows}]}}]}}}}"
+    assert len(errors(f"a: {{script: x, needs: [{need}]}}")) == 30
+    assert errors(f"a: {{script: x, needs: [{need}, {need}]}}") == ("a job: one job can only need 50 others",)
