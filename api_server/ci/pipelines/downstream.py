@@ -5,8 +5,7 @@ from typing import Any
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, transitions
-from api_server.ci.pipelines.access import may_run_on
+from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, rights, transitions
 from api_server.ci.pipelines.creation import Maker
 from api_server.ci.pipelines.downstream_queries import Bridge
 from api_server.ci.pipelines.job_queries import plan_of
@@ -33,7 +32,8 @@ async def start(maker: Maker, job_id: int) -> None:
         return
     planned = plan_of(bridge)
     try:
-        await maker.make(await _wanted(maker, bridge, planned))
+        wanted = await _wanted(maker, bridge, planned)
+        await (maker.make(wanted) if wanted.source == "parent_pipeline" else rights.make(maker, wanted))
         reason = None
     except NotMade as refused:
         reason = refused.reason
@@ -118,13 +118,10 @@ async def _wanted_elsewhere(
     if not member or target.archived or target.builds_access_level == "disabled":
         raise NotMade(reason="insufficient_bridge_permissions")
     resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
-    ref, tag = resolved.name, resolved.kind == "tag"
-    if not await may_run_on(maker.database, target.id, ref, tag=tag, role=target.role, admin=target.admin):
-        raise NotMade(reason="insufficient_bridge_permissions")
     return Wanted(
         project_id=target.id,
-        ref=ref,
-        tag=tag,
+        ref=resolved.name,
+        tag=resolved.kind == "tag",
         sha=resolved.commit,
         before_sha=NO_COMMIT,
         source="pipeline",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation_queries import Subject
+from api_server.ci.variables import rules
 from api_server.namespaces.projects.project import Project
 from api_server.web.errors import forbidden
 
@@ -23,8 +24,14 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
 
 
 def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:
-    """Of each new pipeline, whatever starts it. Raises `ConfigError`. Children have those of their own project's file,
-    which everybody may run, and schedules what they were given when that was allowed."""
+    """Of each new pipeline, whatever starts it. Raises `ConfigError`, also for keys that no shell would take for one.
+    Children have those of their own project's file, which everybody may run, and schedules what they were given when
+    that was allowed."""
+    if source in _JUDGED_BEFORE:
+        return
     given = variables if source not in _TRIGGERED else [one for one in variables if one.key != PAYLOAD]
-    if given and source not in _JUDGED_BEFORE and not subject.takes_variables:
+    if given and not subject.takes_variables:
         raise ConfigError(REFUSAL)
+    for one in variables:
+        for name, texts in rules.problems(rules.Values(key=one.key, value="")).items():
+            raise ConfigError(*(f"Variables {name} {text}" for text in texts))

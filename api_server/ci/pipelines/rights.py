@@ -18,6 +18,9 @@ INSUFFICIENT = "Insufficient permissions to create a new pipeline"
 class NotAllowed(NotMade):
     """The user may not run pipelines there."""
 
+    def __init__(self, *errors: str) -> None:
+        super().__init__(*errors, reason="insufficient_bridge_permissions")
+
 
 async def make(maker: Maker, wanted: Wanted) -> int:
     """As `maker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises `NotMade`, and

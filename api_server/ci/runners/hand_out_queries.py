@@ -15,7 +15,7 @@ from api_server.state.statements import Statement
 CHOOSE = Statement("""
     WITH busy AS (
         SELECT jobs.project_id, count(*) AS running FROM jobs
-        WHERE jobs.status IN ('running', 'canceling') GROUP BY jobs.project_id
+        WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build' GROUP BY jobs.project_id
     )
     SELECT jobs.id FROM runners
     JOIN jobs ON jobs.tag_list <@ runners.tag_list

@@ -13,14 +13,13 @@ from api_server.ci.pipelines.rights import NotAllowed, check_open
 from api_server.ci.pipelines.wanted import PipelineSource
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
-from api_server.ci.variables import rules
 from api_server.namespaces import redirects
 from api_server.namespaces.projects.access import visible_project
 from api_server.namespaces.projects.project import Project
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.auth import caller_of_job_token, rely_on_caller
-from api_server.web.errors import ApiError, invalid
+from api_server.web.errors import ApiError
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
@@ -64,13 +63,9 @@ async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
 async def given_variables(
     request: web.Request, project: Project, given: dict[str, str]
 ) -> tuple[Variable, ...]:
-    """Those that were given, and everything that was sent, as a file. Raises 400 for what no variable can be called,
-    and where the user may give none."""
+    """Those that were given, and everything that was sent, as a file. Raises 400 where the user may give none."""
     if given and not project.takes_variables:
         raise NotAllowed(REFUSAL)
-    for key in given:
-        for name, texts in rules.problems(rules.Values(key=key, value="")).items():
-            raise invalid({"base": [f"Variables {name} {text}" for text in texts]})
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
 
 

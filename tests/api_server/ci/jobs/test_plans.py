@@ -13,10 +13,12 @@ import pytest
 from api_server.ci.commit_statuses import queries as commit_statuses
 from api_server.ci.jobs import queries
 from api_server.ci.pipelines import queries as pipelines
+from api_server.ci.runners import hand_out_queries
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
 from scripts.bench.many_jobs import fill
+from tests.support.ci import CREATE_RUNNER
 
 PAGE = 20
 
@@ -175,6 +177,13 @@ class Undone(Exception):
     """Takes back what the transaction has done."""
 
 
+async def read_of(table, transaction, statement, **parameters) -> int:
+    """The rows of the table that the statement reads."""
+    explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", **parameters)
+    (top,) = orjson.loads(explained)
+    return rows_read([node for node in nodes(top["Plan"]) if node.get("Relation Name") == table])
+
+
 AGE = """
     UPDATE pipelines SET status = 'manual', created_at = created_at - interval '4 days' WHERE project_id = %(id)s
 """
@@ -188,9 +197,23 @@ async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last
         async with database.transaction() as transaction:
             await transaction.run(AGE, id=project_id)
             await transaction.run("ANALYZE pipelines")
-            explained = await transaction.value(
-                f"EXPLAIN (ANALYZE, FORMAT JSON) {pipelines.SUPERSEDED}", id=newest, head=None
-            )
+            read = await read_of("pipelines", transaction, pipelines.SUPERSEDED, id=newest, head=None)
             raise Undone
-    (top,) = orjson.loads(explained)
-    assert rows_read([node for node in nodes(top["Plan"]) if node.get("Relation Name") == "pipelines"]) == 1
+    assert read == 1
+
+
+ENQUEUE = """
+    UPDATE jobs SET status = 'pending' WHERE id IN (SELECT id FROM jobs WHERE status = 'canceled' LIMIT 10)
+"""
+
+
+async def test_a_runner_that_asks_for_a_job_reads_those_that_wait_and_run(full):
+    database, _ = full
+    running = await database.value("SELECT count(*) FROM jobs WHERE status = 'running'")
+    with contextlib.suppress(Undone):
+        async with database.transaction() as transaction:
+            await transaction.run(ENQUEUE)
+            runner_id = await transaction.value(CREATE_RUNNER, digest=b"a runner")
+            read = await read_of("jobs", transaction, hand_out_queries.CHOOSE, runner_id=runner_id)
+            raise Undone
+    assert read == running + 10

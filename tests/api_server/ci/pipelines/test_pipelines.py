@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -147,8 +148,8 @@ async def test_variables_of_a_pipeline_decide_rules_and_can_be_read_back(project
 async def test_pipelines_that_cannot_be_made(forge):
     project = await ci_project(forge)
 
-    async def refusal(ref: str) -> list[str]:
-        answer = await project.api.post(f"{project.url}/pipeline", {"ref": ref})
+    async def refusal(ref: str, **values: Any) -> list[str]:
+        answer = await project.api.post(f"{project.url}/pipeline", {"ref": ref} | values)
         assert answer.status == 400
         return list(answer.body["message"]["base"])
 
@@ -157,6 +158,9 @@ async def test_pipelines_that_cannot_be_made(forge):
     assert await refusal("topic") == ["Missing CI config file"]
     await project.commit("build:\n  script: echo\n  rules: [{if: $NEVER}]\n")
     assert await refusal("topic") == ["No stages / jobs for this pipeline."]
+    for key in ("A=1 B", "A$(id)", "é"):  # runners write them into shells as they are
+        text = "Variables key can contain only letters, digits and '_'."
+        assert await refusal("topic", variables=[{"key": key, "value": "x"}]) == [text]
     await project.commit("build:\n  script: echo\n  needs: [gone]\n")
     assert await refusal("topic") == ["build job: undefined need: gone"]
     missing = await project.api.post(f"{project.url}/pipeline", {})
