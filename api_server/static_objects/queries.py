@@ -17,12 +17,20 @@ class User:
 
 
 _USERS = "SELECT users.id, users.admin, users.state, users.static_object_seed FROM users"
-FIND_BY_TOKEN = Statement(f"{_USERS} WHERE users.static_object_digest = %(digest)s", User)
+#: A bot is there for its access token, and opens nothing without one.
+FIND_BY_TOKEN = Statement(
+    f"""
+    {_USERS} WHERE users.static_object_digest = %(digest)s AND (NOT users.bot OR EXISTS (
+        SELECT FROM personal_access_tokens tokens
+        WHERE tokens.user_id = users.id AND NOT tokens.revoked AND NOT has_expired(tokens.expires_at, %(now)s)))
+    """,
+    User,
+)
 FIND = Statement(f"{_USERS} WHERE users.id = %(id)s", User)
 
 
 async def user_of_token(database: Executor, digest: bytes) -> User | None:
-    """Whose static-object token has this digest."""
+    """Whose static-object token has this digest, as long as it is good for something."""
     return await database.row(FIND_BY_TOKEN, digest=digest)
 
 

@@ -174,11 +174,16 @@ async def test_expired_tokens_open_nothing_and_their_bots_go_a_month_later(
     new_database: Any, tmp_path: Path
 ) -> None:
     async with forge_with_clock(new_database(), tmp_path) as (forge, clock):
-        url = f"/projects/{(await forge.project())['id']}/access_tokens"
+        project = await forge.project(initialize_with_readme=True)
+        url = f"/projects/{project['id']}/access_tokens"
         made = (await forge.root.post(url, WANTED)).body
         assert made["expires_at"] == str(clock.today + datetime.timedelta(days=365))
+        bot, stranger = (attrs.evolve(forge.root, token=token) for token in (made["token"], None))
+        of_files = (await bot.post("/user/static_object_token/rotate")).body["token"]
+        file = f"{project['web_url']}/-/raw/main/README.md?token={of_files}"
+        assert (await stranger.get(file)).status == 200
         clock.move(days=365)
-        assert (await attrs.evolve(forge.root, token=made["token"]).get("/user")).status == 401
+        assert (await bot.get("/user")).status == (await stranger.get(file)).status == 401
         assert (await forge.root.get(f"{url}?state=inactive")).body[0]["id"] == made["id"]
         assert await bot_queries.without_tokens(forge.database, KEPT_DAYS) == []
         clock.move(days=KEPT_DAYS)
