@@ -140,7 +140,7 @@ class Settings(CiSettings):
     letters_per_address: int = option(
         default=20,
         metadata=count(0),
-        help="invitations, confirmations and links for new passwords an hour to one address; 0 is no limit",
+        help="invitations and confirmations an hour to one address, and links for new passwords; 0 is no limit",
     )
 
     audit_head_minutes: int = option(

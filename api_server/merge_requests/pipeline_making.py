@@ -1,5 +1,8 @@
 """The pipelines that opening a merge request and pushing to it make: queued in the transaction of that."""
 
+import uuid
+from typing import Any
+
 import structlog
 from aiohttp import web
 
@@ -21,8 +24,8 @@ CREATE_PIPELINE = "create_merge_request_pipeline"
 def setup(app: web.Application) -> None:
     """Has merge requests of this application get their pipelines."""
 
-    async def create(merge_request_id: int, user_id: int) -> None:
-        await make_pipeline(app, merge_request_id, user_id)
+    async def create(**queued: Any) -> None:
+        await make_pipeline(app, **queued)
 
     app[MERGE_REQUEST_LISTENERS].append(_react)
     app[QUEUE].add(CREATE_PIPELINE, create, attempts=5)
@@ -30,29 +33,37 @@ def setup(app: web.Application) -> None:
 
 async def _react(transaction: Transaction, event: MergeRequestEvent) -> None:
     """Queues a pipeline where the merge request is new, or has a new head."""
-    if event.user_id is not None and (event.action == "open" or event.old_head is not None):
+    if event.user_id is None or (event.action != "open" and event.old_head is None):
+        return
+    found = await find_merge_request(transaction, event.merge_request_id)
+    if found is not None:
         await enqueue(
             transaction,
             CREATE_PIPELINE,
-            merge_request_id=event.merge_request_id,
+            merge_request_id=found.id,
+            head_sha=found.head_sha,
             user_id=event.user_id,
+            origin=uuid.uuid4().hex,
         )
 
 
-async def make_pipeline(app: App, merge_request_id: int, user_id: int) -> None:
-    """Makes what `_react` has queued, once for each head, where the file asks for it; and cancels what it makes
-    superfluous."""
+async def make_pipeline(app: App, merge_request_id: int, head_sha: str, user_id: int, origin: str) -> None:
+    """Makes what `_react` has queued, where the file asks for it, unless there is another head by now, which has one of
+    its own; and cancels what it makes superfluous."""
     found = await find_merge_request(app[DATABASE], merge_request_id)
     if found is None or found.state != "opened" or found.mergeability == "no_commits":
         return
-    wanted = wanted_for(found, user_id, origin=f"merge_request:{found.id}:{found.head_sha}")
+    if found.head_sha != head_sha:
+        return
+    wanted = wanted_for(found, user_id, origin)
     try:
         pipeline_id = await rights.make(maker(app), wanted)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
     else:
-        await actions.cancel_superseded(app[DATABASE], pipeline_id)
+        now = await find_merge_request(app[DATABASE], merge_request_id)
+        await actions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
 
 
 def wanted_for(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:

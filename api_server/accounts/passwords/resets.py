@@ -30,7 +30,7 @@ MAIL = "mail_password_reset"
 
 async def ask(transaction: Transaction, settings: Settings, email: str, ip_address: str | None) -> None:
     """Has a link mailed to the address, where it is an account's and does not get too many letters."""
-    if is_address(email) and not await rates.to_address(transaction, settings, email):
+    if is_address(email) and not await rates.asked_by_anybody(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 

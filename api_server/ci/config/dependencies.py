@@ -7,12 +7,9 @@ from typing import Any
 from attrs import evolve
 
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.jobs import needs_of
+from api_server.ci.config.jobs import MAX_NEEDS, needs_of
 from api_server.ci.config.parallel import instances
 from api_server.ci.config.plan import Need, PlannedJob
-
-#: Jobs that one job may wait for, each instance of a parallel job counted.
-MAX_NEEDS = 50
 
 Hashes = Mapping[str, Mapping[str, Any]]
 
@@ -36,6 +33,8 @@ def errors_of(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
 def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int]) -> list[str]:
     errors = []
     needs = needs_of(job.get("needs"))
+    if len(needs or ()) > MAX_NEEDS:
+        return [_too_many(name)]
     named = [need.job for need in needs or ()]
     if doubled := sorted({one for one in named if named.count(one) > 1}):
         errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
@@ -48,6 +47,10 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
     if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
         errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
+
+
+def _too_many(name: str) -> str:
+    return f"{name} job: one job can only need {MAX_NEEDS} others"
 
 
 def _errors_of_target(
@@ -89,7 +92,7 @@ def resolve(
             downloads = _downloads(job, needs, dependencies.get(name), targets)
             jobs.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
-        raise ConfigError(*dict.fromkeys(errors))
+        raise ConfigError(*errors)
     check_acyclic({job.name: [need.job for need in job.needs or ()] for job in jobs})
     return jobs
 
@@ -109,7 +112,7 @@ def _present_needs(
                 errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
             found[other.name] = evolve(need, job=other.name)
             if len(found) > MAX_NEEDS:
-                raise ConfigError(f"{job.name} job: one job can only need {MAX_NEEDS} others")
+                raise ConfigError(_too_many(job.name))
     return tuple(found.values())
 
 

@@ -5,11 +5,11 @@ MAX_CHARACTERS = 32 * 1024 * 1024
 
 
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint)."""
+    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once."""
 
     def __init__(self, *errors: str) -> None:
-        super().__init__("\n".join(errors))
-        self.errors: tuple[str, ...] = errors
+        self.errors = tuple(dict.fromkeys(errors))
+        super().__init__("\n".join(self.errors))
 
 
 class FilesWanted(Exception):

@@ -1,6 +1,7 @@
 """One job's hash, already checked against `keywords`, as values of the plan."""
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,9 @@ from api_server.ci.config.variables import Variable, expand
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
 
+#: Jobs that one job may wait for, each instance of a parallel job counted.
+MAX_NEEDS = 50
+
 _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_as")
 
 
@@ -56,9 +60,11 @@ def _given(value: Hash) -> dict[str, Any]:
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:
+    """The needs, no more than one beyond MAX_NEEDS of them: a few lines may stand for many."""
     if value is None:
         return None
-    return tuple(need for item in flatten(value) or () for need in _needs(item))
+    every = (need for item in flatten(value) or () for need in _needs(item))
+    return tuple(itertools.islice(every, MAX_NEEDS + 1))
 
 
 def _needs(item: str | Hash) -> list[Need]:

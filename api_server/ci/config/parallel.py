@@ -47,15 +47,19 @@ def instances(name: str, parallel: Any) -> list[Instance]:
 
 def _named(name: str, suffix: str) -> str:
     if len(name) + len(suffix) > MAX_NAME:
-        raise ConfigError(
-            f"jobs:{name}:parallel config gives a job a name of more than {MAX_NAME} characters"
-        )
+        raise ConfigError(_too_long(name))
     return name + suffix
+
+
+def _too_long(name: str) -> str:
+    return f"jobs:{name}:parallel config gives a job a name of more than {MAX_NAME} characters"
 
 
 def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for block in matrix:
+        if len(block) > MAX_NAME:  # and so would be each job's name
+            raise ConfigError(_too_long(name))
         axes = [[str(one) for one in (axis if isinstance(axis, list) else [axis])] for axis in block.values()]
         combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
         rows += [dict(zip(block, combination, strict=True)) for combination in combinations]

@@ -101,9 +101,10 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
     await transitions.refresh(transaction, pipeline_id)
 
 
-async def cancel_superseded(database: Database, pipeline_id: int) -> None:
-    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own."""
-    for older in await queries.superseded(database, pipeline_id):
+async def cancel_superseded(database: Database, pipeline_id: int, head: str | None) -> None:
+    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own; nothing of
+    `head`, where the branch or merge request stands by now: its pipeline may have been made first."""
+    for older in await queries.superseded(database, pipeline_id, head):
         async with database.transaction() as transaction:
             await (cancel_interruptible if older.partly else cancel_pipeline)(transaction, older.id)
 

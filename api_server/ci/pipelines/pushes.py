@@ -14,6 +14,7 @@ from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.push_options import wishes
 from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.code.ref_queries import MovedProject
+from api_server.git import references
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.database import Transaction
@@ -62,13 +63,15 @@ async def react_to_push(
 async def create_pipeline(app: App, *, variables: str | None = None, **pushed: Any) -> None:
     """Makes a pipeline that `react_to_push` has queued, and cancels those that it makes superfluous."""
     wanted = Wanted(source="push", variables=_opened(app[VAULT], variables), **pushed)
+    making = maker(app)
     try:
-        pipeline_id = await maker(app).make(wanted)
+        pipeline_id = await making.make(wanted)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a push", project_id=wanted.project_id, reason=reason)
     else:
-        await actions.cancel_superseded(app[DATABASE], pipeline_id)
+        head = references.branch(making.repositories.open(wanted.project_id), wanted.ref)
+        await actions.cancel_superseded(app[DATABASE], pipeline_id, None if head is None else head.commit)
 
 
 def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:

@@ -257,7 +257,9 @@ SUPERSEDED = Query(
     FROM pipelines JOIN pipelines older
         ON older.project_id = pipelines.project_id AND older.ref = pipelines.ref AND older.id < pipelines.id
     WHERE pipelines.id = %(id)s AND pipelines.status <> 'skipped' AND NOT pipelines.tag AND NOT older.tag
-        AND older.sha <> pipelines.sha AND older.source IN ('push', 'merge_request_event')
+        AND older.sha <> pipelines.sha AND older.sha IS DISTINCT FROM %(head)s
+        AND older.source IN ('push', 'merge_request_event')
+        AND older.created_at > %(now)s::timestamptz - interval '3 days'
         AND older.status IN ('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending',
             'running', 'manual', 'scheduled')
         AND CASE older.auto_cancel_on_new_commit WHEN 'none' THEN false WHEN 'interruptible' THEN true
@@ -273,10 +275,10 @@ SUPERSEDED = Query(
 )
 
 
-async def superseded(database: Executor, pipeline_id: int) -> list[Superseded]:
-    """The older pipelines of a pipeline's branch or merge request, for other commits, that their files let end
-    (`workflow:auto_cancel:on_new_commit`)."""
-    return await database.rows(SUPERSEDED, id=pipeline_id)
+async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[Superseded]:
+    """The older pipelines of a pipeline's branch or merge request, of the last three days, for other commits (and not
+    for `head`), that their files let end (`workflow:auto_cancel:on_new_commit`)."""
+    return await database.rows(SUPERSEDED, id=pipeline_id, head=head)
 
 
 INTERRUPTIBLE_JOBS = """

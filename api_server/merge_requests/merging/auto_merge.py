@@ -126,8 +126,6 @@ async def _merge_if_ready(app: App, merge_request_id: int) -> None:
     try:
         await merge(actor, found.iid, _as_wanted(orjson.loads(found.auto_merge)))
     except ApiError as refused:
-        if refused.status == 409:  # a branch has moved just now
-            raise ChangedMeanwhile from refused
         log.info("nothing is merged by itself", merge_request_id=found.id, reason=refused.body)
 
 

@@ -22,8 +22,8 @@ from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web.context import DATABASE
-from api_server.web.errors import ApiError, conflict, forbidden, invalid
-from api_server.web.grounds import Ground
+from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.grounds import ChangedMeanwhile, Ground
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class Merge:
 
 async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
     """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
-    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them."""
+    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
     found = await judged(actor, iid, wanted.sha)
     status = await status_of(actor, found)
     require_mergeable(status)
@@ -60,15 +60,18 @@ async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
     try:
         await move_in(actor.app, actor.database, actor.project.id, actor.user_id, Push(tuple(updates)))
     except BranchMovedError as moved:
-        raise conflict("A branch has moved, try again") from moved
+        raise ChangedMeanwhile from moved
     return found
 
 
 async def judged(actor: Actor, iid: int, seen_sha: str | None) -> MergeRequest:
-    """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409."""
+    """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
+    `ChangedMeanwhile`."""
     database = actor.app[DATABASE]
     await check_mergeability(actor.app, await merge_requests.find(database, actor.project.id, iid))
     found = await merge_requests.find(database, actor.project.id, iid)
+    if found.state == "opened" and found.mergeability == "unchecked":  # again: a branch has moved since
+        raise ChangedMeanwhile
     _hold(actor, found)
     if not await may_merge(actor, found.target_branch):
         raise forbidden()

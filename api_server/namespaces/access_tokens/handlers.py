@@ -17,7 +17,7 @@ from api_server.namespaces.members.sources import Source, source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
-from api_server.web import context
+from api_server.web import context, grounds
 from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
@@ -133,8 +133,10 @@ async def create_access_token(
 async def revoke_access_token(
     request: web.Request, wanted: AccessTokenId, found: Group | Project
 ) -> web.Response:
-    """The token opens nothing from then on, and its bot is no member any more."""
+    """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
     source = source_of(found)
+    token = await _found(context.database(request), source, wanted.token_id)
+    grounds.end(request, f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
         token = await _found(transaction, source, wanted.token_id)
         await changes.revoke(request.config_dict, transaction, source, token, author(request))

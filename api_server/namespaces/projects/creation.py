@@ -38,6 +38,7 @@ class NewProject:
     only_allow_merge_if_pipeline_succeeds: bool
     allow_merge_on_skipped_pipeline: bool
     only_allow_merge_if_all_status_checks_passed: bool
+    only_allow_merge_if_all_discussions_are_resolved: bool
     merge_method: str
     squash_option: str
     initialize_with_readme: bool

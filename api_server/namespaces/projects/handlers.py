@@ -86,6 +86,7 @@ class CreateProject:
     only_allow_merge_if_pipeline_succeeds: bool = False
     allow_merge_on_skipped_pipeline: bool = False
     only_allow_merge_if_all_status_checks_passed: bool = False
+    only_allow_merge_if_all_discussions_are_resolved: bool = False
     merge_method: MergeMethod = "merge"
     squash_option: SquashOption = "default_off"
 

@@ -142,13 +142,13 @@ CREATE_PROJECT = """
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
         ci_config_path, public_jobs, repository_access_level, builds_access_level,
         only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
-        only_allow_merge_if_all_status_checks_passed, merge_method, squash_option,
-        created_at, updated_at, last_activity_at)
+        only_allow_merge_if_all_status_checks_passed, only_allow_merge_if_all_discussions_are_resolved, merge_method,
+        squash_option, created_at, updated_at, last_activity_at)
     VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
         %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
         %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
-        %(only_allow_merge_if_all_status_checks_passed)s, %(merge_method)s, %(squash_option)s,
-        %(now)s, %(now)s, %(now)s)
+        %(only_allow_merge_if_all_status_checks_passed)s, %(only_allow_merge_if_all_discussions_are_resolved)s,
+        %(merge_method)s, %(squash_option)s, %(now)s, %(now)s, %(now)s)
     RETURNING id
 """
 

@@ -85,7 +85,6 @@ class OfNewProjects(OfProjects):
     """Where one is made."""
 
     use_custom_template: bool | None = None
-    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
     group_with_project_templates_id: int | None = None
     template_project_id: int | None = None
     template_name: str | None = None

@@ -23,6 +23,11 @@ async def to_address(transaction: Transaction, settings: Settings, address: str)
     return await _wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
 
 
+async def asked_by_anybody(transaction: Transaction, settings: Settings, address: str) -> int:
+    """Counts a letter to `address` that a stranger has asked for; apart, so that she cannot keep others from it."""
+    return await _wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
+
+
 async def by_user(transaction: Transaction, settings: Settings, user_id: int, letters: int = 1) -> int:
     """Counts letters that a user has sent; likewise."""
     return await _wait(transaction, f"user {user_id}", letters, settings.letters_per_user)

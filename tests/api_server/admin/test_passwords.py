@@ -173,6 +173,20 @@ async def test_only_the_newest_link_counts_and_only_so_many_are_mailed(
     assert len(mailbox.to(alice.email)) == 3, "letters_per_address"
 
 
+async def test_who_asks_for_links_keeps_no_invitation_from_an_address(
+    postal_forge: Forge, mailbox: Mailbox, visitor: Browser
+) -> None:
+    email = f"{new_name('wanted')}@example.org"
+    for _ in range(4):
+        await _ask(visitor, email)
+    project = (await postal_forge.project())["id"]
+    invited = await postal_forge.root.post(
+        f"/projects/{project}/invitations", {"email": email, "access_level": 30}
+    )
+    assert invited.body == {"status": "success"}
+    await mailbox.arrival(email)
+
+
 @pytest.mark.parametrize("change", [{"password": "set by root"}, {"email": "elsewhere"}])
 async def test_a_link_ends_with_what_it_was_mailed_for(
     postal_forge: Forge, mailbox: Mailbox, visitor: Browser, change: dict[str, str]

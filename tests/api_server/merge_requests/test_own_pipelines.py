@@ -1,6 +1,7 @@
 """Pipelines of merge requests themselves: what makes them, what they run for, and who may change them."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import gitlab
@@ -9,7 +10,8 @@ import pytest
 from api_server.merge_requests.pipeline_making import make_pipeline
 from api_server.web.access import Role
 from tests.support.ci import ONE_JOB, CiProject, bring, ci_project, eventually
-from tests.support.forge import Client, Forge
+from tests.support.forge import Client, Forge, new_name
+from tests.support.git_client import Git, git_url
 from tests.support.runner import a_runner
 
 #: The usual switch: a branch has pipelines of its own until it has a merge request.
@@ -241,14 +243,27 @@ async def test_who_proposed_must_have_the_right_when_it_is_made(forge: Forge) ->
     await project.settled()
     assert len(await sources(project, "source=merge_request_event")) == 1
     app, gone = forge.server.app, await forge.user()
-    await forge.database.value(
-        "UPDATE pipelines SET origin = NULL WHERE project_id = %(id)s RETURNING id", id=project.id
-    )
-    await make_pipeline(app, merge_request["id"], gone.id)
+    queued = {"merge_request_id": merge_request["id"], "head_sha": merge_request["sha"]}
+    await make_pipeline(app, user_id=gone.id, origin=new_name("gone"), **queued)
     assert len(await sources(project, "source=merge_request_event")) == 1
+    again = new_name("again")
     for _ in range(2):  # done twice it is made once
-        await make_pipeline(app, merge_request["id"], project.developer.id)
+        await make_pipeline(app, user_id=project.developer.id, origin=again, **queued)
     assert len(await sources(project, "source=merge_request_event")) == 2
+
+
+async def test_a_head_that_comes_back_has_a_pipeline_again(forge: Forge, tmp_path: Path) -> None:
+    """That of its first time was canceled for the commit that has gone since."""
+    project = await ci_project(forge)
+    await project.commit(ONLY, message="One")
+    merge_request = await propose(project)
+    await project.commit("2", path="other.txt", message="Two")
+    git = Git(tmp_path)
+    await git("clone", "-q", git_url(forge, project.path, project.developer), ".")
+    await git("push", "-q", "--force", "origin", f"{merge_request['sha']}:topic")
+    await project.settled()
+    own = await project.api.get(f"{project.url}/pipelines?source=merge_request_event")
+    assert [one["status"] for one in own.body] == ["pending", "canceled", "canceled"]
 
 
 async def test_what_has_nothing_to_merge_has_no_pipeline(forge: Forge) -> None:

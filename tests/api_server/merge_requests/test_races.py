@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from api_server.git.errors import BranchMovedError
 from api_server.merge_requests import queries
+from api_server.merge_requests.merging import merge
 from api_server.web.access import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
@@ -79,6 +81,42 @@ async def test_merging_and_retargeting_at_once_are_one_after_the_other(
     else:
         assert (merged, retargeted) == (403, 200)
         assert (shown["state"], shown["target_branch"]) == ("opened", "main")
+
+
+async def test_a_target_that_moves_when_git_has_been_asked_about_it_is_merged_into_as_it_is_then(
+    alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a merge of another merge request at the same time moves it."""
+    made, real, moved = await open_merge_request(alice, project), merge.check_mergeability, []
+
+    async def checked(app: Any, found: queries.MergeRequest) -> None:
+        await real(app, found)
+        if not moved and found.project_id == project["id"]:
+            moved.append(await commit(alice.api, project, "main"))
+
+    monkeypatch.setattr(merge, "check_mergeability", checked)
+    merged = await alice.api.put(f"/projects/{project['id']}/merge_requests/{made['iid']}/merge")
+    assert (merged.status, merged.body.get("state")) == (200, "merged")
+    head = await head_of(alice.api, project, "main")
+    shown = await alice.api.get(f"/projects/{project['id']}/repository/commits/{head}")
+    assert shown.body["parent_ids"] == [*moved, made["sha"]]
+
+
+async def test_a_target_that_has_moved_and_of_which_nobody_knows_yet_is_merged_into(
+    alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, real, moves = await open_merge_request(alice, project), merge.move_in, []
+
+    async def moved_once(app: Any, database: Any, project_id: int, *rest: Any) -> None:
+        if project_id == project["id"]:
+            moves.append(rest)
+            if len(moves) == 1:
+                raise BranchMovedError("moved")
+        await real(app, database, project_id, *rest)
+
+    monkeypatch.setattr(merge, "move_in", moved_once)
+    merged = await alice.api.put(f"/projects/{project['id']}/merge_requests/{made['iid']}/merge")
+    assert (merged.status, merged.body.get("state"), len(moves) > 1) == (200, "merged", True)
 
 
 PUSHES = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"

@@ -1,5 +1,6 @@
 """Bots of projects and groups: what they may do, and what becomes of them."""
 
+import asyncio
 import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
 from tests.support.forge import Forge, new_name
 from tests.support.git_client import Git
+from tests.support.rights import stopped_while_acting
+from tests.support.waiting import until_somebody_waits
 
 
 async def test_a_bots_membership_goes_with_its_token_only(scene: Scene) -> None:
@@ -58,6 +61,27 @@ async def test_a_revoked_token_takes_its_bot_with_it_but_not_its_name(scene: Sce
     assert (await scene.forge.root.get(f"/users?username={itself['username']}")).body == []
     author = (await scene.owner.api.get(f"{project}/merge_requests/{request['iid']}")).body["author"]
     assert (author["username"], author["state"]) == (itself["username"], "deactivated")
+
+
+async def test_what_a_bot_is_at_by_another_token_is_over_before_it_is_gone(
+    two_forges: tuple[Forge, Forge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two_forges
+    project = (await one.project())["id"]
+    made = (await one.root.post(f"/projects/{project}/access_tokens", WANTED)).body
+    second = (await one.root.post(f"/users/{made['user_id']}/personal_access_tokens", WANTED)).body
+    bot = attrs.evolve(other.root, token=second["token"])
+    assert (await bot.get("/user")).status == 200, "from now on its use is known"
+    with stopped_while_acting(other, monkeypatch) as stop:
+        writing = asyncio.create_task(
+            bot.post(f"/projects/{project}/variables", {"key": "BOT", "value": "was here"})
+        )
+        await stop.until(1)
+        revoking = asyncio.create_task(one.root.delete(f"/projects/{project}/access_tokens/{made['id']}"))
+        await until_somebody_waits(one.database)
+        stop.open()
+        assert ((await writing).status, (await revoking).status) == (201, 204)
+    assert (await bot.get("/user")).status == 401
 
 
 async def test_a_bot_that_gives_up_its_own_token_is_gone(scene: Scene) -> None:

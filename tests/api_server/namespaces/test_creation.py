@@ -129,6 +129,7 @@ async def test_a_project_is_made_with_what_it_demands_of_merges(forge: Forge) ->
         "only_allow_merge_if_pipeline_succeeds": True,
         "allow_merge_on_skipped_pipeline": True,
         "only_allow_merge_if_all_status_checks_passed": True,
+        "only_allow_merge_if_all_discussions_are_resolved": True,
     }
     made = await forge.project(**demands)
     assert {name: made[name] for name in demands} == demands

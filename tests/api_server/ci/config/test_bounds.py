@@ -91,3 +91,10 @@ def test_paths_are_listed_for_a_few_other_projects_only():
 
     assert planned(10) == ("a",)
     assert planned(11) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
+
+
+def test_rows_that_a_job_needs_are_counted_before_anything_is_said_of_them():
+    rows = ", ".join(f"r{n}" for n in range(30))
+    need = f"{{job: gone, parallel: {{matrix: [{{A: [{rows}]}}]}}}}"
+    assert len(errors(f"a: {{script: x, needs: [{need}]}}")) == 30
+    assert errors(f"a: {{script: x, needs: [{need}, {need}]}}") == ("a job: one job can only need 50 others",)

@@ -29,6 +29,10 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "jobs:test:artifacts:reports:performance",
         ),
         ("test: {script: x, needs: [{project: a/b, job: c}]}", "jobs:test:needs:project"),
+        (
+            "test: {script: x, needs: [{project: a/b, job: c}, {project: a/b, job: d}]}",
+            "jobs:test:needs:project",
+        ),
         ("test: {trigger: {project: a/b, inputs: {}}}", "jobs:test:trigger:inputs"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",

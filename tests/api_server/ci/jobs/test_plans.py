@@ -12,6 +12,7 @@ import pytest
 
 from api_server.ci.commit_statuses import queries as commit_statuses
 from api_server.ci.jobs import queries
+from api_server.ci.pipelines import queries as pipelines
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
@@ -168,3 +169,28 @@ async def test_a_commits_statuses_are_read_from_its_pipelines_only(full, generic
         **{key: value for key, value in page_parameters(Page(PAGE)).items() if key != "archived_before"},
     )
     assert 0 < rows_read(found) <= 2 * jobs + PAGE  # once for the page, once to count
+
+
+class Undone(Exception):
+    """Takes back what the transaction has done."""
+
+
+AGE = """
+    UPDATE pipelines SET status = 'manual', created_at = created_at - interval '4 days' WHERE project_id = %(id)s
+"""
+
+
+async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last_days(full):
+    """Not among the 2,000 pipelines that the branch has had, though a job of each still waits for somebody."""
+    database, project_id = full
+    newest = await database.value("SELECT max(id) FROM pipelines WHERE project_id = %(id)s", id=project_id)
+    with contextlib.suppress(Undone):
+        async with database.transaction() as transaction:
+            await transaction.run(AGE, id=project_id)
+            await transaction.run("ANALYZE pipelines")
+            explained = await transaction.value(
+                f"EXPLAIN (ANALYZE, FORMAT JSON) {pipelines.SUPERSEDED}", id=newest, head=None
+            )
+            raise Undone
+    (top,) = orjson.loads(explained)
+    assert rows_read([node for node in nodes(top["Plan"]) if node.get("Relation Name") == "pipelines"]) == 1

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from api_server.ci.pipelines import pushes
 from tests.support.ci import CiProject, bring, ci_project, happen, run
-from tests.support.forge import Forge
+from tests.support.forge import Forge, new_name
 
 TWO = "first: {script: echo, interruptible: true}\nlast: {script: echo}\n"
 
@@ -40,6 +41,18 @@ async def test_a_newer_commit_cancels_what_the_older_ones_file_lets_it(
     assert await project.statuses(older) == left
     assert await project.statuses(newer) == {"first": "pending", "last": "pending"}
     assert await project.statuses(asked_for.body) == {"first": "pending", "last": "pending"}
+
+
+async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_later(forge: Forge) -> None:
+    """They are planned at the same time, and one may take longer."""
+    project = await ci_project(forge)
+    older = await pushed(project, TWO, "One")
+    newer = await pushed(project, f"{TWO}#\n", "Two")
+    late = {"ref": "topic", "sha": older["sha"], "before_sha": "0" * 40, "user_id": project.developer.id}
+    await pushes.create_pipeline(forge.server.app, project_id=project.id, origin=new_name("late"), **late)
+    (made, second, first) = (await project.api.get(f"{project.url}/pipelines?source=push")).body
+    assert (made["sha"], second["id"], first["id"]) == (older["sha"], newer["id"], older["id"])
+    assert await project.status(newer) == "pending"
 
 
 async def test_a_commit_without_a_pipeline_cancels_nothing(forge: Forge) -> None:
