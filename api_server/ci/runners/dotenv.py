@@ -5,6 +5,7 @@ import zlib
 
 MAX_BYTES = 5 * 1024
 MAX_VARIABLES = 150
+MAX_KEY = 255
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.ASCII)
 
 
@@ -39,6 +40,8 @@ def parse(content: bytes) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None or "\0" in line:
             raise InvalidReport("Invalid Format")
+        if len(match[1]) > MAX_KEY:
+            raise InvalidReport(f"Validation failed: Key is too long (maximum is {MAX_KEY} characters)")
         variables[match[1]] = _unquoted(match[2].strip(" \t\r\f\v"))
     if len(variables) > MAX_VARIABLES:
         raise InvalidReport(f"Dotenv files cannot have more than {MAX_VARIABLES} variables")

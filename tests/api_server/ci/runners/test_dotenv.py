@@ -23,7 +23,12 @@ async def test_dotenv_variables_reach_later_jobs(project: CiProject, runner: Run
 
 
 async def test_a_broken_dotenv_report_is_400(job: RunningJob) -> None:
-    for content, text in ((b"no line", "Invalid Format"), (b"A=" + b"x" * 6000, "Dotenv Artifact Too Big")):
+    of_no_index = "".join(map(str, range(1000))).encode()  # does not shrink enough for one
+    for content, text in (
+        (b"no line", "Invalid Format"),
+        (b"A=" + b"x" * 6000, "Dotenv Artifact Too Big"),
+        (b"K" + of_no_index + b"=1", "Key is too long (maximum is 255 characters)"),
+    ):
         answer = await job.upload(content, ".env", artifact_type="dotenv", artifact_format="raw")
         assert answer.status == 400
         assert text in answer.body["message"]
