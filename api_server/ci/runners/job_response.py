@@ -20,6 +20,8 @@ from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TO
 
 #: Commits of history a runner fetches when the job's GIT_DEPTH says nothing else.
 DEFAULT_DEPTH = 20
+#: git's number for all of it, and its greatest.
+INFINITE_DEPTH = 2**31 - 1
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +50,7 @@ class JobResponse:
 
     def payload(self) -> dict[str, Any]:
         variables = self.variables()
-        depth = next((one["value"] for one in variables if one["key"] == "GIT_DEPTH"), "")
+        depth = next((_depth(one["value"]) for one in variables if one["key"] == "GIT_DEPTH"), DEFAULT_DEPTH)
         return {
             "id": self.job.id,
             "token": self.token,
@@ -60,7 +62,7 @@ class JobResponse:
                 "project_id": self.job.project_id,
                 "project_name": self.project.title,
             },
-            "git_info": self._git_info(int(depth) if depth.isdecimal() else DEFAULT_DEPTH),
+            "git_info": self._git_info(depth),
             "runner_info": {"timeout": self.seconds, "runner_session_url": None},
             "variables": variables,
             **payload.describe(self.planned, timeout=self.seconds, protected=self.job.protected),
@@ -148,3 +150,9 @@ class JobResponse:
             author_email=commit["author_email"],
             timestamp=self.job.committed_at,
         )
+
+
+def _depth(said: str) -> int:
+    """What `GIT_DEPTH` means; 0 is all of the history, too."""
+    digits = said.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
+    return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else DEFAULT_DEPTH

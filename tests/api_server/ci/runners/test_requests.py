@@ -54,6 +54,18 @@ async def test_the_payload_is_what_runners_read(forge: Forge, project: CiProject
     assert own.body["runner_manager"]["system_id"] == "s_test"
 
 
+@pytest.mark.parametrize(
+    ("said", "depth"),
+    [("5", 5), ("0", 0), ("007", 7), ("all", 20), ("", 20), ("9" * 25, 2**31 - 1), ("9" * 5000, 2**31 - 1)],
+)
+async def test_a_job_says_how_deep_it_is_fetched(
+    forge: Forge, project: CiProject, said: str, depth: int
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    await project.pipeline(f"build: {{script: [make], variables: {{GIT_DEPTH: '{said}'}}}}")
+    assert (await runner.job()).payload["git_info"]["depth"] == depth
+
+
 async def test_without_a_job_it_is_204_at_once(forge: Forge, project: CiProject) -> None:
     runner = await a_runner(forge, project_id=project.id)
     answer = await runner.poll()
