@@ -152,14 +152,18 @@ class Child:
             await asyncio.wait({ended}, timeout=GRACE_SECONDS)
         finally:  # also when the waiting task is cancelled, however often
             self.signal_group(signal.SIGKILL)
-            cancelled = await _completion(asyncio.create_task(self._let_go(tasks)))
+            letting_go = asyncio.create_task(self._let_go(tasks))
+            cancelled = await _completion(letting_go)
+            letting_go.result()
             if cancelled is not None:
                 raise cancelled
 
     async def _let_go(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        await asyncio.wait(tasks, timeout=KILLED_SECONDS)
-        await end(*tasks)
-        self.process.close()
+        try:
+            await asyncio.wait(tasks, timeout=KILLED_SECONDS)
+            await end(*tasks)
+        finally:
+            self.process.close()
 
     async def _discard_output(self) -> None:
         """git would wait for a reader, and asyncio for the end of the output."""
