@@ -21,7 +21,7 @@ import structlog
 from common.throttled_log import ThrottledLog
 from storage_edge.tiers import arrivals, index_file
 from storage_edge.tiers.arrivals import Arrivals, ArrivingFile, DirectoryLock
-from storage_edge.tiers.bodies import FileBody
+from storage_edge.tiers.bodies import FileBody, MemoryBody
 from storage_edge.tiers.body_files import BodyFiles
 from storage_edge.tiers.index_connection import IndexConnection, is_damage, reason
 from storage_edge.tiers.index_file import Row
@@ -91,9 +91,7 @@ class DiskTier:
         return self._index.has(target)
 
     def find(self, target: str) -> list[StoredResponse]:
-        """All responses stored under a target that no purge has concerned, their files there, complete and checked
-        since they changed last.
-        """
+        """All responses stored under a target that no purge has concerned, their files complete and checked."""
         found = []
         for row in index_file.find(self._index.writer(), target):
             body = self.files.find(row.digest, row.size) if row.is_intact else None
@@ -170,15 +168,18 @@ class DiskTier:
         spool.move_to(path, self._arrivals.prepare())
 
     def update(self, stored: StoredResponse) -> bool:
-        """Replaces the fields of a response whose bytes stay the same (304, HEAD); True when that is done."""
+        """Replaces the fields of a response, unless others have put other bytes there; False where that is not done."""
         if self._is_avoided:
             return False
+        file = stored.body.file if isinstance(stored.body, MemoryBody) else stored.body
         with self._transaction() as index:
             digest = index_file.digest_of(index, stored)
-            is_purged = any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch))
-            if digest is not None and not is_purged:
+            if digest is None or any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch)):
+                return True
+            is_its = isinstance(file, FileBody) and file.path == self.files.path(digest)
+            if is_its:
                 index_file.put(index, stored, digest)
-        return True
+        return is_its
 
     def remove(self, stored: StoredResponse) -> None:
         """Drops one response."""

@@ -81,6 +81,7 @@ class IndexConnection:
     def _open(self) -> None:
         self.close()
         with self._lock.held():
+            self._log.check_current()
             known = self._log.index
             found = self._inode = _inode(self._path)
             if known == 0 or known != found:

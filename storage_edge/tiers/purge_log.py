@@ -30,6 +30,13 @@ class NoLogError(OSError):
         super().__init__(errno.ENOENT, "there is no purge log")
 
 
+class OldLogError(OSError):
+    """There is another file by now, which the thread that asks has not noticed yet."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ESTALE, "there is another purge log")
+
+
 class PurgeLog:
     """The purges at `path`, numbered; `clock` gives seconds since 1970.
 
@@ -115,6 +122,12 @@ class PurgeLog:
             if self._file is None:
                 raise NoLogError
             self._file.index = inode
+
+    def check_current(self) -> None:
+        """Raises `OldLogError` where the path leads elsewhere: what the file says of the index is no longer so."""
+        with self._lock:
+            if self._file is not None and not self._file.is_current():
+                raise OldLogError
 
     def close(self) -> None:
         """Lets the file go; it is opened again when the epoch is asked for."""

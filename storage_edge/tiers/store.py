@@ -18,6 +18,7 @@ from storage_edge.tiers import checking
 from storage_edge.tiers.arrivals import PATIENCE, ArrivingFile
 from storage_edge.tiers.bodies import Body, BodyGoneError, FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
+from storage_edge.tiers.purge_log import OldLogError
 from storage_edge.tiers.purges import Ledger, Purge
 from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse
@@ -101,9 +102,7 @@ class Store:
         self.disk.failed(error)
 
     def catch_up(self) -> int:
-        """Obeys the purges that other processes have carried out; to be called before every lookup. How many responses
-        they have hit in memory.
-        """
+        """Obeys the purges of other processes, as before every lookup. How many responses they have hit in memory."""
         known = self.ledger.epoch
         if self.disk.purges.epoch(known) == known:
             return 0
@@ -159,8 +158,7 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        same = (old.times, old.selected)
-        kept = [s for s in self._memory.get(old.target, ()) if (s.times, s.selected) == same]
+        kept = [s for s in self._memory.get(old.target, ()) if s.is_same(old)]
         if not kept:
             return
         new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
@@ -265,6 +263,8 @@ class Store:
         """What a method of the disk tier returns; `otherwise` when it fails, which is no client's concern."""
         try:
             return await self._in_worker(function, *args, **kwargs)
+        except OldLogError:  # the next request looks for the new one
+            return otherwise
         except (sqlite3.Error, OSError) as error:
             failure = error.with_traceback(None)
         await self._in_worker(self.disk.failed, failure)

@@ -50,6 +50,11 @@ class StoredResponse:
         """The names under which it can be purged, made once: every purge looks at them."""
         return storing.surrogate_keys(self.headers)
 
+    def is_same(self, other: "StoredResponse") -> bool:
+        """Whether both are one answer of the origin's, wherever its body is; others may be as old as it."""
+        mine = (self.status, self.times, self.selected, self.headers)
+        return mine == (other.status, other.times, other.selected, other.headers)
+
     @property
     def conditions(self) -> dict[str, str]:
         """Request fields that ask the origin whether it is still right."""

@@ -47,8 +47,9 @@ class Origin:
 
     clock: Clock
     url: str = ""
-    requests: list[web.Request] = attrs.field(factory=list)
-    handler: Handler | None = None
+    #: Not in its repr, which hypothesis tells of what fails, and refuses to where it is long.
+    requests: list[web.Request] = attrs.field(factory=list, repr=False)
+    handler: Handler | None = attrs.field(default=None, repr=False)
 
     def answers(
         self,

@@ -1,6 +1,7 @@
 """The disk tier damaged under running edges: nothing wrong is served, no purge is lost, and it is whole again without
 a restart."""
 
+import asyncio
 import os
 import random
 import shutil
@@ -92,11 +93,32 @@ async def test_whatever_becomes_of_the_tier_it_heals_and_purges_reach_every_proc
 
 
 async def _until_hit(edge: Edge) -> None:
-    """The first request finds what is damaged, the next one is stored, those after it are hits."""
-    for _ in range(3):
-        answer = await edge.get(RAW)
+    """As soon as it has noticed what is damaged, or what others have put in its place."""
+    async with asyncio.timeout(5):
+        while "; hit" not in (await edge.get(RAW)).cache_status:
+            await edge.settled()
+
+
+async def test_who_has_not_noticed_another_purge_log_leaves_the_index_alone(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path
+) -> None:
+    """A process that nobody asks looks through its bodies all the same."""
+    asked, unasked = await start_edge(), await start_edge()
+    origin.answers(random.Random(1).randbytes(LARGE), cache_control="max-age=600")
+    for edge in (asked, unasked):
+        await edge.get(RAW)
         await edge.settled()
-    assert "; hit" in answer.cache_status
+    (log,) = tmp_path.glob("edge/v*/purges")
+    log.unlink()
+    async with asyncio.timeout(5):
+        while not log.exists():
+            await asked.get(RAW)
+    await _until_hit(asked)
+    before = len(origin.requests)
+    await unasked.app[STORE].check_bodies(2**40, pause=0)
+    await _until_hit(asked)
+    assert len(origin.requests) == before
+    await unasked.app[STORE].check()
 
 
 def _flip(path: Path, *, unnoticed: bool = False) -> None:
