@@ -14,8 +14,6 @@ from api_server.web.errors import ApiError, invalid
 LinkType = Literal["other", "runbook", "image", "package"]
 
 MAX_FILEPATH = 128
-#: An index takes no longer ones.
-MAX_URL_BYTES = 2048
 _FILEPATH = re.compile(r"/(?:[-.\w]+/)*[-.\w]*[0-9a-zA-Z]", re.ASCII)
 _SCHEMES = ("http", "https", "ftp")
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
@@ -67,8 +65,8 @@ def _not_valid(text: str) -> ApiError:
 
 def _problems(link: Link) -> dict[str, list[str]]:
     problems = {}
-    if told := _problems_with_url(link.url):
-        problems["url"] = told
+    if problem := _problem_with_url(link.url):
+        problems["url"] = [f"is blocked: {problem}"]
     if link.filepath and len(link.filepath) > MAX_FILEPATH:
         problems["filepath"] = [f"is too long (maximum is {MAX_FILEPATH} characters)"]
     elif link.filepath and not _FILEPATH.fullmatch(link.filepath):
@@ -76,13 +74,11 @@ def _problems(link: Link) -> dict[str, list[str]]:
     return problems
 
 
-def _problems_with_url(url: str) -> list[str]:
-    if len(url.encode()) > MAX_URL_BYTES:
-        return [f"is too long (maximum is {MAX_URL_BYTES} bytes)"]
+def _problem_with_url(url: str) -> str | None:
     try:
         parts = URL(url)  # as it is read when somebody is redirected to it
     except ValueError:
-        return ["is blocked: URI is invalid"]
+        return "URI is invalid"
     if parts.scheme not in _SCHEMES:
-        return [f"is blocked: Only allowed schemes are {', '.join(_SCHEMES)}"]
-    return [] if parts.raw_host and not _NOT_IN_URLS.search(url) else ["is blocked: URI is invalid"]
+        return f"Only allowed schemes are {', '.join(_SCHEMES)}"
+    return None if parts.raw_host and not _NOT_IN_URLS.search(url) else "URI is invalid"

@@ -72,7 +72,7 @@ async def test_a_link_is_added_shown_changed_and_removed(scene: Scene) -> None:
         ),
         (
             {"name": "x", "url": f"http://x/{MANY_BYTES}"},
-            {"message": {"url": ["is too long (maximum is 2048 bytes)"]}},
+            {"error": "url is too long (maximum is 2048 characters)"},
         ),
         (
             {"name": "x", "url": "file:///etc/passwd"},
