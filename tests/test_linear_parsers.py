@@ -10,6 +10,7 @@ import pytest
 from api_server.ci.config import durations, expressions, names, variables
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
+from api_server.ci.jobs.logs import masking
 from api_server.ci.runners import dotenv
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
@@ -39,6 +40,11 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
     ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
     ("dotenv reports", lambda text: dotenv.parse(text.encode()), lambda n: "a=x" + " " * (n // 4) + "y"),
+    (
+        "a log full of secrets",
+        lambda text: masking.mask(text.encode(), [b"s3cret12", b"k" * 2000]),
+        lambda n: "s3cret12 " * n,
+    ),
     ("numbers in YAML", lambda text: load(text, Budget()), lambda n: "a: 1" + ":1" * (4 * n)),
     (
         "merge keys in YAML",

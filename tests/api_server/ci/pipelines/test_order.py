@@ -154,10 +154,10 @@ def _seconds(count: int, chain: str) -> float:
     jobs = [*reversed(jobs), a_job(0, status="failed")]
     times = []
     for _ in range(3):
-        before = time.process_time()
+        before = time.thread_time()
         assert len(next_events(jobs)) == count - 1
         assert len(dependents(jobs, ["job 0"])) == count - 1
-        times.append(time.process_time() - before)
+        times.append(time.thread_time() - before)
     return min(times)
 
 
