@@ -24,9 +24,10 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def ended(work: "asyncio.Future[T]") -> T:
-    """The result of `work` in a thread. Who is cancelled meanwhile is so only after its end.
+    """The result of `work`. Who is cancelled meanwhile, however often, is so only after its end.
 
-    A thread cannot be cancelled, and works on with what the caller would let go of: files, and their numbers.
+    For a thread, which cannot be cancelled and works on with what the caller would let go of (files, and their
+    numbers), and for what has to be let go of to the end.
     """
     cancelled: asyncio.CancelledError | None = None
     while not work.done():

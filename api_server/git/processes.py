@@ -15,7 +15,7 @@ from api_server.git.child_limits import limited
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
 from api_server.git.spawning import Process, spawn
-from common.ending import end
+from common.ending import end, ended
 from common.logs import redact
 
 CHUNK_BYTES = 128 * 1024
@@ -140,23 +140,19 @@ class Child:
 
     async def stop(self) -> None:
         """Ends git if it still runs; afterwards no process and no task of it is left."""
-        ended = asyncio.create_task(self.process.wait())
-        tasks = {ended, self._stderr_task, asyncio.create_task(self._discard_output())}
+        exited = asyncio.create_task(self.process.wait())
+        tasks = {exited, self._stderr_task, asyncio.create_task(self._discard_output())}
         if self._feed_task is not None:
             self._feed_task.cancel()
             tasks.add(self._feed_task)
         try:
             if self.patience:
-                await asyncio.wait({ended}, timeout=self.patience)
+                await asyncio.wait({exited}, timeout=self.patience)
             self.signal_group(signal.SIGTERM)
-            await asyncio.wait({ended}, timeout=GRACE_SECONDS)
+            await asyncio.wait({exited}, timeout=GRACE_SECONDS)
         finally:  # also when the waiting task is cancelled, however often
             self.signal_group(signal.SIGKILL)
-            letting_go = asyncio.create_task(self._let_go(tasks))
-            cancelled = await _completion(letting_go)
-            letting_go.result()
-            if cancelled is not None:
-                raise cancelled
+            await ended(asyncio.create_task(self._let_go(tasks)))
 
     async def _let_go(self, tasks: Collection[asyncio.Task[Any]]) -> None:
         try:
@@ -248,15 +244,15 @@ async def start(
         await child.stop()
 
 
-async def _completion(work: asyncio.Task[Any]) -> asyncio.CancelledError | None:
-    """Waits for the start or end of a process, also when the caller is cancelled meanwhile: then with what it was told.
+async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """Waits for the start of a process, also when the caller is cancelled meanwhile: then with what it was told.
 
-    Cut short, a start kills at most the process itself and not what that has started, and an end leaves its streams.
+    Cut short, a start kills at most the process itself and not what that has started.
     """
     cancelled = None
-    while not work.done():
+    while not starting.done():
         try:
-            await asyncio.wait({work})
+            await asyncio.wait({starting})
         except asyncio.CancelledError as told:
             cancelled = told
     return cancelled
