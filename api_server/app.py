@@ -15,7 +15,6 @@ from api_server.accounts.settings import values as instance_settings
 from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
 from api_server.accounts.users.accounts import USER_LISTENERS
-from api_server.admin import site
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
@@ -50,6 +49,7 @@ from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
+from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
 from api_server.state import database, sweep

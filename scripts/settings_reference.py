@@ -23,7 +23,7 @@ Made by `python -m scripts.settings_reference` out of `api_server/settings.py`, 
 A setting `send_timeout` of the API server is `send_timeout` in the section `[api_server]` of the TOML file that
 `FORGELET_SETTINGS` names; the variable `FORGELET_API_SEND_TIMEOUT` counts more, the flag `--send-timeout` most. Of the
 storage edge it is the section `[edge]` and `FORGELET_EDGE_SEND_TIMEOUT`. Operators' commands
-(`python -m api_server.commands`) read the same file and variables as the API server.
+(`forgelet`) read the same file and variables as the API server.
 
 - A list is an array in the file, `a,b` in a variable, and a flag that is given several times. Truths are `true` and
   `false` in the file; variables may say `yes`, `no`, `on`, `off`, `1` and `0` too; flags are `--work` and `--no-work`.

@@ -1,6 +1,8 @@
 """What all tests share: a PostgreSQL of their own, a migrated database, and a running server."""
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import structlog
 
 from api_server.state.migrate import migrate
-from scripts.local import embedded_postgres
+from forgelet.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.watchdog import Watchdog
 
@@ -134,3 +136,12 @@ def _database(postgres_url: str, name: str, *, template: str | None = None, migr
     if migrated:
         migrate(url)
     return url
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a space in its name, open to PostgreSQL's account as pytest's own are not."""
+    path = Path(tempfile.mkdtemp(prefix="forge let ", dir="/tmp"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)

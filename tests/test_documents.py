@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-FOLDERS = (".ci", "api_server", "common", "docs", "scripts", "storage_edge", "tests")
+FOLDERS = (".ci", "api_server", "common", "docs", "forgelet", "scripts", "storage_edge", "tests")
 #: The contract is its author's; it is linked to, and nothing else is asked of it.
 CONTRACT = "docs/service-api.md"
 DOCUMENTS = sorted(

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = {
     str(path.relative_to(ROOT)): ast.parse(path.read_text())
-    for folder in ("api_server", "storage_edge", "common", "scripts", "tests")
+    for folder in ("api_server", "storage_edge", "common", "forgelet", "scripts", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 SERVER = {name: tree for name, tree in SOURCE.items() if name.startswith("api_server/")}

@@ -137,14 +137,14 @@ def _of_another_application(table: str) -> UnsuitableDatabase:
 def _lacks_rights(problem: psycopg2.Error) -> UnsuitableDatabase:
     return UnsuitableDatabase(
         f"The role of the setting database_url lacks rights ({first_line(problem)}): run"
-        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables"
+        " `forgelet migrate --grant-to ROLE` as the role that owns the tables"
     )
 
 
 def _not_the_owner() -> UnsuitableDatabase:
     return UnsuitableDatabase(
         "The database is not of this version's schema, and its role may not change it:"
-        " run `python -m api_server.commands migrate` as the role that owns the tables"
+        " run `forgelet migrate` as the role that owns the tables"
     )
 
 

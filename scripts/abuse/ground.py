@@ -7,13 +7,13 @@ from pathlib import Path
 
 import attrs
 
+from forgelet.local.api_client import Api, encoded
+from forgelet.local.data_directory import DataDirectory
+from forgelet.local.supervisor import Forgelet, Plan
 from scripts.abuse import repositories
 from scripts.abuse.place import Place
 from scripts.abuse.repositories import Sizes
 from scripts.abuse.watching import Held, Watched, process_in
-from scripts.local.api_client import Api, encoded
-from scripts.local.data_directory import DataDirectory
-from scripts.local.supervisor import Forgelet, Plan
 from tests.support.ports import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]

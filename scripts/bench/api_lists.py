@@ -4,9 +4,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from forgelet.local.embedded_postgres import temporary
 from scripts.bench.api_process import running, share_of_postgresql
 from scripts.bench.rows import Row
-from scripts.local.embedded_postgres import temporary
 
 PROJECTS = 60
 

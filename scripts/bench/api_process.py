@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psycopg2
 
+from forgelet.local.api_client import Api, answers
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
+from forgelet.local.processes import Child
 from scripts.bench.load import http_requests, statements
 from scripts.bench.rows import Row, by_turns
-from scripts.local.api_client import Api, answers
-from scripts.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
-from scripts.local.processes import Child
 from tests.support.ports import free_port
 
 ROUND_SECONDS = 4

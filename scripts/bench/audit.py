@@ -21,8 +21,8 @@ from api_server.state.database import connect
 from api_server.state.listing import Page
 from api_server.state.migrate import migrate
 from common import logs
+from forgelet.local.embedded_postgres import temporary
 from scripts.bench.rows import Row, by_turns
-from scripts.local.embedded_postgres import temporary
 from tests.support.forge import running_forge
 
 FEW, MANY = 10_000, 1_000_000

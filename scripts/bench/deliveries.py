@@ -20,8 +20,8 @@ from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
 from common.background import BACKGROUND
 from common.shutdown import SHUTDOWN
+from forgelet.local.embedded_postgres import temporary
 from scripts.bench.rows import Row
-from scripts.local.embedded_postgres import temporary
 from tests.support.forge import Forge, Person, running_forge
 from tests.support.merge_requests import new_project, open_merge_request
 

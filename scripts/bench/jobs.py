@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg2
 
 from api_server.state.database import connect
+from forgelet.local.embedded_postgres import Cluster, temporary
 from scripts.bench.api_process import requests, running, share_of_postgresql
 from scripts.bench.many_jobs import fill
 from scripts.bench.rows import Row, by_turns
-from scripts.local.embedded_postgres import Cluster, temporary
 
 JOBS = 200_000
 PER_PAGE = 20

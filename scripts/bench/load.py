@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from forgelet.local import postgres_binaries
 from scripts.bench.rows import SkippedError
-from scripts.local import postgres_binaries
 
 CONNECTIONS = 16
 

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import psycopg2
 
+from forgelet.local.api_client import Api
+from forgelet.local.embedded_postgres import temporary
 from scripts.bench.api_process import connection, running
 from scripts.bench.load import statements
 from scripts.bench.rows import Row
-from scripts.local.api_client import Api
-from scripts.local.embedded_postgres import temporary
 
 RUNNING_JOBS = 50
 POLLING_RUNNERS = 20

@@ -63,7 +63,7 @@ async def _commit(ground: Ground, project: str, branch: str) -> None:
 
 
 async def _audit_is_sound(ground: Ground) -> None:
-    command = [sys.executable, "-P", "-m", "api_server.commands", "audit", "verify"]
+    command = [sys.executable, "-P", "-m", "forgelet", "audit", "verify"]
     done = await asyncio.to_thread(
         subprocess.run, command, env=ground.api.environment, capture_output=True, text=True, check=False
     )

@@ -14,6 +14,9 @@ import aiohttp
 import attrs
 import psycopg2
 
+from forgelet.local.api_client import Api, answers
+from forgelet.local.data_directory import DataDirectory
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, cluster_directory
 from scripts.abuse.ground import CHECKOUT, new_user
 from scripts.faults import disks
 from scripts.faults.client import TIMEOUT, Client
@@ -24,9 +27,6 @@ from scripts.faults.object_store import settings as object_store_settings
 from scripts.faults.outside import Outside, outside
 from scripts.faults.processes import Kept, KeptPostgres, KeptProgram, until
 from scripts.faults.proxy import Proxy
-from scripts.local.api_client import Api, answers
-from scripts.local.data_directory import DataDirectory
-from scripts.local.embedded_postgres import SUPERUSER, Cluster, cluster_directory
 from tests.support.ports import free_port
 
 READY_SECONDS = 60.0

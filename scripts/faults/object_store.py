@@ -8,8 +8,8 @@ from pathlib import Path
 
 import aiohttp
 
+from forgelet.local.processes import Child
 from scripts.faults.proxy import Proxy
-from scripts.local.processes import Child
 from tests.support.ports import free_port
 
 BUCKET = "objects"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from forgelet.local.embedded_postgres import Cluster
+from forgelet.local.processes import CannotStart, Child
 from scripts.abuse.watching import descendants
-from scripts.local.embedded_postgres import Cluster
-from scripts.local.processes import CannotStart, Child
 
 #: An init waits this long before it starts what has ended, so as not to spin.
 RESTART_SECONDS = 0.2

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
-from api_server.commands import commands
 from api_server.state import sweep
 from api_server.state.objects import OBJECTS, Objects, open_objects
+from forgelet.command_line import forgelet
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, running_forge
 from tests.support.runner import a_runner
@@ -178,7 +178,7 @@ async def test_the_command_says_what_it_removes_and_what_is_missing(here: Forge,
     }
 
     async def run(*arguments: str) -> tuple[int, list[str]]:
-        done = await asyncio.to_thread(CliRunner().invoke, commands, ["sweep", *arguments], env=environment)
+        done = await asyncio.to_thread(CliRunner().invoke, forgelet, ["sweep", *arguments], env=environment)
         return done.exit_code, done.output.splitlines()
 
     status, lines = await run("--dry-run")

@@ -159,7 +159,7 @@ _DATABASES = [
         _URL,
         "{powerless}",
         "The role of the setting database_url lacks rights (permission denied for table _yoyo_migration): run"
-        " `python -m api_server.commands migrate --grant-to ROLE` as the role that owns the tables",
+        " `forgelet migrate --grant-to ROLE` as the role that owns the tables",
     ),
     Mistaken(
         "api",

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from scripts.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role, with_another_role
 from tests.support.mistakes import Mistaken, furnish
 from tests.support.ports import free_port
@@ -17,12 +17,12 @@ from tests.support.preloaded import Programs, preloaded
 from .mistaken_places import PLACES
 from .mistaken_values import VALUES
 
-MODULES = {"api": "api_server", "edge": "storage_edge", "commands": "api_server.commands"}
+MODULES = {"api": "api_server", "edge": "storage_edge", "commands": "forgelet"}
 
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Programs]:
-    with preloaded("api_server.__main__", "storage_edge.__main__", "api_server.commands") as programs:
+    with preloaded("api_server.__main__", "storage_edge.__main__", "forgelet.command_line") as programs:
         yield programs
 
 

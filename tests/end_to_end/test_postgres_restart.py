@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from scripts.local import embedded_postgres
+from forgelet.local import embedded_postgres
 from tests.support.runner import INFO
 from tests.support.server_process import ServerProcess, server_process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 COMMANDS = [
     "scripts/up",
@@ -101,7 +101,7 @@ def copy(tmp_path: Path) -> Copy:
     return Copy(path)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "scripts/local/python.sh"])
+@pytest.mark.parametrize("command", [*COMMANDS, "scripts/python.sh"])
 def test_the_commands_are_plain_shell(command: str) -> None:
     assert subprocess.run(["/bin/sh", "-n", str(CHECKOUT / command)]).returncode == 0
     assert command.endswith(".sh") or os.access(CHECKOUT / command, os.X_OK)
@@ -110,7 +110,7 @@ def test_the_commands_are_plain_shell(command: str) -> None:
 def test_up_runs_from_any_folder_with_its_arguments_as_they_are(copy: Copy) -> None:
     assert copy.run("scripts/up", "--data-dir", "a b") == (0, copy_note(copy))
     *_, last = copy.ran()
-    assert last == ["/", str(copy.path), "-P", "-m", "scripts.local.up", "--data-dir", "a b"]
+    assert last == ["/", str(copy.path), "-P", "-m", "forgelet.local.up", "--data-dir", "a b"]
 
 
 def test_an_installation_is_made_once_until_what_it_depends_on_changes(copy: Copy) -> None:

@@ -3,9 +3,8 @@
 import pytest
 
 from scripts.compatibility import KINDS, document, routes, written
+from tests.support.checkout import CHECKOUT
 from tests.support.forge import Forge
-
-from .conftest import CHECKOUT
 
 WRITTEN = written()
 LINES = [(name, line) for lines in WRITTEN["endpoints"].values() for name, line in lines.items()]

@@ -1,8 +1,7 @@
 """docs/settings.md says what the code says."""
 
 from scripts.settings_reference import reference
-
-from .conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 
 def test_the_document_is_what_the_code_says() -> None:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 import psycopg2
 
-from scripts.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster
 from tests.support.forge import new_name
 
 

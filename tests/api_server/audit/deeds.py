@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from api_server.accounts.emails import confirmation
 from api_server.accounts.passwords import queries as passwords
 from api_server.accounts.passwords import resets
-from api_server.commands import commands
 from api_server.invitations.changes import clear_away
 from api_server.invitations.tasks import KEPT
 from api_server.state.secrets import digest
 from api_server.status_checks.tasks import DISPATCHER
 from api_server.web.context import VAULT
+from forgelet.command_line import forgelet
 from tests.api_server.audit.things import Things
 from tests.api_server.audit.trail import MAKE_OLD_MONTH
 from tests.api_server.status_checks.receiver import answer, running_receiver
@@ -213,7 +213,7 @@ async def _run(things: Things, *arguments: str) -> None:
         "FORGELET_API_DATABASE_URL": settings.database_url,
         "FORGELET_API_DATA_DIR": str(settings.data_dir),
     }
-    done = await asyncio.to_thread(CliRunner().invoke, commands, arguments, env=environment)
+    done = await asyncio.to_thread(CliRunner().invoke, forgelet, arguments, env=environment)
     assert done.exit_code == 0, done
 
 

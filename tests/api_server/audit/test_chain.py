@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from api_server.audit import chain
-from api_server.commands import commands
 from api_server.state.database import Database
+from forgelet.command_line import forgelet
 from tests.api_server.audit.trail import record_events, run_command, without_triggers
 
 
@@ -100,14 +100,14 @@ def test_a_head_that_cannot_be_read_is_refused() -> None:
 
 
 def test_help_needs_no_settings() -> None:
-    shown = CliRunner().invoke(commands, ["audit", "--help"])
+    shown = CliRunner().invoke(forgelet, ["audit", "--help"])
     assert shown.exit_code == 0
     assert {"verify", "export", "remove"} <= set(shown.stdout.split())
 
 
 def test_missing_settings_are_told_in_one_sentence() -> None:
     shown = CliRunner().invoke(
-        commands, ["audit", "verify"], env={"FORGELET_API_DATABASE_URL": "postgresql://x"}
+        forgelet, ["audit", "verify"], env={"FORGELET_API_DATABASE_URL": "postgresql://x"}
     )
     assert shown.exit_code == 2
     assert shown.stderr == (

@@ -54,7 +54,7 @@ async def test_an_export_that_fails_leaves_nothing(
     partial = tmp_path / "events.ndjson.partial"
     partial.write_text("what a killed export has left, longer than all that comes" * 1000)
     limited = await asyncio.create_subprocess_exec(
-        "sh", "-c", 'ulimit -f 0; exec "$0" -m api_server.commands audit export --output "$1"', sys.executable, file,
+        "sh", "-c", 'ulimit -f 0; exec "$0" -m forgelet audit export --output "$1"', sys.executable, file,
         env=os.environ | {"FORGELET_API_DATABASE_URL": database_url, "FORGELET_API_DATA_DIR": str(tmp_path)},
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

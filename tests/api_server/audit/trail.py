@@ -9,10 +9,10 @@ from typing import Any
 import psycopg2
 from click.testing import CliRunner
 
-from api_server.commands import commands
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database
+from forgelet.command_line import forgelet
 from tests.support.forge import Forge
 
 GROUP = Entity(type="Group", id=1, path="some/group")
@@ -79,4 +79,4 @@ def run_command(url: str, *arguments: str, data_dir: Path | None = None, **optio
     """An operator's command; without `data_dir` no head was ever kept."""
     with tempfile.TemporaryDirectory() as empty:
         environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": str(data_dir or empty)}
-        return CliRunner().invoke(commands, ["audit", *arguments], env=environment, **options)
+        return CliRunner().invoke(forgelet, ["audit", *arguments], env=environment, **options)

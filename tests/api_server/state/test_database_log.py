@@ -9,7 +9,7 @@ import pytest
 
 from api_server.state.migrate import migrate
 from api_server.state.secrets import Vault
-from scripts.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 

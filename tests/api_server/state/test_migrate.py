@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from api_server.state.migrate import migrate
-from scripts.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role
 from tests.support.forge import new_name
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from api_server.audit import chain
-from api_server.commands import commands
 from api_server.state.migrate import UnsuitableDatabase, migrate
-from scripts.local.embedded_postgres import Cluster
+from forgelet.command_line import forgelet
+from forgelet.local.embedded_postgres import Cluster
 from tests.support.ci import ONE_JOB, ci_project, eventually
 from tests.support.database_roles import Roles, as_role, with_another_role
 from tests.support.forge import Forge, running_forge
@@ -22,7 +22,7 @@ from tests.support.runner import a_runner
 
 def run_migrate(url: str, *arguments: str):
     environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": "."}
-    return CliRunner().invoke(commands, ["migrate", *arguments], env=environment)
+    return CliRunner().invoke(forgelet, ["migrate", *arguments], env=environment)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -
     assert (ended.returncode, ended.stderr) == (
         2,
         "Error: The database is not of this version's schema, and its role may not change it:"
-        " run `python -m api_server.commands migrate` as the role that owns the tables\n",
+        " run `forgelet migrate` as the role that owns the tables\n",
     )
     refused = run_migrate(roles.serving)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)

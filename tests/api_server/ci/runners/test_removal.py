@@ -1,4 +1,4 @@
-"""`python -m api_server.commands jobs remove-data`: logs and artifacts of old jobs go, the jobs stay."""
+"""`forgelet jobs remove-data`: logs and artifacts of old jobs go, the jobs stay."""
 
 import asyncio
 import datetime
@@ -38,7 +38,7 @@ async def command(forge: Forge, *arguments: str) -> tuple[int, str]:
         "FORGELET_API_DATA_DIR": str(forge.settings.data_dir),
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "api_server.commands", "jobs", "remove-data", *arguments,
+        sys.executable, "-m", "forgelet", "jobs", "remove-data", *arguments,
         env=environment, stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

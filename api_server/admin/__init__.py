@@ -1,1 +1,0 @@
-"""Pages for people: signing in, and answering invitations. Plain HTML forms, no JavaScript."""

@@ -1,0 +1,1 @@
+"""What an operator sees: what fails and why, figures over time, background tasks."""

@@ -1,0 +1,117 @@
+"""Who is at the browser: the session cookie, signing in and out, and the proof that a form is ours.
+
+The cookie's value is random; the database keeps its digest, where somebody has signed in. A visitor has a cookie too,
+because the token in each form (against cross-site requests) is derived from it. Signing in always gives a new one.
+"""
+
+import datetime
+import functools
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.users.queries import User
+from api_server.pages import queries
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.state.secrets import digest
+from api_server.web import context
+from api_server.web.grounds import Ground, rely_on
+
+#: The fields of a form that was sent.
+Form = Mapping[str, object]
+
+LIFETIME = datetime.timedelta(days=14)
+_COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
+
+
+@attrs.frozen
+class Visitor:
+    """Whoever sends a request to a page; `user` is None before signing in."""
+
+    cookie: str = attrs.field(repr=False)
+    user: User | None
+    csrf_token: str = attrs.field(repr=False)
+    ip_address: str | None
+
+    def author(self, name: str = "") -> Author:
+        """For audit events; `name` is for somebody who has not signed in."""
+        if self.user is None:
+            return Author(id=-1, name=name, ip_address=self.ip_address)
+        return Author(
+            id=self.user.id,
+            name=self.user.name,
+            email=self.user.email,
+            username=self.user.username,
+            ip_address=self.ip_address,
+        )
+
+    def wrote(self, form: Form) -> bool:
+        """Whether a form that was sent is one that we gave to this browser."""
+        sent = form.get("csrf_token", "")
+        return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
+
+
+async def visitor(request: web.Request) -> Visitor:
+    """Reads the cookie, or draws a new one for somebody without."""
+    sent = request.cookies.get(_cookie_name(request), "")
+    known = _COOKIE.fullmatch(sent) is not None
+    cookie = sent if known else _new_cookie()
+    user = await queries.user_of_session(context.database(request), digest(cookie)) if known else None
+    if user is not None:
+        read = functools.partial(queries.user_of_session, digest=digest(cookie))
+        rely_on(request, Ground((f"user:{user.id}",), user, read))
+    return _visitor(request, cookie, user)
+
+
+def _visitor(request: web.Request, cookie: str, user: User | None) -> Visitor:
+    token = context.vault(request).derived_token("", b"form of a page:" + cookie.encode())
+    return Visitor(cookie, user, token, request.remote)
+
+
+async def begin(request: web.Request, transaction: Transaction, user: User) -> Visitor:
+    """A session of `user`; whatever the browser had before is worth nothing."""
+    await end(request, transaction)
+    cookie = _new_cookie()
+    await queries.create_session(transaction, digest(cookie), user.id, transaction.now + LIFETIME)
+    return _visitor(request, cookie, user)
+
+
+async def end(request: web.Request, transaction: Transaction) -> None:
+    """Ends the session that the request has, if it has one."""
+    sent = request.cookies.get(_cookie_name(request), "")
+    await queries.delete_session(transaction, digest(sent))
+
+
+def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -> None:
+    """Sets the cookie, for as long as the session lives, or until the browser is closed."""
+    response.set_cookie(
+        _cookie_name(request),
+        who.cookie,
+        max_age=int(LIFETIME.total_seconds()) if who.user else None,
+        path="/",
+        secure=_is_secure(request),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def forget(request: web.Request, response: web.StreamResponse) -> None:
+    response.del_cookie(_cookie_name(request), path="/", secure=_is_secure(request), httponly=True)
+
+
+def _new_cookie() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _is_secure(request: web.Request) -> bool:
+    return context.settings(request).base_url.startswith("https://")
+
+
+def _cookie_name(request: web.Request) -> str:
+    # With this prefix browsers take the cookie from this very host only, and over TLS only.
+    return "__Host-forgelet_session" if _is_secure(request) else "forgelet_session"

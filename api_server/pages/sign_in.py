@@ -1,0 +1,138 @@
+"""`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser. Both outcomes are audited."""
+
+import asyncio
+import functools
+import re
+
+from aiohttp import web
+
+from api_server.pages import page, queries, sessions
+from api_server.pages.queries import Account
+from api_server.pages.sessions import Form, Visitor
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author
+from api_server.web import context, grounds
+from api_server.web.grounds import Ground
+from api_server.web.rate_limit import RateLimiter
+
+#: Attempts a minute, from one address and for one account; more are neither checked nor recorded.
+ATTEMPTS_BY_ADDRESS = 10
+ATTEMPTS_BY_LOGIN = 5
+#: Failures a minute with unknown logins that the audit trail tells of, so that nobody fills it from many addresses.
+RECORDED_UNKNOWN = 60
+
+BY_ADDRESS = web.AppKey("sign_in_by_address", RateLimiter)
+BY_LOGIN = web.AppKey("sign_in_by_login", RateLimiter)
+UNKNOWN = web.AppKey("sign_in_unknown", RateLimiter)
+
+_LONGEST = 1024
+#: Where signing in may lead: our own pages only.
+_RETURN_TO = re.compile(r"/(?:-|admin)/[\w/-]*", re.ASCII)
+
+
+def setup(app: web.Application) -> None:
+    app[BY_ADDRESS] = RateLimiter(lambda: ATTEMPTS_BY_ADDRESS)
+    app[BY_LOGIN] = RateLimiter(lambda: ATTEMPTS_BY_LOGIN)
+    app[UNKNOWN] = RateLimiter(lambda: RECORDED_UNKNOWN)
+    app.router.add_get("/-/sign_in", show_form)
+    app.router.add_post("/-/sign_in", page.form(sign_in))
+    app.router.add_post("/-/sign_out", page.form(sign_out))
+
+
+async def show_form(request: web.Request) -> web.Response:
+    return _form(request, await sessions.visitor(request), request.query.get("return_to"))
+
+
+async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+    login, password = _text(form, "login").strip(), _text(form, "password")
+    if wait := _retry_after(request, login):
+        problem = f"There were too many attempts. Try again in {wait} seconds."
+        return _form(request, who, form.get("return_to"), login, problem, status=429)
+    account = await queries.find_account(context.database(request), login)
+    # Takes some 50 ms of computing, with or without an account.
+    hashed = account.password_hash if account else None
+    matches = await asyncio.to_thread(context.vault(request).password_matches, password, hashed)
+    if account is None or not matches or account.password_hash is None or account.state != "active":
+        await _record_failure(request, account, login)
+        blocked = matches and account is not None and account.state != "active"
+        problem = "Your account has been blocked." if blocked else "Invalid login or password."
+        return _form(request, who, form.get("return_to"), login, problem, status=401)
+    # A password that another one takes the place of meanwhile opens nothing.
+    read = functools.partial(queries.find_account, login=login)
+    grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
+    response = _see_other(_safe(form.get("return_to")))
+    sessions.remember(request, response, await _begin(request, account))
+    return response
+
+
+async def sign_out(request: web.Request, _who: Visitor, _form: Form) -> web.StreamResponse:
+    async with context.database(request).transaction() as transaction:
+        await sessions.end(request, transaction)
+    response = _see_other("/-/sign_in")
+    sessions.forget(request, response)
+    return response
+
+
+def _form(
+    request: web.Request,
+    who: Visitor,
+    return_to: object,
+    login: str = "",
+    problem: str = "",
+    status: int = 200,
+) -> web.Response:
+    if who.user and not problem:
+        return page.say(request, who, "You are signed in")
+    return page.answer(
+        request, who, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
+    )
+
+
+def _text(form: Form, name: str) -> str:
+    return str(form.get(name, ""))[:_LONGEST].replace("\0", "")
+
+
+def _safe(return_to: object) -> str:
+    return return_to if isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) else "/-/sign_in"
+
+
+def _see_other(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
+
+
+def _retry_after(request: web.Request, login: str) -> int:
+    by_address = request.config_dict[BY_ADDRESS].retry_after(request.remote)
+    return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
+
+
+async def _begin(request: web.Request, account: Account) -> Visitor:
+    """The account's new session."""
+    async with context.database(request).transaction() as transaction:
+        signed_in = await sessions.begin(request, transaction, account)
+        await audit_trail.record(
+            transaction,
+            "authenticated_with_password",
+            author=signed_in.author(),
+            entity=account.entity,
+            target_id=account.id,
+            target_details=account.username,
+            message="Signed in with STANDARD authentication",
+            **{"with": "STANDARD"},
+        )
+    return signed_in
+
+
+async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
+    """Of a known account in its own trail, of an unknown one in the instance's."""
+    if account is None and request.config_dict[UNKNOWN].retry_after("all"):
+        return
+    async with context.database(request).transaction() as transaction:
+        await audit_trail.record(
+            transaction,
+            "login_failed_with_standard_authentication",
+            author=Author(id=-1, name=login, ip_address=request.remote),
+            entity=account.entity if account else INSTANCE,
+            target_details=None if account else login,
+            message="Failed to login with STANDARD authentication",
+            failed_login="STANDARD",
+        )

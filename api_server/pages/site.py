@@ -1,0 +1,24 @@
+"""All pages, joined to the application."""
+
+from aiohttp import web
+
+from api_server.pages import page, queries, sign_in
+from api_server.pages.account import emails, invites, passwords
+from api_server.pages.admin import repository_settings
+from api_server.state.queue import QUEUE
+from api_server.web.context import DATABASE
+
+
+def setup(app: web.Application) -> None:
+    page.setup(app)
+    sign_in.setup(app)
+    invites.setup(app)
+    emails.setup(app)
+    passwords.setup(app)
+    repository_settings.setup(app)
+
+    async def delete_expired_sessions() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await queries.delete_expired_sessions(transaction)
+
+    app[QUEUE].add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)

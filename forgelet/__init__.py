@@ -1,0 +1,1 @@
+"""forgelet, the command line: what an operator types."""

