@@ -55,7 +55,7 @@ class Sources(Generic[SettingsT]):
     def given(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The values that are given, of their fields' types, and by which name each was. Tells on standard error of
         variables that name no setting: environments are shared, so that is no mistake for sure."""
-        values, labels = self._of_file()
+        values, labels = self.of_file()
         for variable, text in sorted(self.environment.items()):
             if not variable.startswith(self.env_prefix):
                 continue
@@ -87,7 +87,8 @@ class Sources(Generic[SettingsT]):
         """The settings by their names."""
         return attrs.fields_dict(self.settings_class)  # type: ignore[arg-type]
 
-    def _of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the file gives, as `given`."""
         path = self.environment.get(SETTINGS_FILE_VARIABLE)
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
