@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.outbound import edge_queries as queries
+from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edge_queries import Debt, Edge, Owed
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
@@ -129,15 +130,13 @@ class Edges:
                 await queries.set_failing(transaction, edge.id, purge_everything=everything)
 
     async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> bool:
-        headers = {"Authorization": f"Bearer {self._settings.edge_purge_token}"}
-        timeout = aiohttp.ClientTimeout(total=self._settings.edge_purge_timeout)
-        url = f"{edge.url}/-/purge"
+        settings = self._settings
+        api = EdgeApi(edge.url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
         try:
-            async with self._session.post(url, json=document, headers=headers, timeout=timeout) as answer:
-                answer.raise_for_status()
-        except aiohttp.ClientResponseError as problem:
+            await api.purge(document)
+        except EdgeRefuses as problem:
             log.warning("an edge does not take a purge", about=edge.id, edge=edge.id, status=problem.status)
-        except (aiohttp.ClientError, OSError) as problem:  # TimeoutError is one
+        except (aiohttp.ClientError, OSError, ValueError) as problem:  # TimeoutError is one
             log.warning("an edge cannot be told", about=edge.id, edge=edge.id, problem=type(problem).__name__)
         else:
             return True

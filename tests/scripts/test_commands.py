@@ -146,7 +146,7 @@ def test_test_hands_its_arguments_to_pytest_in_the_checkout(copy: Copy) -> None:
     copy.run("scripts/test", "tests/edge", "-k", "a or b")
     *_, last = copy.ran()
     assert last[0] == str(copy.path)
-    assert last[2:] == ["-P", "-m", "pytest", "-n", "2", "tests/edge", "-k", "a or b"]
+    assert last[2:] == ["-P", "-m", "pytest", "-n", "3", "tests/edge", "-k", "a or b"]
 
 
 def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
@@ -202,8 +202,8 @@ def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_ch
     status, _ = copy.run(".ci/run", "-k", "x", PYENV_ROOT=str(copy.programs / "pyenv"))
     assert status == 0
     assert [" ".join(run[2:]) for run in copy.ran() if "pip" not in run] == [
-        "-P -m pytest -n 2 -k x",
-        "-P -m pytest -n 2 --ignore=tests/scripts --ignore=tests/forgelet -k x",
+        "-P -m pytest -n 3 -k x",
+        "-P -m pytest -n 3 --ignore=tests/scripts --ignore=tests/forgelet -k x",
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
