@@ -44,7 +44,7 @@ async def _run(settings: Settings, *, dry_run: bool, check: bool) -> int:
     async with database.connect(
         settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
     ) as connected:
-        async for swept in sweep(connected, objects, at_least(settings.orphan_age), dry_run=dry_run):
+        async for swept in sweep(connected, objects, at_least(settings.orphan_age), settings.data_dir / "repositories", dry_run=dry_run):
             for one in swept.objects:
                 click.echo(f"{one.key}: {one.size:,} bytes, no row names it")
             for file in swept.unfinished:
