@@ -52,7 +52,7 @@ from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
-from api_server.state import database, sweep
+from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, system_clock
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
@@ -187,6 +187,7 @@ def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
     async def remove_project_data(project_id: int) -> None:
+        backups.not_during(app[REPOSITORIES].root)
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")
@@ -195,7 +196,8 @@ def _add_tasks(app: web.Application) -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
     async def sweep_objects() -> None:
-        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age)
+        root = app[REPOSITORIES].root
+        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age, root)
 
     queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)

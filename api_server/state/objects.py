@@ -143,14 +143,20 @@ class Objects:
 
     async def exists(self, key: str) -> bool:
         """Raises `Unavailable`."""
-        with suppress(FileNotFoundError), _failures():
+        with suppress(FileNotFoundError):
+            await self.size(key)
+            return True
+        return False
+
+    async def size(self, key: str) -> int:
+        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
+        with _failures():
             try:
-                await obstore.head_async(self._backend, key)
+                return int((await obstore.head_async(self._backend, key))["size"])
             except FileNotFoundError:
                 await asyncio.to_thread(self._check_folder)
                 await obstore.get_async(self._backend, key)  # as in `open`
-            return True
-        return False
+                raise
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Removes them; those that are gone already are passed over. Raises `Unavailable`."""
