@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.outbound import edge_queries as queries
+from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edge_queries import Debt, Edge, Owed
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
@@ -115,24 +116,17 @@ class Edges:
 
     async def _status(self, edge: Edge) -> dict[str, Any] | str | None:
         try:
-            async with self._session.get(f"{edge.url}/-/status", **self._options) as answer:
-                if answer.status == 404:
-                    return None
-                if answer.status != 200:
-                    return refusal(answer.status)
-                said = await answer.json()
-                return said if isinstance(said, dict) else None
-        except (aiohttp.ContentTypeError, ValueError):
+            return await self._api(edge).status()
+        except EdgeRefuses as problem:
+            return None if problem.status == 404 else refusal(problem.status)
+        except ValueError:
             return None
         except (aiohttp.ClientError, OSError) as problem:
             return f"It does not answer ({type(problem).__name__})"
 
-    @property
-    def _options(self) -> dict[str, Any]:
-        return {
-            "headers": {"Authorization": f"Bearer {self._settings.edge_purge_token}"},
-            "timeout": aiohttp.ClientTimeout(total=self._settings.edge_purge_timeout),
-        }
+    def _api(self, edge: Edge) -> EdgeApi:
+        settings = self._settings
+        return EdgeApi(edge.url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""
@@ -143,10 +137,8 @@ class Edges:
     async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
         while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
             if not (debt.ids or debt.everything):
-                async with self._database.transaction() as transaction:
-                    await queries.set_told(
-                        transaction, edge.id, everything=False
-                    )  # what was owed, others told
+                async with self._database.transaction() as transaction:  # others have told what was owed
+                    await queries.set_told(transaction, edge.id, everything=False)
                 return
             everything = debt.everything or len(debt.ids) == MOST_OWED
             problem = await self._tell(edge, _EVERYTHING if everything else {"keys": sorted(debt.keys)})
@@ -167,11 +159,10 @@ class Edges:
     async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> str | None:
         """Why it could not be told, in one sentence; None where it was."""
         try:
-            async with self._session.post(f"{edge.url}/-/purge", json=document, **self._options) as answer:
-                answer.raise_for_status()
-        except aiohttp.ClientResponseError as problem:
+            await self._api(edge).purge(document)
+        except EdgeRefuses as problem:
             reason = refusal(problem.status)
-        except (aiohttp.ClientError, OSError) as problem:  # TimeoutError is one
+        except (aiohttp.ClientError, OSError, ValueError) as problem:  # TimeoutError is one
             reason = f"It does not answer ({type(problem).__name__})"
         else:
             return None

@@ -76,13 +76,25 @@ def migrate(url: str, serving_role: str | None = None) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             try:
-                if not _is_up_to_date(cursor):
+                if is_to_be_migrated(cursor):
                     _bring_up_to_date(url, cursor)
             except psycopg2.errors.InsufficientPrivilege as problem:
                 raise _lacks_rights(problem) from None
             if serving_role is not None:
                 cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
                 cursor.execute(_file("grants.sql").read_text())
+
+
+def is_to_be_migrated(cursor: Any) -> bool:
+    """Whether `migrate` would change the database; changes nothing. Raises `UnsuitableDatabase` where it must not or,
+    by the looks of it, could not."""
+    if _is_up_to_date(cursor):
+        return False
+    if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
+        raise _of_another_application(table)
+    if _value(cursor, _IS_OWNER) is False:
+        raise _not_the_owner()
+    return True
 
 
 def _is_up_to_date(cursor: Any) -> bool:
@@ -100,10 +112,6 @@ def _is_up_to_date(cursor: Any) -> bool:
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
-    if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
-        raise _of_another_application(table)
-    if _value(cursor, _IS_OWNER) is False:
-        raise _not_the_owner()
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
     _apply_migrations(url)

@@ -77,6 +77,20 @@ class SmtpServer:
                 raise
             log.warning("mail was refused for good", message_id=message["Message-ID"], problem=str(problem))
 
+    async def greet(self) -> None:
+        """Connects, encrypts and logs in as `send` does, and sends nothing. Raises as that does."""
+        async with aiosmtplib.SMTP(
+            hostname=self.hostname,
+            port=self.port,
+            username=self.username,
+            password=self.password,
+            use_tls=self.use_tls,
+            start_tls=None if self.use_tls else self.start_tls,
+            tls_context=ssl.create_default_context(),
+            timeout=_TIMEOUT,
+        ) as client:
+            await client.noop()
+
 
 @attrs.frozen
 class Folder:
