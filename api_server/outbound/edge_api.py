@@ -20,7 +20,7 @@ class EdgeApi:
     """The operators' routes of one edge. All methods raise `EdgeRefuses`, aiohttp.ClientError and TimeoutError; 401 is
     a wrong token, 404 an edge that has none."""
 
-    url: str = attrs.field(converter=lambda url: url.rstrip("/"))
+    url: str
     token: str = attrs.field(repr=False)
     session: aiohttp.ClientSession
     #: Seconds for one request.
@@ -46,7 +46,7 @@ class EdgeApi:
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         async with self.session.request(
             method,
-            f"{self.url}{path}",
+            f"{self.url.rstrip('/')}{path}",
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=aiohttp.ClientTimeout(total=self.timeout),
             allow_redirects=False,

@@ -32,8 +32,6 @@ class Patient:
     environment: Mapping[str, str]
     api: ApiSettings | None
     edge: EdgeSettings | None
-    #: What reading the settings has shown.
-    settings: list[Finding]
     session: aiohttp.ClientSession
 
 
