@@ -20,6 +20,7 @@ from api_server.web.routes import Routes
 #: Where a form may lead back to.
 _BACK = re.compile(r"/admin(?:[/?][!-~]*)?", re.ASCII)
 _NOTHING_DONE = "Nothing was done"
+_GONE = f"{_NOTHING_DONE}: it is not there any more."
 
 
 class Refused(Exception):
@@ -47,10 +48,11 @@ async def attempted(request: web.Request, who: Visitor, form: Form, work: Awaita
         said = await work
     except Refused as problem:
         said = str(problem)
-    except ApiError as problem:
-        said = f"{_NOTHING_DONE}: {problems.reason(problem) or f'the service answers {problem.status}.'}"
     except NotFound:
-        said = f"{_NOTHING_DONE}: it is not there any more."
+        said = _GONE
+    except ApiError as problem:
+        reason = problems.reason(problem) or f"the service answers {problem.status}."
+        said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
         said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."
     return page.see_other(request, who, _back(form), said)

@@ -23,6 +23,7 @@ from api_server.state.listing import Page
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
+from api_server.web.context import DATABASE
 
 pages = Pages()
 
@@ -137,7 +138,7 @@ async def _verified(request: web.Request) -> str:
     kept = await heads.kept(request.config_dict[OBJECTS])
     try:
         async with asyncio.timeout(_PATIENCE):
-            verdict = await chain.verify(context.database(request), kept)
+            verdict = await chain.verify(request.config_dict[DATABASE], kept)
     except TimeoutError:
         raise Refused(
             "The trail is too long to be verified while a page waits: run `forgelet audit verify`."

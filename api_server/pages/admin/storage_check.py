@@ -56,7 +56,7 @@ async def check(session: aiohttp.ClientSession, storage: Storage, wanted: Static
     itself, refused, through = await asyncio.gather(
         _ask_service(session, storage, wanted, storage.token),
         _ask_service(session, storage, wanted, f"not-{storage.token[::-1]}"),
-        ask(session, wanted.at(storage.url)),
+        ask(session, wanted.at(storage.url), _NOT_OUT_OF_A_STORE),
     )
     findings = [_accepts(itself), _refuses(refused), _through(through, itself, storage)]
     if not isinstance(through, Seen) or findings[-1].state == "failed":
@@ -66,10 +66,12 @@ async def check(session: aiohttp.ClientSession, storage: Storage, wanted: Static
         return [*findings, _UNTOLD]
     purged = await storage.purge(wanted.surrogate_key)
     if purged.state == "passed":
-        purged = _forgotten(await ask(session, wanted.at(storage.url)), purged)
+        purged = _forgotten(await ask(session, wanted.at(storage.url)), purged, itself, storage)
     return [*findings, purged]
 
 
+#: What a storage has kept says nothing about its token, nor whether it reaches the service.
+_NOT_OUT_OF_A_STORE = {"Cache-Control": "no-cache"}
 _UNTOLD = Finding(
     "Purge",
     "warning",
@@ -132,6 +134,11 @@ def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Stor
             f"It answers 200 with something else than our object: {seen.size} bytes with SHA-256 {seen.sha256[:16]}…, "
             f"the service itself {itself.size} bytes with {itself.sha256[:16]}…",
             "Does the URL lead to a storage of this service? If it does, purge it: what it keeps is not true any more.",
+        )
+    if _is_kept(seen):
+        text = f"It answers {_shown(seen)}"
+        return Finding(
+            title, "warning", text, "It did so out of its store, which says nothing about its token."
         )
     same = (
         "; the same bytes as from the service itself"
@@ -197,8 +204,13 @@ def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
     return Finding(title, "warning", f"It answers {seen.status}, not out of its store: {said}", remedy)
 
 
-def _forgotten(seen: Seen | Unreachable, purged: Finding) -> Finding:
-    if isinstance(seen, Seen) and seen.is_hit and "fwd=" not in seen.cache_status:
+def _forgotten(
+    seen: Seen | Unreachable, purged: Finding, itself: Seen | Unreachable, storage: Storage
+) -> Finding:
+    """Whether what is asked for after a purge comes from the service."""
+    if isinstance(seen, Unreachable) or seen.status != 200:
+        return attrs.evolve(_through(seen, itself, storage), title="An object that the storage has not kept")
+    if _is_kept(seen):
         return attrs.evolve(
             purged,
             state="failed",
@@ -206,6 +218,11 @@ def _forgotten(seen: Seen | Unreachable, purged: Finding) -> Finding:
             remedy="Is the purged edge (edge_urls) the one that the URL leads to?",
         )
     return purged
+
+
+def _is_kept(seen: Seen) -> bool:
+    """Whether a store answered alone, without having asked the service."""
+    return seen.is_hit and "fwd=" not in seen.cache_status
 
 
 def _shown(seen: Seen) -> str:

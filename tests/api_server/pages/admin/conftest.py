@@ -1,6 +1,8 @@
 """A service with a storage edge in front of it, and an administrator who has signed in."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -26,6 +28,14 @@ class Scene:
     boss: Person
 
 
+@contextlib.asynccontextmanager
+async def running_edge(settings: dict[str, Any]) -> AsyncIterator[str]:
+    """A storage edge, by its URL."""
+    chosen = EdgeSettings(**{"port": 0, "access_log": False} | settings)
+    async with serving(served(edge_app.create_app(chosen), chosen)) as (_, port):
+        yield f"http://127.0.0.1:{port}"
+
+
 @pytest.fixture(scope="module")
 async def scene(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
@@ -35,14 +45,13 @@ async def scene(
     edge = f"http://127.0.0.1:{port}"
     told = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
     async with running_forge(new_database(), folder / "service", **told) as forge:
-        chosen = EdgeSettings(
-            origin=forge.base,
-            storage_token=STORAGE_TOKEN,
-            purge_token=PURGE_TOKEN,
-            data_dir=folder / "edge",
-            port=port,
-        )
-        async with serving(served(edge_app.create_app(chosen), chosen)):
+        chosen = {
+            "origin": forge.base,
+            "storage_token": STORAGE_TOKEN,
+            "purge_token": PURGE_TOKEN,
+            "port": port,
+        }
+        async with running_edge(chosen):
             yield Scene(forge, edge, await forge.user("boss", admin=True, password=PASSWORD))
 
 
