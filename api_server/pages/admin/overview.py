@@ -1,11 +1,13 @@
 """`/admin`: what fails, first; then how much there is of everything, now and over the last hours."""
 
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import attrs
 from aiohttp import web
+from markupsafe import Markup, escape
 
 from api_server.operations.failing import failing
 from api_server.operations.figures import FIGURES
@@ -21,7 +23,8 @@ from api_server.web.access import ADMINISTRATOR
 pages = Pages()
 
 #: Points of a line; of longer times every other one is drawn, and so on.
-_MOST_POINTS = 360
+_MOST_POINTS = 180
+_CODE = re.compile(r"`([^`]+)`")
 
 
 @attrs.frozen
@@ -81,6 +84,7 @@ async def show(request: web.Request, who: Visitor, wanted: Overview) -> web.Resp
         who,
         "admin/overview.html",
         failures=await failing(database, now),
+        marked=_marked,
         figures=await _figures(request),
         charts=[_chart(plan, samples) for plan in _PLANS],
         drawing=charts.drawing,
@@ -98,12 +102,7 @@ async def _figures(request: web.Request) -> list[Figure]:
         Figure("jobs running", f"{found.jobs.get('running', 0):,}"),
         Figure("jobs waiting for a runner", f"{found.jobs.get('pending', 0):,}"),
         Figure("runners heard of", f"{found.runners_alive:,}", "/admin/runners?status=online"),
-        Figure("tasks waiting", f"{sum(one.waiting for one in found.queue):,}", "/admin/background_tasks"),
-        Figure(
-            "tasks failed for good",
-            f"{sum(one.failed for one in found.queue):,}",
-            "/admin/background_tasks?status=failed",
-        ),
+        Figure("tasks waiting", f"{sum(one.waiting for one in found.queue):,}", "/admin/background_tasks?status=todo"),
         Figure("processes that do tasks", f"{found.workers_alive:,}"),
         Figure("deliveries waiting", f"{found.deliveries.queued:,}", "/admin/deliveries?state=queued"),
         Figure(
@@ -112,6 +111,11 @@ async def _figures(request: web.Request) -> list[Figure]:
             "/admin/mirrors?state=failing",
         ),
     ]
+
+
+def _marked(text: str) -> Markup:
+    """A sentence in which `this` is a name or a command."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _chart(plan: Plan, samples: Mapping[str, Sequence[Point]]) -> Chart:
