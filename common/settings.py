@@ -55,7 +55,7 @@ class Sources(Generic[SettingsT]):
     def given(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The values that are given, of their fields' types, and by which name each was. Tells on standard error of
         variables that name no setting: environments are shared, so that is no mistake for sure."""
-        values, labels = self._of_file()
+        values, labels = self.of_file()
         unknown = dict(self.unknown())
         for sentence in unknown.values():
             click.echo(f"Warning: {sentence}", err=True)
@@ -99,7 +99,8 @@ class Sources(Generic[SettingsT]):
         given = self.environment.items()
         return sorted((name, text) for name, text in given if name.startswith(self.env_prefix))
 
-    def _of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the file gives, as `given`."""
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
         file = Path(self.environment.get(SETTINGS_FILE_VARIABLE, ""))

@@ -40,19 +40,19 @@ class Part:
     """What was written to a part, or read of it."""
 
     members: int = 0
-    bytes: int = 0
+    size: int = 0
     _digest: Any = attrs.field(factory=hashlib.sha256)
 
     def begin(self, name: str, size: int) -> None:
         self.members += 1
-        self.bytes += size
+        self.size += size
         self._digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
 
     def add(self, piece: bytes) -> None:
         self._digest.update(piece)
 
     def told(self) -> dict[str, Any]:
-        return {"members": self.members, "bytes": self.bytes, "sha256": self._digest.hexdigest()}
+        return {"members": self.members, "bytes": self.size, "sha256": self._digest.hexdigest()}
 
 
 class Writer:

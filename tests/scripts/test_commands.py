@@ -110,7 +110,7 @@ def test_the_commands_are_plain_shell(command: str) -> None:
 def test_up_runs_from_any_folder_with_its_arguments_as_they_are(copy: Copy) -> None:
     assert copy.run("scripts/up", "--data-dir", "a b") == (0, copy_note(copy))
     *_, last = copy.ran()
-    assert last == ["/", str(copy.path), "-P", "-m", "forgelet.local.up", "--data-dir", "a b"]
+    assert last == ["/", str(copy.path), "-P", "-m", "forgelet", "up", "--data-dir", "a b"]
 
 
 def test_an_installation_is_made_once_until_what_it_depends_on_changes(copy: Copy) -> None:
