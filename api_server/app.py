@@ -45,6 +45,7 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
+from api_server.operations import watch
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
@@ -54,6 +55,7 @@ from api_server.releases import removed_tags
 from api_server.settings import Settings
 from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, system_clock
+from api_server.state.failures import FAILURES, Failures
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
@@ -106,6 +108,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _administrator,
             _leftovers,
             status_check_tasks.deliveries,
+            watch.watching,
             _worker,
         ]
     )
@@ -242,6 +245,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected
+        app[FAILURES] = app[QUEUE].failures = Failures(connected)
         app[TOKENS] = LookupCache(connected)
         app[PROJECTS] = LookupCache(connected)
         app[instance_settings.CURRENT] = LookupCache(connected)

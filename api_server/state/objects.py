@@ -65,6 +65,11 @@ class Objects:
         #: Of a store of local files.
         self.folder = folder
 
+    @property
+    def place(self) -> str:
+        """What operators know it by."""
+        return "object store" if self.folder is None else str(self.folder)
+
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
 
