@@ -8,6 +8,7 @@ from forgelet.frame import Group
 COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
+    "doctor": "forgelet.commands.doctor:doctor",
     "edge": "storage_edge.__main__:main",
     "jobs": "forgelet.commands.jobs:jobs",
     "migrate": "forgelet.commands.migrate:migrate",
