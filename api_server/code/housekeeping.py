@@ -20,6 +20,7 @@ from api_server.git.errors import GitError, RepositoryError
 from api_server.git.packing import Style, pack
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Found, Thresholds
+from api_server.state import backups
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, App
 
@@ -127,7 +128,10 @@ async def remove_orphans(app: App) -> None:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     ids = await asyncio.to_thread(lambda: sorted(_ids(root)))
     for start in range(0, len(ids), _AT_ONCE):
-        for project_id in await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE]):
+        orphans = await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE])
+        if orphans and backups.is_under_way(root):
+            return  # which may name them still; the next hour finds them
+        for project_id in orphans:
             if await asyncio.to_thread(_is_older, app[REPOSITORIES].path(project_id), old):
                 log.warning("removed a repository without a project", project_id=project_id)
                 await app[REPOSITORIES].delete(project_id)

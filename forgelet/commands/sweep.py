@@ -42,7 +42,13 @@ async def _run(instance: Instance, *, dry_run: bool, check: bool) -> int:
     )
     count = size = unfinished = lost = 0
     async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
-        async for swept in sweep(connected, objects, at_least(settings.orphan_age), dry_run=dry_run):
+        async for swept in sweep(
+            connected,
+            objects,
+            at_least(settings.orphan_age),
+            settings.data_dir / "repositories",
+            dry_run=dry_run,
+        ):
             for one in swept.objects:
                 click.echo(f"{one.key}: {one.size:,} bytes, no row names it")
             for file in swept.unfinished:
