@@ -9,6 +9,7 @@ COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
     "backup": "forgelet.commands.backup:backup_command",
+    "doctor": "forgelet.commands.doctor:doctor",
     "edge": "storage_edge.__main__:main",
     "jobs": "forgelet.commands.jobs:jobs",
     "migrate": "forgelet.commands.migrate:migrate",
