@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
+from tests.api_server.pages.admin import looked_at
 from tests.support.browser import PASSWORD
 from tests.support.forge import Forge, Person
 
@@ -51,6 +52,7 @@ LOOKS: list[Look] = [
     Look("/nobody-has-this", "owner", 404),
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
+    *(Look(path, "boss") for path in looked_at.PATHS),
 ]
 
 
@@ -92,4 +94,4 @@ async def repositories(forge: Forge, things: Things) -> None:
 
 
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories]
+SCENES: list[Scene] = [people, repositories, looked_at.administrators_things]
