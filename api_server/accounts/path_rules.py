@@ -15,12 +15,14 @@ RESERVED_ROOTS = frozenset(
         "assets",
         "dashboard",
         "explore",
+        "favicon.ico",
         "groups",
         "health_check",
         "help",
         "users",
         "projects",
         "raw",
+        "robots.txt",
     ]
 )
 

@@ -2,20 +2,25 @@
 
 from aiohttp import web
 
-from api_server.pages import page, queries, sign_in
+from api_server.pages import below_projects, home, page, queries, sign_in
 from api_server.pages.account import emails, invites, passwords
-from api_server.pages.admin import repository_settings
+from api_server.pages.admin import area
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
+
+#: In the order in which their paths are tried.
+PAGES = [home.pages, *area.PAGES]
 
 
 def setup(app: web.Application) -> None:
     page.setup(app)
+    below_projects.setup(app)
     sign_in.setup(app)
     invites.setup(app)
     emails.setup(app)
     passwords.setup(app)
-    repository_settings.setup(app)
+    for pages in PAGES:
+        pages.register(app)
 
     async def delete_expired_sessions() -> None:
         async with app[DATABASE].transaction() as transaction:

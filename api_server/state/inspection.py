@@ -1,6 +1,5 @@
 """Looks at a database without changing anything in it: whether this program, with this role, can serve from it."""
 
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import attrs
 import psycopg2
 
 from api_server.state import migrate, secret_key
+from api_server.state.database import system_clock
 from common.mistakes import Mistake
 
 #: Milliseconds that one statement may take.
@@ -20,9 +20,11 @@ _FACTS = """
         pg_is_in_recovery() OR (SELECT boot.reset_val = 'on' FROM pg_settings boot
             WHERE boot.name = 'default_transaction_read_only'),
         current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
-        least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)), extract(epoch FROM clock_timestamp())
+        least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1))
     FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
 """
+#: The only one that asks for it: to compare it with this machine's.
+CLOCK = "SELECT clock_timestamp()"
 #: What grants.sql gives to a role that serves, and this one does not have.
 _LACKING = r"""
     SELECT format('%s on %s', privilege, relname) FROM pg_class, unnest(string_to_array(CASE
@@ -59,6 +61,12 @@ class Inspected:
     key: str | None = None
     has_key: bool = True
 
+    @property
+    def serves(self) -> bool:
+        """Whether its tables can be read as this version's, secrets included."""
+        new = self.version >= migrate.OLDEST_POSTGRESQL
+        return new and not (self.schema or self.to_migrate or self.lacking or self.key)
+
 
 def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
     """Raises `Mistake` where the database cannot be asked at all."""
@@ -74,10 +82,12 @@ def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
 
 
 def _facts(cursor: Any) -> Inspected:
-    before = time.time()
     cursor.execute(_FACTS)
-    database, role, encoding, version, text, read_only, most, limit, clock = cursor.fetchone()
-    middle = (before + time.time()) / 2
+    database, role, encoding, version, text, read_only, most, limit = cursor.fetchone()
+    before = system_clock()
+    cursor.execute(CLOCK)
+    (clock,) = cursor.fetchone()
+    middle = before + (system_clock() - before) / 2
     return Inspected(
         database=database,
         role=role,
@@ -86,7 +96,7 @@ def _facts(cursor: Any) -> Inspected:
         version_text=text,
         read_only=read_only,
         connections=most if limit is None else min(most, limit),
-        clock_ahead=float(clock) - middle,
+        clock_ahead=(clock - middle).total_seconds(),
     )
 
 

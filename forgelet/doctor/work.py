@@ -1,9 +1,7 @@
 """What the service is there for, by its own notes: what fails, and whether runners are there."""
 
 from api_server.state import database as databases
-from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from common.mistakes import Mistake
 from forgelet.doctor import edges
 from forgelet.doctor.findings import Finding
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient
@@ -12,7 +10,7 @@ from forgelet.doctor.patient import REQUEST_SECONDS, Patient
 async def work(patient: Patient) -> list[Finding]:
     """Nothing where the database or the key cannot be used: that is said elsewhere."""
     settings = patient.api
-    if settings is None:
+    if settings is None or not await patient.database_serves:
         return []
     try:
         async with databases.connect(
@@ -23,13 +21,6 @@ async def work(patient: Patient) -> list[Finding]:
             connect_timeout=REQUEST_SECONDS,
             prepares=settings.prepare_statements,
         ) as database:
-            return await _storage(patient, database)
+            return await edges.external_storage(patient, database)
     except (Unavailable, UnicodeError):
-        return []
-
-
-async def _storage(patient: Patient, database: Database) -> list[Finding]:
-    try:
-        return await edges.external_storage(patient, database)
-    except Mistake:  # of the key, which is looked at with the database
         return []

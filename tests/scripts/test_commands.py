@@ -158,6 +158,7 @@ def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
+        "-m mkdocs build --quiet --strict",
         "",
     ]
     assert copy.run("scripts/check") == (0, "")
@@ -207,6 +208,7 @@ def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_ch
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
+        "-m mkdocs build --quiet --strict",
         "",
     ]
     assert copy.printed.splitlines()[-3:] == [

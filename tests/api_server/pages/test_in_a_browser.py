@@ -87,7 +87,7 @@ async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Fo
         await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=person.id)
     await page.goto(link)
     assert await _fits(page)
-    await page.get_by_role("link", name="Sign in").click()
+    await page.get_by_role("main").get_by_role("link", name="Sign in").click()
     assert await _fits(page)
     await _sign_in(page, person)
     await page.get_by_role("button", name="Accept").click()
@@ -121,9 +121,9 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
         await page.get_by_label(label, exact=True).fill("another password")
     assert await _fits(page)
     await page.get_by_role("button", name="Set the password").click()
-    await page.get_by_role("link", name="Sign in").click()
+    await page.get_by_role("main").get_by_role("link", name="Sign in").click()
     await _sign_in(page, person, "another password")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("You are signed in")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Your projects")
 
 
 async def test_an_administrator_finds_and_changes_the_external_storage(page: Page, page_forge: Forge) -> None:
