@@ -64,7 +64,9 @@ def _take(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > given_up:
-                raise Mistake("Another backup of this instance is under way: wait until it has ended") from None
+                raise Mistake(
+                    "Another backup of this instance is under way: wait until it has ended"
+                ) from None
             time.sleep(_PAUSE_SECONDS)
         else:
             return

@@ -48,7 +48,12 @@ class Swept:
 
 
 async def sweep(
-    database: Database, objects: Objects, age: datetime.timedelta, repositories: Path, *, dry_run: bool = False
+    database: Database,
+    objects: Objects,
+    age: datetime.timedelta,
+    repositories: Path,
+    *,
+    dry_run: bool = False,
 ) -> AsyncIterator[Swept]:
     """Removes what no row names and is older than `age`, batch after batch, and gives what it was; a dry run only
     gives it. Raises `Unavailable`, also while a backup is under way that may still name what is found, and can be

@@ -3,7 +3,6 @@
 import re
 import zlib
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import IO
 
 import attrs

@@ -34,7 +34,11 @@ class Block:
 
 def documents() -> list[Path]:
     """All but the list of changes, which tells what was."""
-    return [path for path in sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]) if path.stem != "CHANGELOG"]
+    return [
+        path
+        for path in sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")])
+        if path.stem != "CHANGELOG"
+    ]
 
 
 def blocks() -> Iterator[Block]:
