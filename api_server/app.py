@@ -45,7 +45,8 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
-from api_server.operations import watch
+from api_server.operations import samples, watch
+from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
@@ -231,6 +232,8 @@ def _add_tasks(app: web.Application) -> None:
     mirror_tasks.setup(app)
     removed_tags.setup(app)
     job_upkeep.setup(app)
+    operators_tasks.setup(app)
+    samples.setup(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -8,11 +8,14 @@ from forgelet.frame import Group
 COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
+    "backup": "forgelet.commands.backup:backup_command",
     "doctor": "forgelet.commands.doctor:doctor",
     "edge": "storage_edge.__main__:main",
     "jobs": "forgelet.commands.jobs:jobs",
     "migrate": "forgelet.commands.migrate:migrate",
-    "sweep": "forgelet.commands.sweep:sweep_command",
+    "repository": "forgelet.commands.repository:repository",
+    "restore": "forgelet.commands.restore:restore_command",
+    "store": "forgelet.commands.store:store",
     "up": "forgelet.local.up:up",
 }
 

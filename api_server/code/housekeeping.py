@@ -20,6 +20,7 @@ from api_server.git.errors import GitError, RepositoryError
 from api_server.git.packing import Style, pack
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Found, Thresholds
+from api_server.settings import Settings
 from api_server.state import backups
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, App
@@ -45,7 +46,7 @@ def setup(app: web.Application) -> None:
         if project_id in failed or not repository.is_dir():
             return
         try:
-            await pack(repository, style(app), _now(app))
+            await pack(repository, style_of(app[SETTINGS]), _now(app))
         except (GitError, RepositoryError) as problem:
             failed[project_id] = True
             log.warning("a repository could not be packed", project_id=project_id, problem=str(problem))
@@ -109,8 +110,8 @@ def thresholds(app: App) -> Thresholds:
     )
 
 
-def style(app: App) -> Style:
-    settings = app[SETTINGS]
+def style_of(settings: Settings) -> Style:
+    """How repositories are packed."""
     return Style(
         large=settings.housekeeping_large,
         whole=settings.housekeeping_whole_bytes,

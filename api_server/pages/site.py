@@ -4,12 +4,12 @@ from aiohttp import web
 
 from api_server.pages import below_projects, home, page, queries, sign_in
 from api_server.pages.account import emails, invites, passwords
-from api_server.pages.admin import repository_settings
+from api_server.pages.admin import area
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
 
 #: In the order in which their paths are tried.
-PAGES = [home.pages]
+PAGES = [home.pages, *area.PAGES]
 
 
 def setup(app: web.Application) -> None:
@@ -19,7 +19,6 @@ def setup(app: web.Application) -> None:
     invites.setup(app)
     emails.setup(app)
     passwords.setup(app)
-    repository_settings.setup(app)
     for pages in PAGES:
         pages.register(app)
 

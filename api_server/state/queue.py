@@ -109,6 +109,11 @@ class Queue:
         #: Jobs that this worker had at the last look, and was not at.
         self._forgotten: set[int] = set()
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all tasks."""
+        return sorted(name for name in self._app.tasks if not name.startswith(("builtin:", "procrastinate.")))
+
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
         takes where it raises `Unavailable`.

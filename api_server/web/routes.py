@@ -109,6 +109,10 @@ class Routes:
 
         return declare
 
+    def of(self, handler: Handler) -> Route:
+        """The route that `handler` answers. Raises KeyError for any other function."""
+        return {route.handler: route for route in self.routes}[handler]
+
     def register(self, app: web.Application) -> None:
         for route in self.routes:
             answer = endpoint(route)
@@ -149,16 +153,29 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             await sudo.refuse(request, reads_body=not route.streams_body)
         else:
             request[CALLER] = await _caller(request, route)
-        if route.feature:
-            tiers.require(route.feature, context.settings(request))
-        given = await _given(request, route)
-        if route.ends is not None:
-            grounds.end(request, _named(route.ends, request, given))
-        response = await route.handler(request, **given)
+        response = await _answered(request, route)
         unsupported.tell(request, response)
         return response
 
     return answer
+
+
+async def answer_signed_in(request: web.Request, route: Route) -> web.StreamResponse:
+    """What `route` does for the caller that a page's session has made known: its handler behind all of its declarations
+    but the credentials. What the path of the request does not name stands in its query or its form. Raises what the API
+    answers with (`ApiError`, `NotFound`)."""
+    if route.access.who == "administrator" and not caller(request).admin:
+        raise forbidden()
+    return await _answered(request, route)
+
+
+async def _answered(request: web.Request, route: Route) -> web.StreamResponse:
+    if route.feature:
+        tiers.require(route.feature, context.settings(request))
+    given = await _given(request, route)
+    if route.ends is not None:
+        grounds.end(request, _named(route.ends, request, given))
+    return await route.handler(request, **given)
 
 
 def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import datetime
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import metadata
 from typing import IO, Any
@@ -32,7 +32,7 @@ from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Writer
 from forgelet.backup.places import Places
 from forgelet.backup.repositories import Refs
 from forgelet.backup.sealing import Seal
-from forgelet.backup.stored_objects import Copier, Keys
+from forgelet.backup.stored_objects import Copier, Keys, Tally
 
 #: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
 _PATIENCE_SECONDS = 3.0
@@ -68,17 +68,16 @@ class _Moment:
 def back_up(
     places: Places, passphrase: str, stream: IO[bytes], now: datetime.datetime, progress: Progress
 ) -> BackedUp:
-    """Writes a backup to `stream`. Raises `Mistake`, `Unavailable`, psycopg2's errors and OSError; what was written is no
-    backup then."""
+    """Writes a backup to `stream`.
+
+    Raises `Mistake`, `Unavailable`, psycopg2's errors and OSError; what was written is no backup then.
+    """
     _check_place(places)
     seal = Seal.new(passphrase)
     with contextlib.ExitStack() as stack:
         stack.enter_context(backing_up(places.repositories.root))
-        connections = [_connection(places, stack) for _ in range(2)]
-        snapshot, barrier = (stack.enter_context(one.cursor()) for one in connections)
-        refs, keys = Refs(), Keys()
-        stack.callback(refs.close)
-        stack.callback(keys.close)
+        snapshot, barrier = (stack.enter_context(_cursor(places)) for _ in range(2))
+        refs, keys = stack.enter_context(closing(Refs())), stack.enter_context(closing(Keys()))
         moment = _take_moment(places, snapshot, barrier, refs, progress)
         writer = Writer(stream)
         header = _header(places, seal, snapshot, now)
@@ -87,29 +86,20 @@ def back_up(
         keys.add(table_queries.keys(snapshot))
         chain_end = table_queries.chain_end(snapshot)
         snapshot.execute("COMMIT")  # what follows may take long
-        size = _copy_repositories(writer, places, moment, progress)
-        copier = Copier(places.objects(), writer, stack.enter_context(asyncio.Runner()))
-        for done, _ in enumerate(copier.copy(keys.each())):
-            progress("stored objects", done, keys.count)
-        for _ in copier.copy(copier.heads(chain_end)):
-            continue
-        missing = [*(f"repository of project {one}" for one in refs.missing), *copier.tally.missing]
-        told = {
-            "projects": len(moment.ids) - len(refs.missing),
-            "objects": copier.tally.count,
-            "rows": rows,
-            "missing": missing,
-            "parts": {name: part.told() for name, part in writer.parts.items()},
-        }
-        _close(writer, seal, header, told)
-    return BackedUp(
-        told["projects"],
-        copier.tally.count,
-        sum(rows.values()),
-        sum(part.bytes for part in writer.parts.values()),
-        moment.pushes_waited,
-        missing,
-    )
+        for done, (project_id, files) in enumerate(refs.each()):
+            progress("repositories", done, len(moment.ids))
+            repositories.copy(writer, places.repositories, project_id, files)
+        tally = _copy_objects(writer, places, keys, chain_end, progress)
+        made = BackedUp(
+            projects=len(moment.ids) - len(refs.missing),
+            objects=tally.count,
+            rows=sum(rows.values()),
+            bytes=sum(part.size for part in writer.parts.values()),
+            pushes_waited=moment.pushes_waited,
+            missing=[*(f"repository of project {one}" for one in refs.missing), *tally.missing],
+        )
+        _close(writer, seal, header, made, rows)
+    return made
 
 
 def _check_place(places: Places) -> None:
@@ -119,12 +109,12 @@ def _check_place(places: Places) -> None:
         places.repositories.root.mkdir()
 
 
-def _connection(places: Places, stack: contextlib.ExitStack) -> Any:
-    connection = stack.enter_context(
-        closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS))
-    )
-    connection.autocommit = True
-    return connection
+@contextlib.contextmanager
+def _cursor(places: Places) -> Iterator[Any]:
+    with closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
 
 
 def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progress: Progress) -> _Moment:
@@ -152,9 +142,8 @@ def _hold_pushes(barrier: Any) -> None:
             barrier.execute("ROLLBACK")  # those who came after us go on
         else:
             return
-    raise Mistake(
-        f"A push has been moving refs for more than {_TRIES * _PATIENCE_SECONDS:.0f} seconds: try again when it has ended"
-    )
+    seconds = f"{_TRIES * _PATIENCE_SECONDS:.0f} seconds"
+    raise Mistake(f"A push has been moving refs for more than {seconds}: try again when it has ended")
 
 
 def _header(places: Places, seal: Seal, snapshot: Any, now: datetime.datetime) -> bytes:
@@ -189,18 +178,22 @@ def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str,
     return rows
 
 
-def _copy_repositories(writer: Writer, places: Places, moment: _Moment, progress: Progress) -> int:
-    size = 0
-    for done, (project_id, refs) in enumerate(moment.refs.each()):
-        progress("repositories", done, len(moment.ids))
-        size += repositories.copy(writer, places.repositories, project_id, refs)
-    return size
+def _copy_objects(writer: Writer, places: Places, keys: Keys, chain_end: int, progress: Progress) -> Tally:
+    with asyncio.Runner() as runner:
+        copier = Copier(places.objects(), writer, runner)
+        for done, _ in enumerate(copier.copy(keys.each())):
+            progress("stored objects", done, keys.count)
+        for _ in copier.copy(copier.heads(chain_end)):
+            continue
+        return copier.tally
 
 
-def _close(writer: Writer, seal: Seal, header: bytes, told: dict[str, Any]) -> None:
-    text = orjson.dumps(told)
-    signed = orjson.dumps({"manifest": text.decode(), "signature": seal.signature(header, text)})
-    writer.add(MANIFEST, signed)
+def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict[str, int]) -> None:
+    parts = {name: part.told() for name, part in writer.parts.items()}
+    counts = {"projects": made.projects, "objects": made.objects, "rows": rows, "missing": made.missing}
+    text = orjson.dumps({**counts, "parts": parts})
+    signed = {"manifest": text.decode(), "signature": seal.signature(header, text)}
+    writer.add(MANIFEST, orjson.dumps(signed))
     writer.close()
 
 

@@ -14,7 +14,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import attrs
 import orjson
@@ -35,24 +35,32 @@ def damaged(where: str) -> Mistake:
     return Mistake(f"The backup is damaged ({where}): take another one")
 
 
+class Source(Protocol):
+    """Bytes that are read once, from the beginning to the end."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes, fewer only at the end; all without it."""
+        ...
+
+
 @attrs.define
 class Part:
     """What was written to a part, or read of it."""
 
     members: int = 0
-    bytes: int = 0
+    size: int = 0
     _digest: Any = attrs.field(factory=hashlib.sha256)
 
     def begin(self, name: str, size: int) -> None:
         self.members += 1
-        self.bytes += size
+        self.size += size
         self._digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
 
     def add(self, piece: bytes) -> None:
         self._digest.update(piece)
 
     def told(self) -> dict[str, Any]:
-        return {"members": self.members, "bytes": self.bytes, "sha256": self._digest.hexdigest()}
+        return {"members": self.members, "bytes": self.size, "sha256": self._digest.hexdigest()}
 
 
 class Writer:
@@ -65,7 +73,7 @@ class Writer:
     def add(self, name: str, content: bytes) -> None:
         self.copy(name, len(content), io.BytesIO(content))
 
-    def copy(self, name: str, size: int, source: IO[bytes]) -> None:
+    def copy(self, name: str, size: int, source: Source) -> None:
         """Adds `size` bytes of `source`. Raises OSError where it has fewer."""
         part = self.parts.get(name.partition("/")[0])
         entry = tarfile.TarInfo(name)
@@ -79,11 +87,11 @@ class Writer:
         self._tar.close()
 
 
-@attrs.define
-class _Watched(io.RawIOBase):
+@attrs.frozen
+class _Watched:
     """Tells a part of all that is read through it."""
 
-    source: IO[bytes]
+    source: Source
     part: Part
 
     def read(self, size: int = -1) -> bytes:
@@ -98,7 +106,7 @@ class Member:
 
     name: str
     size: int
-    content: IO[bytes]
+    content: Source
 
     @property
     def part(self) -> str:

@@ -9,10 +9,11 @@ from api_server.git.repositories import Repositories
 from api_server.settings import Settings
 from api_server.state.objects import Objects, open_objects
 from api_server.state.secret_key import NAME as SECRET_KEY
+from forgelet.local.data_directory import RUNNING
 
 #: Of a `forgelet up`, below its folder: what belongs to the machine is made anew on the next one.
 _OF_UP = ("secrets", "state")
-_OF_THE_MACHINE = frozenset({"postgres-password"})
+_OF_THE_MACHINE = frozenset({"postgres-password", RUNNING})
 _LARGEST_FILE = 64 * 1024
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import orjson
 
@@ -127,33 +127,25 @@ def _content(file: str) -> bytes | None:
         return None
 
 
-def copy(writer: Writer, repositories: Repositories, project_id: int, refs: Mapping[str, bytes]) -> int:
-    """Writes one repository to a backup; how many bytes it has."""
+def copy(writer: Writer, repositories: Repositories, project_id: int, refs: Mapping[str, bytes]) -> None:
+    """Writes one repository to a backup."""
     repository, place = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
-    size = 0
-    logs: Mapping[str, bytes] = (
-        {} if any(name.startswith("logs/") for name in refs) else dict(_logs(repository, refs))
-    )
+    has_logs = any(name.startswith("logs/") for name in refs)
+    logs = {} if has_logs else dict(_logs(repository, refs))
     for name, content in {**refs, **logs}.items():
         writer.add(f"{place}/{name}", content)
-        size += len(content)
-    for name in _KEPT:
-        size += _copy_below(writer, repository, name, place)
-    return size + _copy_below(writer, repository, "objects", place)
+    for name in (*_KEPT, "objects"):
+        for file in _files(repository / name):
+            _copy_file(writer, file, f"{place}/{file.relative_to(repository)}")
 
 
-def _copy_below(writer: Writer, repository: Path, name: str, place: str) -> int:
+def _files(start: Path) -> Iterator[Path]:
     """A file, or all files of a folder that are whole and stay."""
-    start = repository / name
     if start.is_file():
-        return _copy_file(writer, start, f"{place}/{name}")
-    size = 0
+        yield start
     for folder, folders, names in os.walk(start):
         folders[:] = sorted(one for one in folders if not one.startswith(UNDER_WAY))
-        for one in _that_stay(names):
-            file = Path(folder, one)
-            size += _copy_file(writer, file, f"{place}/{file.relative_to(repository)}")
-    return size
+        yield from (Path(folder, name) for name in _that_stay(names))
 
 
 def _that_stay(names: list[str]) -> list[str]:
@@ -168,14 +160,12 @@ def _that_stay(names: list[str]) -> list[str]:
     )
 
 
-def _copy_file(writer: Writer, file: Path, name: str) -> int:
+def _copy_file(writer: Writer, file: Path, name: str) -> None:
     try:
         opened = file.open("rb")
     except FileNotFoundError:
-        return 0
+        return
     with opened:
-        found: Any = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            return 0
-        writer.copy(name, found.st_size, opened)
-    return int(found.st_size)
+        found = os.fstat(opened.fileno())
+        if stat.S_ISREG(found.st_mode):
+            writer.copy(name, found.st_size, opened)

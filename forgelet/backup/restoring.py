@@ -64,8 +64,8 @@ def check_is_empty(places: Places) -> None:
 
 
 def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progress) -> Restored:
-    """Restores into `places`, which `check_is_empty` has found empty. Raises `Mistake`, `Unavailable`, psycopg2's errors
-    and OSError; everything is then as it was."""
+    """Restores into `places`, which `check_is_empty` has found empty. Raises `Mistake`, `Unavailable`, psycopg2's
+    errors and OSError; everything is then as it was."""
     reader, seal, files = opened(stream, passphrase)
     disk.make_folder(places.data_dir)
     places.data_dir.chmod(0o700)
@@ -81,7 +81,7 @@ def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progre
             members = Members(reader)
             rows = _load_tables(cursor, members, progress)
             while (member := members.next) is not None:
-                progress(member.part, reader.parts[member.part].bytes)
+                progress(member.part, reader.parts[member.part].size)
                 target.write(member)
                 members.skip()
             reader.check(seal)

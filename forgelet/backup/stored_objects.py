@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import attrs
 
 from api_server.audit.heads import FOLDER
 from api_server.state.objects import INDEX, Objects
 from forgelet.backup import form
-from forgelet.backup.form import PIECE, Writer
+from forgelet.backup.form import PIECE, Source, Writer
 
 _IN_MEMORY = 32 * 2**20
 #: Objects that are asked for at a time where each costs a request, and up to which size they are held in memory.
@@ -114,10 +114,10 @@ class Copier:
             return
         size, content = found
         stream = self._objects.read(key, 0, size) if content is None else None
-        source: Any = io.BytesIO(content or b"") if stream is None else _Stream(stream, self._runner)
+        source = io.BytesIO(content or b"") if stream is None else _Stream(stream, self._runner)
         self._write(key, size, source)
 
-    def _write(self, key: str, size: int, source: Any) -> None:
+    def _write(self, key: str, size: int, source: Source) -> None:
         self._writer.copy(f"{form.OBJECTS}/{key}", size, source)
         self.tally.count += not key.endswith(INDEX)
         self.tally.bytes += size
@@ -132,7 +132,7 @@ def _position(key: str) -> int:
     return int(match[1]) if match is not None else 0
 
 
-class _Stream(io.RawIOBase):
+class _Stream:
     """Pieces that come by and by, as a file."""
 
     def __init__(self, pieces: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
@@ -151,7 +151,7 @@ class _Stream(io.RawIOBase):
         return await anext(self._pieces, b"")
 
 
-async def pieces_of(source: IO[bytes]) -> AsyncIterator[bytes]:
+async def pieces_of(source: Source) -> AsyncIterator[bytes]:
     """The opposite: a file as what the store takes."""
     while piece := source.read(PIECE):
         yield piece

@@ -75,6 +75,18 @@ _DROP_ALL = """
         LOOP EXECUTE format('DROP SEQUENCE IF EXISTS %s CASCADE', one.name); END LOOP;
     END $$
 """
+#: No limits of time, and values as any PostgreSQL reads them.
+_SESSION = {
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+}
 #: Whatever edges keep, and whatever they have been told, is of another time.
 _FORGET = "DELETE FROM edge_purges"
 _FORGET_EVERYTHING = "UPDATE edges SET purge_everything = true"
@@ -100,14 +112,8 @@ def begin_snapshot(cursor: Cursor) -> None:
 
 
 def _as_it_takes(cursor: Cursor) -> None:
-    cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
-    cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-    cursor.execute(
-        "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'"
-    )
-    cursor.execute(
-        "SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL client_encoding = 'UTF8'"
-    )
+    for name, value in _SESSION.items():
+        cursor.execute("SELECT set_config(%s, %s, true)", (name, value))
 
 
 def hold_pushes(cursor: Cursor, patience: float) -> None:
