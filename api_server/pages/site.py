@@ -5,11 +5,22 @@ from aiohttp import web
 from api_server.pages import below_projects, home, page, queries, sign_in
 from api_server.pages.account import emails, invites, passwords
 from api_server.pages.admin import repository_settings
+from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
+from api_server.pages.merge_requests import actions as merge_request_actions
+from api_server.pages.merge_requests import merge_requests
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
 
 #: In the order in which their paths are tried.
-PAGES = [home.pages]
+PAGES = [
+    home.pages,
+    pipelines.pages,
+    jobs.pages,
+    job_actions.pages,
+    artifacts.pages,
+    merge_requests.pages,
+    merge_request_actions.pages,
+]
 
 
 def setup(app: web.Application) -> None:
