@@ -59,5 +59,7 @@ def _make_ready(chosen: Settings) -> None:
         secret_key.ensure(chosen.database_url, chosen.data_dir)
 
 
+main = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)
+
 if __name__ == "__main__":
-    settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)()
+    main()

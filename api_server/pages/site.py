@@ -4,7 +4,7 @@ from aiohttp import web
 
 from api_server.pages import below_projects, home, page, queries, sign_in
 from api_server.pages.account import emails, invites, passwords
-from api_server.pages.admin import repository_settings
+from api_server.pages.admin import area
 from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
 from api_server.pages.merge_requests import actions as merge_request_actions
 from api_server.pages.merge_requests import merge_requests
@@ -14,6 +14,7 @@ from api_server.web.context import DATABASE
 #: In the order in which their paths are tried.
 PAGES = [
     home.pages,
+    *area.PAGES,
     pipelines.pages,
     jobs.pages,
     job_actions.pages,
@@ -30,7 +31,6 @@ def setup(app: web.Application) -> None:
     invites.setup(app)
     emails.setup(app)
     passwords.setup(app)
-    repository_settings.setup(app)
     for pages in PAGES:
         pages.register(app)
 

@@ -116,6 +116,10 @@ class Routes:
 
         return declare
 
+    def of(self, handler: Handler) -> Route:
+        """The route that `handler` answers. Raises KeyError for any other function."""
+        return {route.handler: route for route in self.routes}[handler]
+
     def register(self, app: web.Application) -> None:
         for route in self.routes:
             answer = endpoint(route)
@@ -167,7 +171,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     return answer
 
 
-async def ask(request: web.Request, handler: Handler, **sent: Any) -> web.StreamResponse:
+async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.StreamResponse:
     """What the API's route of `handler` answers the caller of `request`, who has sent it these parameters: for pages,
     which show what the API shows, and do what it does, by the same rules. Strangers may look at what the route's rule
     lets everybody see. Raises what the route raises."""
