@@ -5,6 +5,9 @@ from aiohttp import web
 from api_server.pages import below_projects, groups, home, named, page, queries, sign_in
 from api_server.pages.account import emails, invites, passwords
 from api_server.pages.admin import area
+from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
+from api_server.pages.merge_requests import actions as merge_request_actions
+from api_server.pages.merge_requests import merge_requests
 from api_server.pages.projects import commits, files, refs, releases
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
@@ -18,6 +21,12 @@ PAGES = [
     commits.pages,
     refs.pages,
     releases.pages,
+    pipelines.pages,
+    jobs.pages,
+    job_actions.pages,
+    artifacts.pages,
+    merge_requests.pages,
+    merge_request_actions.pages,
 ]
 
 
