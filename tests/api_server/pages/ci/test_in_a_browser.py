@@ -129,7 +129,7 @@ async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page,
     await page.locator("#log summary").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("red", exact=True)).to_be_hidden()
-    await page.keyboard.press("Tab")  # the link of the title's line
+    await page.keyboard.press("Shift+Tab")  # to the link of the title's line
     await page.keyboard.press("Enter")
     assert page.url.endswith("#L2")
     await page.goto(f"{path}#L3")  # opens what it is in
