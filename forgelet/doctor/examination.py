@@ -98,7 +98,7 @@ async def _found(check: Check, patient: Patient) -> list[Finding]:
 
 def _overdue(name: str, longest: float) -> Finding:
     return failed(
-        f"{name}: no answer within {longest:.0f} s",
+        f"{name}: no answer within {longest:g} s",
         "look for a host, a name server or a disk that swallows what it is asked",
     )
 
