@@ -102,7 +102,11 @@ async def _figures(request: web.Request) -> list[Figure]:
         Figure("jobs running", f"{found.jobs.get('running', 0):,}"),
         Figure("jobs waiting for a runner", f"{found.jobs.get('pending', 0):,}"),
         Figure("runners heard of", f"{found.runners_alive:,}", "/admin/runners?status=online"),
-        Figure("tasks waiting", f"{sum(one.waiting for one in found.queue):,}", "/admin/background_tasks?status=todo"),
+        Figure(
+            "tasks waiting",
+            f"{sum(one.waiting for one in found.queue):,}",
+            "/admin/background_tasks?status=todo",
+        ),
         Figure("processes that do tasks", f"{found.workers_alive:,}"),
         Figure("deliveries waiting", f"{found.deliveries.queued:,}", "/admin/deliveries?state=queued"),
         Figure(
