@@ -9,13 +9,16 @@ COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
     "backup": "forgelet.commands.backup:backup_command",
+    "delivery": "forgelet.commands.outgoing:delivery",
     "doctor": "forgelet.commands.doctor:doctor",
-    "edge": "storage_edge.__main__:main",
+    "edge": "forgelet.commands.edge:edge",
     "jobs": "forgelet.commands.jobs:jobs",
     "migrate": "forgelet.commands.migrate:migrate",
+    "mirror": "forgelet.commands.outgoing:mirror",
     "repository": "forgelet.commands.repository:repository",
     "restore": "forgelet.commands.restore:restore_command",
     "store": "forgelet.commands.store:store",
+    "task": "forgelet.commands.task:task",
     "up": "forgelet.local.up:up",
 }
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime
 import io
-import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ from api_server.audit import heads
 from api_server.audit.chain import verify as verify_chain
 from api_server.state import sweep
 from api_server.state.objects import OBJECTS
-from common.mistakes import Mistake
 from forgelet.backup.backing_up import BackedUp, back_up
 from forgelet.backup.places import Places
-from forgelet.backup.reading import verify
 from forgelet.backup.restoring import Restored, check_is_empty, restore
 from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role
