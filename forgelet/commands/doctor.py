@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from common import logs
 from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE
 from forgelet.doctor.examination import Examined, examine, settings_cannot_be_found, without_database
@@ -31,6 +32,7 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
 
     Exit status 1 is that something has failed; warnings alone are 0.
     """
+    logs.set_level("CRITICAL")  # what is wrong is said here, once
     examined = _examined(instance)
     findings = {
         check: [finding for finding in found if not quiet or finding.state != "ok"]

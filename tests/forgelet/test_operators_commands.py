@@ -78,7 +78,7 @@ async def test_failing_deliveries_are_listed_and_sent_again(scene: Scene, run: C
     events = await scene.forge.database.rows(
         "SELECT details FROM audit_events WHERE event_type = 'status_check_delivery_redelivered'"
     )
-    assert [event.details["delivery_id"] for event in events] == [str(number)]
+    assert [json.loads(event.details)["delivery_id"] for event in events] == [str(number)]
 
 
 async def test_failed_tasks_are_listed_tried_again_and_removed(scene: Scene, run: Callable[..., Any]) -> None:
