@@ -9,9 +9,9 @@ COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
     "backup": "forgelet.commands.backup:backup_command",
-    "delivery": "forgelet.commands.outgoing:delivery",
     "completion": "forgelet.commands.completion:completion",
     "config": "forgelet.commands.config:config",
+    "delivery": "forgelet.commands.outgoing:delivery",
     "doctor": "forgelet.commands.doctor:doctor",
     "edge": "forgelet.commands.edge:edge",
     "jobs": "forgelet.commands.jobs:jobs",
@@ -21,11 +21,8 @@ COMMANDS = {
     "restore": "forgelet.commands.restore:restore_command",
     "runner": "forgelet.commands.runners:runner",
     "store": "forgelet.commands.store:store",
-<<<<<<< HEAD
     "task": "forgelet.commands.task:task",
-=======
     "token": "forgelet.commands.tokens:token",
->>>>>>> int
     "up": "forgelet.local.up:up",
     "user": "forgelet.commands.users:user",
     "worker": "api_server.__main__:worker",
