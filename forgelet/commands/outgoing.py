@@ -9,12 +9,13 @@ import orjson
 
 from api_server.mirrors import schedule
 from api_server.pages.admin import list_queries
-from api_server.state.audit_trail import SYSTEM, Entity, record
+from api_server.state.audit_trail import Entity, record
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Page
 from api_server.status_checks import delivery_queries, service_queries
 from forgelet import output
+from forgelet.acting import author
 from forgelet.commands import outgoing_queries, repository_queries
 from forgelet.frame import Group
 from forgelet.instance import Instance
@@ -121,7 +122,7 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     await record(
         transaction,
         "status_check_delivery_redelivered",
-        author=SYSTEM,
+        author=author(),
         entity=Entity(type="Project", id=project.id, path=project.full_path),
         target_id=check.id,
         target_details=check.name,
