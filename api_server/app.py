@@ -1,6 +1,7 @@
 """The one place where the parts of the API server are joined; the process and the tests make it here alike."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -45,7 +46,8 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
-from api_server.operations import watch
+from api_server.operations import samples, watch
+from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
@@ -127,6 +129,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     job_requests.setup(app)
     artifact_storing.setup(app)
     report_reading.setup(app)
+    site.setup_named(app)
     _add_tasks(app)
     return app
 
@@ -231,6 +234,8 @@ def _add_tasks(app: web.Application) -> None:
     mirror_tasks.setup(app)
     removed_tags.setup(app)
     job_upkeep.setup(app)
+    operators_tasks.setup(app)
+    samples.setup(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
@@ -250,6 +255,15 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         app[PROJECTS] = LookupCache(connected)
         app[instance_settings.CURRENT] = LookupCache(connected)
         yield
+
+
+@contextlib.asynccontextmanager
+async def joined(settings: Settings) -> AsyncIterator[web.Application]:
+    """The application for operators' commands, with its database: its parts know of each other, so that what one does
+    has its consequences in the others, but nothing listens and nothing runs by itself."""
+    app = create_app(settings)
+    async with contextlib.asynccontextmanager(_database)(app):
+        yield app
 
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:

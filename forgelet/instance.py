@@ -79,6 +79,17 @@ class Instance:
         return self.edge_sources.settings()
 
     @property
+    def own_variables(self) -> frozenset[str]:
+        """The variables by which `forgelet up` makes both processes its own."""
+        if self.data is None:
+            return frozenset()
+        addresses = variables.Addresses()
+        return (
+            frozenset(variables.of_api(self.data, addresses, ""))
+            | variables.of_edge(self.data, addresses).keys()
+        )
+
+    @property
     def api_url(self) -> str:
         """Where the API server can be reached from this machine, `http://127.0.0.1:8080`, if it runs."""
         return f"http://{_reachable(self.api_settings.host)}:{self.api_settings.port}"

@@ -70,9 +70,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
     """
     with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
-        if connection.server_version < OLDEST_POSTGRESQL:
-            version = connection.server_version // 10000
-            raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
+        _check_version(connection)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             try:
@@ -83,6 +81,21 @@ def migrate(url: str, serving_role: str | None = None) -> None:
             if serving_role is not None:
                 cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
                 cursor.execute(_file("grants.sql").read_text())
+
+
+def planned(url: str) -> list[str]:
+    """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.set_session(readonly=True, autocommit=True)
+        with connection.cursor() as cursor:
+            _check_version(connection)
+            if not is_to_be_migrated(cursor):
+                return []
+            applied = _value(cursor, _APPLIED) if _has_migrations(cursor) else []
+            steps = [f"apply {name}" for name in sorted(known_migrations() - set(applied))]
+            if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
+                steps.insert(0, "make the tables of the queue")
+            return [*steps, "replace the functions"]
 
 
 def make_older_schema(url: str, migrations: Collection[str]) -> None:
@@ -109,6 +122,12 @@ def is_to_be_migrated(cursor: Any) -> bool:
     if _value(cursor, _IS_OWNER) is False:
         raise _not_the_owner()
     return True
+
+
+def _check_version(connection: Any) -> None:
+    if connection.server_version < OLDEST_POSTGRESQL:
+        version = connection.server_version // 10000
+        raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
 
 
 def _is_up_to_date(cursor: Any) -> bool:

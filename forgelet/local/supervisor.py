@@ -35,8 +35,8 @@ class Plan:
     data: DataDirectory
     addresses: Addresses
     database_url: str | None = None  # None: a PostgreSQL of our own
-    api_command: Sequence[str] = (sys.executable, "-P", "-m", "api_server")
-    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "storage_edge")
+    api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "api")
+    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "edge")
 
     @property
     def api_url(self) -> str:
@@ -152,9 +152,10 @@ class Forgelet:
         for server in servers:
             server.start()
             self._services.append(server)
-        for url in filter(None, (plan.api_url, plan.edge_url)):
-            self._wait_for(f"{url}/-/readiness")
-        self._join()
+        self._wait_for(f"{plan.api_url}/-/readiness")
+        self._join()  # before that, the edge is not ready: the service does not know its token
+        if plan.edge_url:
+            self._wait_for(f"{plan.edge_url}/-/readiness")
 
     def _write_down(self) -> None:
         """From here on commands find this."""

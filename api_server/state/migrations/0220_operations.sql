@@ -37,3 +37,4 @@ CREATE INDEX jobs_finished ON jobs (finished_at, status) WHERE finished_at IS NO
 CREATE INDEX procrastinate_jobs_failed ON procrastinate_jobs (task_name, id) WHERE status = 'failed';
 CREATE INDEX procrastinate_jobs_waiting ON procrastinate_jobs (task_name, id) INCLUDE (scheduled_at)
     WHERE status = 'todo';
+CREATE INDEX procrastinate_jobs_not_waiting ON procrastinate_jobs (status, id) WHERE status <> 'todo';
