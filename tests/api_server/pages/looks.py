@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
+from tests.api_server.pages.admin import looked_at
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out, zip_of
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, bring
@@ -65,6 +66,7 @@ LOOKS: list[Look] = [
     Look("/nobody-has-this", "owner", 404),
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
+    *(Look(path, "boss") for path in looked_at.PATHS),
 ]
 
 
@@ -129,4 +131,4 @@ async def pipelines(forge: Forge, things: Things) -> None:
 
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories, pipelines]
+SCENES: list[Scene] = [people, repositories, pipelines, looked_at.administrators_things]
