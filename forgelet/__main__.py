@@ -1,10 +1,16 @@
 """`forgelet`, or `python -m forgelet`."""
 
-from forgelet.command_line import forgelet
+import sys
+
+from forgelet import SERVERS
 
 
 def main() -> None:
     """What the package installs as `forgelet`."""
+    if SERVERS.is_dir():
+        sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
+    from forgelet.command_line import forgelet
+
     forgelet(prog_name="forgelet")
 
 
