@@ -129,6 +129,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     job_requests.setup(app)
     artifact_storing.setup(app)
     report_reading.setup(app)
+    site.setup_named(app)
     _add_tasks(app)
     return app
 

@@ -205,15 +205,17 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
 
     async def start(**settings: object) -> Edge:
         values = {
+            "access_log": False,
             "origin": origin.url,
             "storage_token": SecretStr(STORAGE_TOKEN),
             "purge_token": SecretStr(PURGE_TOKEN),
             "data_dir": tmp_path / "edge",
             "memory_object_bytes": 256 * 1024,
             "origin_timeout": 5.0,
+            "origin_check_interval": 0.0,
             **settings,
         }
-        server = EdgeServer(Settings(port=0, access_log=False, shutdown_timeout=0.2, **values), clock)
+        server = EdgeServer(Settings(port=0, shutdown_timeout=0.2, **values), clock)
         await server.start_server()
         client = await aiohttp_client(
             server,

@@ -15,6 +15,7 @@ from api_server.state.errors import LockNotAvailable, NotFound
 from api_server.web import routes
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import ApiError
+from api_server.web.request_data import merged
 from api_server.web.routes import Routes
 
 #: Where a form may lead back to.
@@ -34,7 +35,7 @@ def act(pages: Pages, path: str, declared: Routes, handler: routes.Handler, said
 
     async def acted(request: web.Request, who: Visitor, form: Form) -> web.Response:
         async def work() -> str:
-            await routes.answer_signed_in(request, route)
+            await routes.ask(request, route.handler, **await merged(request))
             return said
 
         return await attempted(request, who, form, work())

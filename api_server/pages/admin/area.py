@@ -2,8 +2,10 @@
 
 from api_server.pages.admin import (
     audit_events,
+    background_tasks,
     edges,
     outgoing,
+    overview,
     people,
     projects,
     repository_settings,
@@ -12,6 +14,8 @@ from api_server.pages.admin import (
 )
 
 PAGES = (
+    overview.pages,
+    background_tasks.pages,
     people.pages,
     runners.pages,
     projects.pages,

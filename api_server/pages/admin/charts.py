@@ -1,6 +1,7 @@
 """Figures over time as small drawings (SVG), each with the same figures as a table for whoever cannot see it."""
 
 import datetime
+import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -36,21 +37,23 @@ class Chart:
     series: Sequence[Series]
     unit: str = ""
 
-    @property
+    @functools.cached_property
     def begin(self) -> datetime.datetime | None:
         """The moment of the oldest point, None without any."""
         return min((line.points[0][0] for line in self.series if line.points), default=None)
 
-    @property
+    @functools.cached_property
     def end(self) -> datetime.datetime | None:
         return max((line.points[-1][0] for line in self.series if line.points), default=None)
 
-    @property
+    @functools.cached_property
     def top(self) -> float:
         """Where the axis of values ends: a round number that is not below any value."""
         if self.unit == "%":
             return 100.0
-        return rounded_up(max((value for line in self.series for _, value in line.points), default=0.0))
+        highest = max((value for line in self.series for _, value in line.points), default=0.0)
+        scale = 1024.0 ** int(math.log(highest, 1024)) if self.unit == "B" and highest >= 1 else 1.0
+        return rounded_up(highest / scale) * scale
 
 
 def rounded_up(value: float) -> float:
@@ -149,27 +152,23 @@ def _text(x: float, y: float, anchor: str, text: str) -> Markup:
 
 def _line(chart: Chart, line: Series, number: int) -> Markup:
     """Broken where figures are missing: nobody drew them while the service was down."""
-    if not line.points:
+    if not line.points or chart.begin is None or chart.end is None:
         return Markup("")
-    gap = _usual_distance(line.points) * 3
-    commands = []
-    for before, (moment, value) in zip([None, *line.points], line.points, strict=False):
-        begins = before is None or (moment - before[0]).total_seconds() > gap
-        x, y = _place(chart, moment, value)
+    moments = [moment.timestamp() for moment, _ in line.points]
+    gap = _usual_distance(moments) * 3
+    begin, lowest, top = chart.begin.timestamp(), HEIGHT - _BOTTOM, chart.top
+    across = (WIDTH - _LEFT - _RIGHT) / (chart.end.timestamp() - begin or 1.0)
+    up = (lowest - _TOP) / top
+    commands, last = [], -math.inf
+    for moment, (_, value) in zip(moments, line.points, strict=True):
+        x, y = _LEFT + (moment - begin) * across, lowest - min(max(value, 0.0), top) * up
         # A lone point is a line of no length, which round ends make a dot.
-        commands.append(f"M{x:.1f} {y:.1f}l0 0" if begins else f"L{x:.1f} {y:.1f}")
+        commands.append(f"L{x:.1f} {y:.1f}" if moment - last <= gap else f"M{x:.1f} {y:.1f}l0 0")
+        last = moment
     return Markup('<path class="line line-{}" d="{}"/>').format(number % LINES, "".join(commands))
 
 
-def _usual_distance(points: Sequence[Point]) -> float:
+def _usual_distance(moments: Sequence[float]) -> float:
     """Seconds between two neighbours: the one in the middle."""
-    distances = sorted((after - before).total_seconds() for (before, _), (after, _) in pairwise(points))
+    distances = sorted(after - before for before, after in pairwise(moments))
     return distances[len(distances) // 2] if distances else 0.0
-
-
-def _place(chart: Chart, moment: datetime.datetime, value: float) -> tuple[float, float]:
-    begin, end = chart.begin or moment, chart.end or moment
-    span = (end - begin).total_seconds() or 1.0
-    x = _LEFT + (moment - begin).total_seconds() / span * (WIDTH - _LEFT - _RIGHT)
-    y = HEIGHT - _BOTTOM - min(max(value, 0.0), chart.top) / chart.top * (HEIGHT - _BOTTOM - _TOP)
-    return x, y

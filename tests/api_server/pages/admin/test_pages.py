@@ -6,6 +6,8 @@ from tests.api_server.pages.admin.conftest import Scene
 from tests.support.browser import PASSWORD, Browser, browsing
 
 PAGES = [
+    "/admin",
+    "/admin/background_tasks",
     "/admin/users",
     "/admin/tokens",
     "/admin/runners",
