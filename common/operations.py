@@ -24,6 +24,10 @@ class Degraded(Exception):
     operators read in `/-/readiness`. Nothing secret belongs into it."""
 
 
+class Failed(Exception):
+    """Raised by a check whose part does not work: one sentence that operators read in `/-/readiness`."""
+
+
 LIVENESS = "/-/liveness"
 #: Statuses of a check, the worst last.
 _WORSE = ("ok", "degraded", "failed")
@@ -89,9 +93,9 @@ async def _liveness(_request: web.BaseRequest) -> web.Response:
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
     """404 for everybody else, as where there is nothing."""
-    proxies = networks(settings.trusted_proxies)
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        proxies = networks(settings.trusted_proxies)
         allowed = networks(settings.operations_networks or NEAR)
         speaks_for_others = any(name in request.headers for name in _FORWARDED)
         if speaks_for_others and not is_in(proxies, _peer(request)):
@@ -113,6 +117,8 @@ async def _outcome(check: Check) -> dict[str, str]:
         await check()
     except Degraded as problem:
         return {"status": "degraded", "message": str(problem)}
+    except Failed as problem:
+        return {"status": "failed", "message": str(problem)}
     except Exception as problem:
         return {"status": "failed", "message": type(problem).__name__}
     return {"status": "ok"}

@@ -4,7 +4,10 @@ from aiohttp import web
 
 from api_server.pages import below_projects, groups, home, named, page, queries, sessions, sign_in
 from api_server.pages.account import active_sessions, emails, invites, password, passwords, profile, tokens
-from api_server.pages.admin import repository_settings
+from api_server.pages.admin import area
+from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
+from api_server.pages.merge_requests import actions as merge_request_actions
+from api_server.pages.merge_requests import merge_requests
 from api_server.pages.projects import commits, files, refs, releases
 from api_server.state.queue import QUEUE
 from api_server.static_objects.access import SIGNED_IN_USER
@@ -17,11 +20,18 @@ PAGES = [
     password.pages,
     tokens.pages,
     active_sessions.pages,
+    *area.PAGES,
     groups.pages,
     files.pages,
     commits.pages,
     refs.pages,
     releases.pages,
+    pipelines.pages,
+    jobs.pages,
+    job_actions.pages,
+    artifacts.pages,
+    merge_requests.pages,
+    merge_request_actions.pages,
 ]
 
 
@@ -33,7 +43,6 @@ def setup(app: web.Application) -> None:
     invites.setup(app)
     emails.setup(app)
     passwords.setup(app)
-    repository_settings.setup(app)
     for pages in PAGES:
         pages.register(app)
 

@@ -65,6 +65,11 @@ class Objects:
         #: Of a store of local files.
         self.folder = folder
 
+    @property
+    def place(self) -> str:
+        """What operators know it by."""
+        return "object store" if self.folder is None else str(self.folder)
+
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
 
@@ -143,14 +148,20 @@ class Objects:
 
     async def exists(self, key: str) -> bool:
         """Raises `Unavailable`."""
-        with suppress(FileNotFoundError), _failures():
+        with suppress(FileNotFoundError):
+            await self.size(key)
+            return True
+        return False
+
+    async def size(self, key: str) -> int:
+        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
+        with _failures():
             try:
-                await obstore.head_async(self._backend, key)
+                return int((await obstore.head_async(self._backend, key))["size"])
             except FileNotFoundError:
                 await asyncio.to_thread(self._check_folder)
                 await obstore.get_async(self._backend, key)  # as in `open`
-            return True
-        return False
+                raise
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Removes them; those that are gone already are passed over. Raises `Unavailable`."""

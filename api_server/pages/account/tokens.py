@@ -68,7 +68,7 @@ async def create_token(request: web.Request, who: Visitor, form: Form) -> web.Re
     expires_at = datetime.date.fromisoformat(until) if until else None
     new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, new, user.name, who.author())
+        made = await changes.create(transaction, new, user.username, user.name, who.author())
     return await _page(request, who, ListTokens(), {}, made=orjson.loads(made))
 
 

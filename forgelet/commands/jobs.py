@@ -3,20 +3,19 @@
 import asyncio
 import datetime
 import sys
-from collections.abc import Callable
 
 import click
 
 from api_server.ci.jobs.removal import remove_before
-from api_server.settings import Settings
-from api_server.state import database
+from forgelet.frame import Group
+from forgelet.instance import Instance
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 #: Seconds; finding old jobs among millions may take a while.
 _STATEMENT_TIMEOUT = 600
 
 
-@click.group()
+@click.group(cls=Group)
 def jobs() -> None:
     """Jobs: remove the logs and artifacts of old ones."""
 
@@ -28,7 +27,7 @@ def jobs() -> None:
 @click.option("--dry-run", is_flag=True, help="Only says what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def remove_data(load: Callable[[], Settings], before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
+def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
     """Removes the logs and artifacts of jobs that finished before a day; the jobs stay.
 
     The API forgets them at once; their bytes are deleted by the server's background work. May be stopped at any
@@ -38,16 +37,14 @@ def remove_data(load: Callable[[], Settings], before: datetime.datetime, *, dry_
         click.confirm(
             f"Remove the logs and artifacts of all jobs that finished before {before:%Y-%m-%d}?", abort=True
         )
-    found, size = asyncio.run(_remove(load(), before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
+    found, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
     verb = "would be removed" if dry_run else "removed"
     click.echo(f"{verb}: {size:,} bytes of {found:,} jobs")
 
 
-async def _remove(settings: Settings, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:
+async def _remove(instance: Instance, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:
     found = size = 0
-    async with database.connect(
-        settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
-    ) as connected:
+    async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
         async for removed in remove_before(connected, moment, dry_run=dry_run):
             found += removed.jobs
             size += removed.bytes

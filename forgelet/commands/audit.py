@@ -4,30 +4,27 @@ import asyncio
 import datetime
 import errno
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from api_server.audit import chain, export_queries, exports, heads
-from api_server.settings import Settings
-from api_server.state import database
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.objects import open_objects
+from forgelet.frame import Group
+from forgelet.instance import Instance
+from forgelet.output import progress
 
 ResultT = TypeVar("ResultT")
-#: Reads the server's settings; called when a command runs, so that --help needs none.
-LoadSettings = Callable[[], Settings]
-
 #: Seconds; a month of events may take a while to count or to lock.
 _STATEMENT_TIMEOUT = 3600
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """The audit trail: verify its chain, export events, remove old months."""
 
@@ -35,7 +32,7 @@ def audit() -> None:
 @audit.command()
 @click.option("--expect", metavar="HEAD", help="A head reported earlier, which the chain must still contain.")
 @click.pass_obj
-def verify(load: LoadSettings, expect: str | None) -> None:
+def verify(instance: Instance, expect: str | None) -> None:
     """Checks every event against the chain of hashes, and the chain against the heads in the object store.
 
     Prints the head of the chain; keep it where neither the database's owner nor the object store's reaches, and give it
@@ -47,12 +44,12 @@ def verify(load: LoadSettings, expect: str | None) -> None:
         raise click.BadParameter(str(problem), param_hint="--expect") from None
 
     async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
-        settings = load()
+        settings = instance.api_settings
         kept = await heads.kept(open_objects(settings.object_store_url, settings.data_dir))
-        with _progress("events") as progress:
-            return await chain.verify(db, [*kept, *expected], progress), kept
+        with progress("events") as told:
+            return await chain.verify(db, [*kept, *expected], told), kept
 
-    verdict, kept = _with_database(load, run)
+    verdict, kept = _with_database(instance, run)
     if verdict.problem:
         raise _broken(verdict.problem)
     removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
@@ -70,7 +67,7 @@ def verify(load: LoadSettings, expect: str | None) -> None:
 )
 @click.pass_obj
 def export(
-    load: LoadSettings,
+    instance: Instance,
     since: datetime.datetime,
     until: datetime.datetime | None,
     output: Path | None,
@@ -80,13 +77,13 @@ def export(
 
     async def run(db: Database) -> exports.Exported:
         end = until.replace(tzinfo=datetime.UTC) if until else db.now
-        with _progress("events", await export_queries.count(db, start, end)) as progress:
+        with progress("events", await export_queries.count(db, start, end)) as told:
             async with db.transaction() as transaction:
                 if output:
-                    return await exports.export_to_file(transaction, start, end, output, progress)
-                return await exports.export(transaction, start, end, sys.stdout.buffer, progress)
+                    return await exports.export_to_file(transaction, start, end, output, told)
+                return await exports.export(transaction, start, end, sys.stdout.buffer, told)
 
-    exported = _with_database(load, run)
+    exported = _with_database(instance, run)
     click.echo(f"{exported.events} events, SHA-256 {exported.sha256}", err=True)
 
 
@@ -100,7 +97,7 @@ def export(
 )
 @click.confirmation_option(prompt="Remove these months from the database?")
 @click.pass_obj
-def remove(load: LoadSettings, before: datetime.datetime, export_to: Path) -> None:
+def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> None:
     """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
     moment = before.replace(tzinfo=datetime.UTC)
 
@@ -111,22 +108,18 @@ def remove(load: LoadSettings, before: datetime.datetime, export_to: Path) -> No
             raise exports.BrokenTrail(problem)
         found = await export_queries.old_partitions(db, moment)
         for partition in found:
-            with _progress(partition.name) as progress:
-                exported = await exports.remove_partition(db, partition, export_to, progress)
+            with progress(partition.name) as told:
+                exported = await exports.remove_partition(db, partition, export_to, told)
             click.echo(f"{partition.name}: {exported.events} events, SHA-256 {exported.sha256}")
         if not found:
             click.echo("There is no whole month before that day.")
 
-    _with_database(load, run)
+    _with_database(instance, run)
 
 
-def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
-    settings = load()
-
+def _with_database(instance: Instance, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
     async def run() -> ResultT:
-        async with database.connect(
-            settings.database_url, base_url=settings.base_url, size=2, statement_timeout=_STATEMENT_TIMEOUT
-        ) as db:
+        async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as db:
             return await work(db)
 
     try:
@@ -144,12 +137,3 @@ def _with_database(load: LoadSettings, work: Callable[[Database], Awaitable[Resu
 
 def _broken(problem: str) -> click.ClickException:
     return click.ClickException(f"the audit trail is broken: {problem}")
-
-
-@contextmanager
-def _progress(label: str, length: int | None = None) -> Iterator[exports.Progress]:
-    """A bar on standard error, where that is a terminal."""
-    with click.progressbar(
-        length=length or 0, label=label, file=sys.stderr, show_pos=True, hidden=not sys.stderr.isatty()
-    ) as bar:
-        yield bar.update
