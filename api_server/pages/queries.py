@@ -49,8 +49,8 @@ async def create_session(
     user_id: int,
     expires_at: datetime.datetime,
     *,
-    ip_address: str | None,
-    user_agent: str,
+    ip_address: str | None = None,
+    user_agent: str = "",
 ) -> None:
     await transaction.run(
         CREATE_SESSION,
