@@ -38,6 +38,7 @@ class Watch:
     source: str
     #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
     _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
+    _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
     #: By their URLs, what edges have said of themselves at the last look.
     edges: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
 
@@ -49,6 +50,10 @@ class Watch:
 
     async def look(self) -> None:
         """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         found = await self._disks()
         found |= await self._store(found)
         found |= {("background", name): reason for name, reason in self._app[BACKGROUND].down.items()}
@@ -82,9 +87,9 @@ class Watch:
             self._app[OBJECTS].folder,
             self._app[SETTINGS].disk_reserve,
         )
-        found = {data: await asyncio.to_thread(_problem_of_disk, data, reserve)}
+        found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
         if store is not None and store.exists():
-            found[store] = await asyncio.to_thread(_problem_of_disk, store, reserve)
+            found[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
         return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
 
     async def _store(self, disks: dict[What, str]) -> dict[What, str]:
@@ -116,7 +121,8 @@ async def watching(app: web.Application) -> AsyncIterator[None]:
     await app[BACKGROUND].finish(NAME, 0)
 
 
-def _problem_of_disk(folder: Path, reserve: int) -> str | None:
+def problem_of_disk(folder: Path, reserve: int) -> str | None:
+    """What is the matter with the disk below a folder, of which `reserve` bytes stay free."""
     least = max(reserve, 1)
     try:
         return (

@@ -24,6 +24,7 @@ from obstore.store import ObjectStore as Backend
 
 from api_server.state import disk
 from api_server.state.errors import Unavailable
+from common.measures import Tally
 from common.operations import Degraded
 from common.throttled_log import ThrottledLog
 
@@ -41,6 +42,7 @@ _PART = 5 * CHUNK
 _PARTS_AT_A_TIME = 2
 #: Seconds that the store has to answer when readiness asks.
 CHECK_SECONDS = 2.0
+ERRORS = Tally("forgelet_object_store_errors", "Requests to the object store that failed.")
 #: Below this nothing is ever stored: to list it costs one request.
 _NOTHING = "readiness"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -237,6 +239,7 @@ def _failures() -> Iterator[None]:
             raise Unavailable("the object store") from problem
         raise
     except (BaseError, OSError) as problem:
+        ERRORS.value += 1
         raise Unavailable("the object store") from problem
 
 
