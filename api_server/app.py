@@ -1,6 +1,7 @@
 """The one place where the parts of the API server are joined; the process and the tests make it here alike."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -54,7 +55,7 @@ from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
-from api_server.state import database, sweep
+from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, system_clock
 from api_server.state.failures import FAILURES, Failures
 from api_server.state.lookup_cache import LookupCache
@@ -125,6 +126,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     job_requests.setup(app)
     artifact_storing.setup(app)
     report_reading.setup(app)
+    site.setup_named(app)
     _add_tasks(app)
     return app
 
@@ -188,6 +190,7 @@ def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
     async def remove_project_data(project_id: int) -> None:
+        backups.not_during(app[REPOSITORIES].root)
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")
@@ -196,7 +199,8 @@ def _add_tasks(app: web.Application) -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
     async def sweep_objects() -> None:
-        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age)
+        root = app[REPOSITORIES].root
+        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age, root)
 
     queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
@@ -248,6 +252,15 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         app[PROJECTS] = LookupCache(connected)
         app[instance_settings.CURRENT] = LookupCache(connected)
         yield
+
+
+@contextlib.asynccontextmanager
+async def joined(settings: Settings) -> AsyncIterator[web.Application]:
+    """The application for operators' commands, with its database: its parts know of each other, so that what one does
+    has its consequences in the others, but nothing listens and nothing runs by itself."""
+    app = create_app(settings)
+    async with contextlib.asynccontextmanager(_database)(app):
+        yield app
 
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:

@@ -35,12 +35,17 @@ def address_behind(proxies: list[Network], peer: str, forwarded_for: list[str]) 
 
     Only what a trusted proxy has added is believed. A proxy that adds no address is the client itself.
     """
-    address = peer
+    return way_of(proxies, peer, forwarded_for)[0]
+
+
+def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
+    """The addresses that a request has come by, as far as they are believed: the client, trusted proxies, the peer."""
+    way = [peer]
     for said in reversed([text.strip() for line in forwarded_for for text in line.split(",")]):
-        if not is_in(proxies, address) or _parsed(said) is None:
+        if not is_in(proxies, way[0]) or _parsed(said) is None:
             break
-        address = said
-    return address
+        way.insert(0, said)
+    return way
 
 
 def client_of(proxies: list[Network], request: web.BaseRequest) -> str:

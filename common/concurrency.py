@@ -43,6 +43,11 @@ class ConcurrencyLimiter:
         """How many places are taken."""
         return self._held
 
+    def resize(self, total: int, each: int, patience: float) -> None:
+        """Other limits from now on; who holds a place keeps it."""
+        self._total, self._each, self._patience = total, each, patience
+        self._admit()
+
     @asynccontextmanager
     async def place(self, *keys: Hashable) -> AsyncIterator[None]:
         """A place under all of these keys for the length of the block. Raises `TooBusy`, `ShareTaken`."""
@@ -87,6 +92,9 @@ class ConcurrencyLimiter:
         """Ends what `take` began."""
         self._held -= 1
         self._held_by -= Counter(keys)
+        self._admit()
+
+    def _admit(self) -> None:
         for waiting in list(self._waiting):
             if self._fits(waiting.keys):
                 self._waiting.remove(waiting)

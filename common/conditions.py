@@ -24,6 +24,11 @@ def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
     return any(_opaque(tag) == _opaque(current) for tag in tags)
 
 
+def names_tag(lines: Sequence[str], tag: str) -> bool:
+    """Whether lines of If-None-Match or If-Range name this very entity tag, weakly compared."""
+    return any(_opaque(found) == _opaque(tag) for found in _ENTITY_TAG.findall(",".join(lines)))
+
+
 def _opaque(tag: str) -> str:
     return tag.removeprefix("W/").strip('"')
 

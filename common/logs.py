@@ -160,14 +160,14 @@ class AccessLog:
 
     def __call__(self, fields: Mapping[str, Any]) -> None:
         direct = self.direct
-        if direct is None or structlog.get_config()["processors"] is not direct[0]:
-            self._log.info("request", **fields)
+        is_ours = direct is not None and structlog.get_config()["processors"] is direct[0]
+        if is_ours and logging.root.level > logging.INFO:
             return
-        if logging.root.level > logging.INFO:
+        told = {name: redact(value) if type(value) is str else value for name, value in fields.items()}
+        if direct is None or not is_ours:
+            self._log.info("request", **told)
             return
-        event = self._head | {
-            name: redact(value) if type(value) is str else value for name, value in fields.items()
-        }
+        event = self._head | told
         event["timestamp"] = datetime.datetime.now(datetime.UTC)
         direct[1].msg(_json_bytes(event))
 

@@ -104,9 +104,9 @@ async def _liveness(_request: web.BaseRequest) -> web.Response:
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
     """404 for everybody else, as where there is nothing."""
-    proxies = networks(settings.trusted_proxies)
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        proxies = networks(settings.trusted_proxies)
         allowed = networks(settings.operations_networks or NEAR)
         speaks_for_others = any(name in request.headers for name in _FORWARDED)
         if speaks_for_others and not is_in(proxies, _peer(request)):

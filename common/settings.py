@@ -117,27 +117,37 @@ class Sources(Generic[SettingsT]):
 
 
 def command(
-    settings_class: type[SettingsT], *, section: str, env_prefix: str, run: Callable[[SettingsT], None]
+    settings_class: type[SettingsT],
+    *,
+    section: str,
+    env_prefix: str,
+    run: Callable[[SettingsT], None],
+    about: str | None = None,
 ) -> click.Command:
-    """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`.
+    """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`. Its help is
+    `about`, or what the class says of itself.
 
     A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `Mistake` that `run`
     raises, ends the program with one sentence and status 2.
     """
-    return _Process(Sources(settings_class=settings_class, section=section, env_prefix=env_prefix), run)
+    sources = Sources(settings_class=settings_class, section=section, env_prefix=env_prefix)
+    return _Process(sources, run, about or settings_class.__doc__)
 
 
 class _Process(Command):
     """Reads file and environment when it runs, since what is wrong with them is told like everything else."""
 
-    def __init__(self, sources: Sources[SettingsT], run: Callable[[SettingsT], None]) -> None:
-        super().__init__(sources.section)
+    def __init__(
+        self, sources: Sources[SettingsT], run: Callable[[SettingsT], None], about: str | None
+    ) -> None:
+        super().__init__(sources.section, help=about)
         self._sources, self._run = sources, run
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         built = self._built()
         try:
-            return built.make_context(info_name, args, *rest, **extra)
+            # The object is the library's; that of a group of which this is a command is not.
+            return built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
         except click.BadParameter as problem:
             field = self._sources.fields.get((problem.param and problem.param.name) or "")
             if field is None:
@@ -153,7 +163,7 @@ class _Process(Command):
         values, labels = self._sources.given()
 
         @click.command(
-            help=self._sources.settings_class.__doc__,
+            help=self.help,
             context_settings={"show_default": True, "max_content_width": 110},
         )
         @typed_settings.click_options(

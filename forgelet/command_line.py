@@ -8,11 +8,21 @@ from forgelet.frame import Group
 COMMANDS = {
     "api": "api_server.__main__:main",
     "audit": "forgelet.commands.audit:audit",
+    "backup": "forgelet.commands.backup:backup_command",
+    "completion": "forgelet.commands.completion:completion",
+    "config": "forgelet.commands.config:config",
+    "doctor": "forgelet.commands.doctor:doctor",
     "edge": "storage_edge.__main__:main",
     "jobs": "forgelet.commands.jobs:jobs",
     "migrate": "forgelet.commands.migrate:migrate",
-    "sweep": "forgelet.commands.sweep:sweep_command",
+    "repository": "forgelet.commands.repository:repository",
+    "restore": "forgelet.commands.restore:restore_command",
+    "runner": "forgelet.commands.runners:runner",
+    "store": "forgelet.commands.store:store",
+    "token": "forgelet.commands.tokens:token",
     "up": "forgelet.local.up:up",
+    "user": "forgelet.commands.users:user",
+    "worker": "api_server.__main__:worker",
 }
 
 

@@ -11,7 +11,7 @@ import click
 
 from api_server.settings import Settings as ApiSettings
 from common.mistakes import Mistake
-from common.settings import SETTINGS_FILE_VARIABLE, Sources
+from common.settings import SETTINGS_FILE_VARIABLE, Sources, section_of
 from forgelet.local import places, variables
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.running import Running, found_running
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api_server.state.database import Database
 
 #: Settings without which there is no server: where one of them is given, that server is meant.
-_OWN = ("database_url", "data_dir")
+_OWN = {"database_url", "data_dir"}
 
 
 class Instance:
@@ -79,6 +79,17 @@ class Instance:
         return self.edge_sources.settings()
 
     @property
+    def own_variables(self) -> frozenset[str]:
+        """The variables by which `forgelet up` makes both processes its own."""
+        if self.data is None:
+            return frozenset()
+        addresses = variables.Addresses()
+        return (
+            frozenset(variables.of_api(self.data, addresses, ""))
+            | variables.of_edge(self.data, addresses).keys()
+        )
+
+    @property
     def api_url(self) -> str:
         """Where the API server can be reached from this machine, `http://127.0.0.1:8080`, if it runs."""
         return f"http://{_reachable(self.api_settings.host)}:{self.api_settings.port}"
@@ -124,10 +135,9 @@ class Instance:
 
 
 def _has_own_settings() -> bool:
-    sources = variables.API.sources(os.environ)
-    return any(sources.variable(name) in os.environ for name in _OWN) or any(
-        name in sources.of_file()[0] for name in _OWN
-    )
+    of_file = {key.replace("-", "_") for key in section_of(os.environ, variables.API.section)}
+    variable = variables.API.sources(os.environ).variable
+    return not of_file.isdisjoint(_OWN) or any(variable(name) in os.environ for name in _OWN)
 
 
 def _by_itself() -> DataDirectory:

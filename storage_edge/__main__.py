@@ -12,14 +12,16 @@ from common import logs
 from common.background import BACKGROUND
 from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
-from common.reloading import Change, Part, Reload, ignore_hangups, reader, reloading
+from common.reloading import Part, Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.shutdown import LAST_SECONDS, end_for_certain
-from storage_edge.app import ORIGIN, create_app
+from storage_edge.app import create_app
+from storage_edge.cache.origin_tls import origin_context
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.server import served
 from storage_edge.client.tls import certificate, tls_context
+from storage_edge.reconfigured import reconfigured
 from storage_edge.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -33,6 +35,7 @@ def run(settings: Settings) -> None:
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
     ignore_hangups()
     context = tls_context(settings)
+    origin_context(settings)
     app = create_app(settings)
     allow_files(app[CONNECTIONS])
     uvloop.run(_serve(app, settings, context))
@@ -40,7 +43,7 @@ def run(settings: Settings) -> None:
 
 async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
     serve = served(app, settings, context)
-    parts: list[Part[Settings]] = [functools.partial(_storage_token, app)]
+    parts: list[Part[Settings]] = [functools.partial(reconfigured, app)]
     if context is not None:
         parts.append(functools.partial(certificate, context))
     reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
@@ -52,6 +55,11 @@ async def _serve(app: web.Application, settings: Settings, context: ssl.SSLConte
             reloading(app[BACKGROUND], reload),
         ):
             log.info("ready", host=host, port=port, origin=str(settings.origin_url))
+            if not settings.purge_token:
+                log.warning(
+                    "no purge token is set: what changes in the service is served as it was until it is too old; set "
+                    "purge_token_file to the file that the service has as edge_purge_token_file"
+                )
             await stop.wait()
             end_for_certain(settings.shutdown_timeout + LAST_SECONDS)
             log.info("stopping")
@@ -63,13 +71,6 @@ def _make_ready(settings: Settings) -> None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:
         check_object_store("The shared store", settings.shared_store_url)
-
-
-def _storage_token(app: web.Application, fresh: Settings) -> Change:
-    async def change() -> None:
-        app[ORIGIN].use_token(str(fresh.storage_token))
-
-    return change
 
 
 main = command(Settings, section=SECTION, env_prefix=PREFIX, run=run)

@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
 from aiohttp import web
 
 from common import operations
 from common.background import BACKGROUND, BackgroundTasks, Work
+from common.rates import Rates
 from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.fetching import CacheOptions
 from storage_edge.cache.origin import Origin
-from storage_edge.client import handlers
+from storage_edge.client import handlers, operators, watched
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.client.memory_hits import RepeatedHits
+from storage_edge.client.who import Proxies
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import Rules
 from storage_edge.settings import Settings
@@ -31,9 +31,6 @@ from storage_edge.tiers.store import Store
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
 
-log = structlog.get_logger(__name__)
-
-ORIGIN = web.AppKey("origin", Origin)
 #: Seconds between two reports of used responses to the disk tier, which is tried then.
 TEND_INTERVAL = 10.0
 #: How often one looks meanwhile whether it can be used; if not, it is tried at once.
@@ -50,11 +47,17 @@ def create_app(
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> web.Application:
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
-    app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.without_path])
-    app[handlers.RULES] = _rules(settings)
+    app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.identified])
+    app.on_response_prepare.append(handlers.name_request)
+    app[handlers.RULES] = Rules(settings)
     app[handlers.SETTINGS] = settings
-    metrics = app[handlers.METRICS] = Metrics()
-    repeated = RepeatedHits(metrics, clock, logged=settings.access_log)
+    metrics = app[handlers.METRICS] = Metrics(clock)
+    proxies = app[handlers.PROXIES] = Proxies(settings.trusted_proxies, random_bytes)
+    rates = app[handlers.RATES] = Rates()
+    rates.limit(settings.client_rate, settings.client_burst)
+    repeated = app[handlers.REPEATED] = RepeatedHits(
+        metrics, clock, proxies, rates, logged=settings.access_log
+    )
     app[handlers.CONNECTIONS] = Connections(repeated, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
     app[SHUTDOWN] = Shutdown()
@@ -62,70 +65,45 @@ def create_app(
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
-            origin = await opened.enter_async_context(contextlib.aclosing(_origin(settings)))
+            origin = await opened.enter_async_context(contextlib.aclosing(Origin(settings, metrics)))
             directory = opened.enter_context(_directory(settings))
             store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
             shared = _shared(settings, metrics)
-            cache = Cache(origin, store, _options(settings), clock, metrics, shared)
+            cache = Cache(origin, store, settings, clock, metrics, shared)
             await opened.enter_async_context(contextlib.aclosing(cache))
-            app[ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
+            app[operators.ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             repeated.cache = cache
-            _watch(metrics, store, shared)
+            watched.watch(metrics, app[handlers.CONNECTIONS], origin, store, shared)
             if shared is not None:
                 checks["shared_store"] = shared.health.check
-            for name, work in _background(settings, store, shared).items():
+            for name, work in _background(settings, origin, store, shared).items():
                 background.start(name, work)
                 opened.push_async_callback(background.finish, name, 0)
             yield
 
     app.cleanup_ctx.append(parts)
+    operators.setup(app, clock)
     checks = {**_checks(app), "background": background.check}
     operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
-    _add_routes(app, settings)
-    return app
-
-
-def _add_routes(app: web.Application, settings: Settings) -> None:
-    if settings.purge_token:
-        app.router.add_post("/-/purge", handlers.purge)
     app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
     app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
+    return app
 
 
 def _checks(app: web.Application) -> dict[str, operations.Check]:
     """Readiness of the parts that there will be when the application has started."""
 
     async def origin_answers() -> None:
-        await app[ORIGIN].check()
+        await app[operators.ORIGIN].health.check()
 
     async def disk_is_usable() -> None:
         await app[handlers.STORE].check()
 
-    return {"origin": origin_answers, "disk": disk_is_usable}
+    return {"origin": origin_answers, "disk": disk_is_usable, "purges": app[operators.TROUBLE].check}
 
 
 async def _not_found(_request: web.Request) -> web.Response:
     return web.json_response({"error": "404 Not Found"}, status=404)
-
-
-def _rules(settings: Settings) -> Rules:
-    return Rules(
-        str(settings.origin_url),
-        forward_all=settings.forward_all_headers,
-        client_directives=settings.client_directives,
-    )
-
-
-def _origin(settings: Settings) -> Origin:
-    return Origin(
-        settings.origin_url,
-        storage_token=str(settings.storage_token),
-        token_headers=settings.token_headers,
-        connections=settings.origin_connections,
-        connections_of_one=settings.origin_connections_per_address,
-        patience=settings.origin_patience,
-        timeout=settings.origin_timeout,
-    )
 
 
 def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> Store:
@@ -147,15 +125,6 @@ def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     return SharedTier(store, settings.shared_store_timeout, settings.shared_store_pause, metrics.shared)
 
 
-def _options(settings: Settings) -> CacheOptions:
-    return CacheOptions(
-        origin_patience=settings.origin_patience,
-        private_grace=settings.private_grace,
-        negative_seconds=settings.negative_seconds,
-        stale_when_unreachable=settings.stale_when_unreachable,
-    )
-
-
 @contextlib.contextmanager
 def _directory(settings: Settings) -> Iterator[Path]:
     if settings.data_dir is not None:
@@ -168,27 +137,17 @@ def _directory(settings: Settings) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _background(settings: Settings, store: Store, shared: "SharedTier | None") -> dict[str, Work]:
-    work: dict[str, Work] = {"disk tier": lambda: _tend(store)}
-    if settings.disk_check_rate:
-        work["check of stored bodies"] = lambda: _check(store, settings.disk_check_rate)
+def _background(
+    settings: Settings, origin: Origin, store: Store, shared: "SharedTier | None"
+) -> dict[str, Work]:
+    work: dict[str, Work] = {
+        "disk tier": lambda: _tend(store),
+        "check of stored bodies": lambda: _check(store, settings),
+        "check of the origin": origin.health.watch,
+    }
     if shared is not None:
         work["shared store"] = shared.health.watch
     return work
-
-
-def _watch(metrics: Metrics, store: Store, shared: "SharedTier | None") -> None:
-    metrics.watch("memory_bytes", "Bytes of the memory tier.", lambda: store.memory_used)
-    metrics.watch("disk_bytes", "Bytes of the disk tier.", lambda: store.disk_used)
-    disk = store.disk
-    metrics.watch("evictions", "Bodies evicted from the disk tier.", lambda: disk.evicted)
-    metrics.watch("disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
-    metrics.watch("disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
-    metrics.watch("disk_damaged", "Files of the disk tier found damaged.", lambda: disk.files.damaged)
-    if shared is not None:
-        metrics.watch(
-            "shared_usable", "1 while the shared tier can be used, else 0.", lambda: not shared.health.problem
-        )
 
 
 async def _tend(store: Store) -> None:
@@ -200,6 +159,9 @@ async def _tend(store: Store) -> None:
         await store.tend()
 
 
-async def _check(store: Store, bytes_per_second: int) -> None:
+async def _check(store: Store, settings: Settings) -> None:
     while True:
-        await store.check_bodies(bytes_per_second)
+        if settings.disk_check_rate:
+            await store.check_bodies(settings.disk_check_rate)
+        else:
+            await asyncio.sleep(TEND_INTERVAL)

@@ -1,63 +1,186 @@
-"""What the edge counts for Prometheus."""
+"""What the edge counts for Prometheus, and for `GET /-/status`."""
 
-from collections.abc import Callable
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from common.static_paths import Kind
 from storage_edge.rules.cache_status import Outcome
 
+#: What a request to the origin goes through: a place among those that may ask, the connection (name, TCP, TLS), the
+#: head of the answer, and its body.
+Phase = Literal["place", "connect", "head", "body"]
+_PHASES: Final = ("place", "connect", "head", "body")
+#: Why the origin gave no usable answer.
+Failure = Literal["busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped"]
+_FAILURES: Final = ("busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped")
+#: Of an answer that its client did not take to the end.
+CLIENT_GONE: Final = 499
+
+PurgeResult = Literal["done", "failed", "refused"]
+_PURGE_RESULTS: Final[tuple[PurgeResult, ...]] = ("done", "failed", "refused")
+
+#: A number, or one for each value of a label.
+Values = Callable[[], float | dict[str, float]]
+Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+
 
 class Metrics:
-    """Counters of one edge process, in a registry of their own."""
+    """Counters of one edge process, in a registry of their own. `clock` gives seconds since 1970.
 
-    def __init__(self) -> None:
+    What each hit counts is plain numbers, which are read when somebody asks: a counter of prometheus_client takes a
+    lock each time.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry()
-        requests = Counter(
-            "edge_requests",
-            "Requests for static objects by kind and by what the cache did.",
-            ["kind", "outcome"],
+        self.requests: Counts[tuple[Kind, Outcome]] = Counts()
+        self.responses: Counts[int] = Counts()
+        self.purges: Counts[PurgeResult] = Counts()
+        self.bytes_sent = self.bytes_from_origin = 0
+        self._watched: list[tuple[Family, str, str, str, Values]] = []
+        self._refusals = self._counter(
+            "edge_refusals", "Requests answered without cache or origin.", "status"
+        )
+        self._failures = self._counter("edge_failures", "Requests that failed, by status.", "status")
+        self._limited = self._counter(
+            "edge_limited", "Requests refused because a client asks too much.", "limit"
+        )
+        self._compressions = self._counter(
+            "edge_compressions", "Bodies that were to be compressed.", "result"
+        )
+        self._shared = self._counter("edge_shared", "Use of the shared tier.", "result")
+        self.purged = Counter(
+            "edge_purged_responses", "Responses dropped or made stale by purges.", registry=self.registry
+        )
+        self.purge_seconds = Histogram(
+            "edge_purge_duration_seconds", "Seconds until a purge held.", registry=self.registry
+        )
+        self.last_purge: float | None = None
+        self._origin_failures = self._counter(
+            "edge_origin_failures", "Requests that the origin gave no usable answer to.", "reason"
+        )
+        seconds = Histogram(
+            "edge_origin_duration_seconds",
+            "Seconds of requests to the origin.",
+            ["phase"],
             registry=self.registry,
         )
-        self._requests = {
-            (kind, outcome): requests.labels(kind.value, outcome.name.lower())
-            for kind in Kind
-            for outcome in Outcome
-        }
-        refusals = Counter(
-            "edge_refusals", "Requests answered without cache or origin.", ["status"], registry=self.registry
-        )
-        self._refusals = {status: refusals.labels(str(status)) for status in (400, 405)}
-        failures = Counter(
-            "edge_failures", "Requests that failed, by status.", ["status"], registry=self.registry
-        )
-        self._failure = failures.labels
-        self.sent = Counter("edge_sent_bytes", "Bytes of answers sent to clients.", registry=self.registry)
-        self.purged = Counter(
-            "edge_purged", "Responses dropped or made stale by purges.", registry=self.registry
-        )
-        shared = Counter("edge_shared", "Use of the shared tier.", ["result"], registry=self.registry)
-        self._shared = shared.labels
-        self.origin_seconds = Histogram(
-            "edge_origin_seconds", "Seconds until the head of the origin's answer.", registry=self.registry
-        )
+        self._origin_seconds = {phase: seconds.labels(phase) for phase in _PHASES}
+        self.registry.register(self)
+        for reason in _FAILURES:
+            self._origin_failures.labels(reason)
+        for limit in ("requests", "origin"):
+            self._limited.labels(limit)
+        for status in (400, 405):
+            self._refusals.labels(str(status))
 
     def answered(self, kind: Kind, outcome: Outcome) -> None:
         """One request got an answer."""
-        self._requests[kind, outcome].inc()
+        self.requests[kind, outcome] += 1
+
+    def sent(self, status: int, size: int) -> None:
+        """An answer for a path of an object has left, with so many bytes."""
+        self.responses[status] += 1
+        self.bytes_sent += size
 
     def refused(self, status: int) -> None:
         """One request was no request for a static object."""
-        self._refusals[status].inc()
+        self._refusals.labels(str(status)).inc()
 
     def failed(self, status: int) -> None:
         """One request failed."""
-        self._failure(str(status)).inc()
+        self._failures.labels(str(status)).inc()
+
+    def limited(self, limit: Literal["requests", "origin"]) -> None:
+        """One request was one too many of its client."""
+        self._limited.labels(limit).inc()
 
     def shared(self, result: str) -> None:
         """The shared tier had an object, or not, or failed, or was given one."""
-        self._shared(result).inc()
+        self._shared.labels(result).inc()
 
-    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A gauge that asks `value` whenever it is read."""
-        Gauge(f"edge_{name}", text, registry=self.registry).set_function(value)
+    def purge_done(self, hit: int, seconds: float) -> None:
+        """A purge holds, which has hit so many responses."""
+        self.purges["done"] += 1
+        self.purged.inc(hit)
+        self.purge_seconds.observe(seconds)
+        self.last_purge = self._clock()
+
+    def compressed(self, result: Literal["done", "useless", "busy"]) -> None:
+        """A body was to be compressed."""
+        self._compressions.labels(result).inc()
+
+    def origin_took(self, phase: Phase, seconds: float) -> None:
+        """A request to the origin has gone through a phase."""
+        self._origin_seconds[phase].observe(seconds)
+
+    @contextmanager
+    def timed(self, phase: Phase) -> Iterator[None]:
+        """`origin_took` for the length of the block, however it ends."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.origin_took(phase, time.perf_counter() - begun)
+
+    def origin_failed(self, reason: Failure) -> None:
+        """The origin gave no usable answer."""
+        self._origin_failures.labels(reason).inc()
+
+    def gauge(self, name: str, text: str, values: Values, label: str = "") -> None:
+        """Asks `values` whenever it is read."""
+        self._watched.append((GaugeMetricFamily, name, text, label, values))
+
+    def total(self, name: str, text: str, values: Values, label: str = "") -> None:
+        """Likewise a counter; `name` is without `_total`."""
+        self._watched.append((CounterMetricFamily, name, text, label, values))
+
+    def collect(self) -> Iterator[Metric]:
+        """What is not a counter of prometheus_client, for the registry."""
+        requests = CounterMetricFamily(
+            "edge_requests",
+            "Requests for static objects by kind and by what the cache did.",
+            labels=["kind", "outcome"],
+        )
+        for kind in Kind:
+            for outcome in Outcome:
+                labels = [kind.value, outcome.name.lower()]
+                requests.add_metric(labels, self.requests[kind, outcome])
+        yield requests
+        responses = CounterMetricFamily(
+            "edge_responses",
+            "Answers for paths of objects by status; 499: the client had gone.",
+            labels=["status"],
+        )
+        for status, number in sorted(self.responses.items()):
+            responses.add_metric([str(status)], number)
+        yield responses
+        yield CounterMetricFamily("edge_sent_bytes", "Bytes sent to clients.", value=self.bytes_sent)
+        yield CounterMetricFamily(
+            "edge_origin_received_bytes", "Bytes of bodies from the origin.", value=self.bytes_from_origin
+        )
+        purges = CounterMetricFamily("edge_purges", "Requests to purge, by result.", labels=["result"])
+        for result in _PURGE_RESULTS:
+            purges.add_metric([result], self.purges[result])
+        yield purges
+        yield GaugeMetricFamily(
+            "edge_last_purge_timestamp_seconds",
+            "When the last purge came; 0: none yet.",
+            value=self.last_purge or 0,
+        )
+        for family, name, text, label, values in self._watched:
+            metric = family(name, text, labels=[label] if label else [])
+            found = values()
+            for value, amount in found.items() if isinstance(found, dict) else [("", found)]:
+                metric.add_metric([value] if label else [], amount)
+            yield metric
+
+    def _counter(self, name: str, text: str, label: str) -> Counter:
+        return Counter(name, text, [label], registry=self.registry)

@@ -3,14 +3,16 @@
 import functools
 from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Final
 
 import attrs
 from multidict import CIMultiDictProxy
 
 from common import static_paths
-from storage_edge.rules import reuse, selection, storing
+from storage_edge.rules import coding, reuse, selection, storing
 from storage_edge.rules.reuse import RequestDirectives
+from storage_edge.settings import Settings
 
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 
@@ -26,6 +28,8 @@ _OWN_FIELDS = storing.HOP_BY_HOP | {
     "if-range",
     "if-unmodified-since",
     "range",
+    "x-forwarded-for",
+    "x-request-id",
 }
 
 
@@ -51,7 +55,8 @@ class EdgeRequest:
     `target` is the canonical request target, for which the origin is asked. With the origin before it, it is the
     target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
     the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
-    response can only vary on these. `client` is the address that the origin's work is counted for.
+    response can only vary on these. `client` is the address that the origin's work is counted for,
+    `told` what the origin is told about who asks. `has` are the lines that name entity tags the client has already.
     """
 
     method: str
@@ -62,6 +67,10 @@ class EdgeRequest:
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     directives: RequestDirectives = reuse.NOTHING_ASKED
     client: str = attrs.field(default="", eq=False, repr=False)
+    told: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
+    has: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+    is_ranged: bool = attrs.field(default=False, eq=False)
+    takes_gzip: bool = attrs.field(default=False, eq=False)
 
     @property
     def facts(self) -> storing.RequestFacts:
@@ -73,7 +82,6 @@ class EdgeRequest:
         )
 
 
-@attrs.frozen
 class Rules:
     """The operator's choices about requests; `origin` is scheme, host and port of the service.
 
@@ -81,12 +89,22 @@ class Rules:
     credentials or invented headers can change what is stored for others.
     """
 
-    origin: str
-    forward_all: bool = False
-    client_directives: bool = True
+    def __init__(self, settings: Settings) -> None:
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """From now on requests are read by these."""
+        self.origin = str(settings.origin_url).rstrip("/")
+        self._forward_all = settings.forward_all_headers
+        self._client_directives = settings.client_directives
 
     def read(
-        self, method: str, target: str, headers: CIMultiDictProxy[str], client: str = ""
+        self,
+        method: str,
+        target: str,
+        headers: CIMultiDictProxy[str],
+        client: str = "",
+        told: Mapping[str, str] = MappingProxyType({}),
     ) -> EdgeRequest | Options | Refusal:
         """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
@@ -97,16 +115,20 @@ class Rules:
             return Options(all(name in headers for name in _PREFLIGHT_FIELDS))
         if method not in {"GET", "HEAD"}:
             return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method")
-        cache_control = headers.getall("Cache-Control", []) if self.client_directives else []
+        cache_control = headers.getall("Cache-Control", []) if self._client_directives else []
         return EdgeRequest(
             method=method,
             target=canonical,
             uri=uri,
             kind=path.kind,
             token=path.token,
-            forwarded=_end_to_end(headers) if self.forward_all else {},
+            forwarded=_end_to_end(headers) if self._forward_all else {},
             directives=reuse.request_directives(cache_control),
             client=client,
+            told=told,
+            has=(*headers.getall("If-None-Match", []), *headers.getall("If-Range", [])),
+            is_ranged="Range" in headers,
+            takes_gzip=coding.takes_gzip(headers.getall("Accept-Encoding", [])),
         )
 
 

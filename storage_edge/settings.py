@@ -13,6 +13,7 @@ from common.setting_forms import (
     count,
     file_of,
     host,
+    matching,
     needs,
     number,
     port,
@@ -53,12 +54,41 @@ class Settings(ClientSettings):
     """
 
     reloaded: ClassVar[frozenset[str]] = ClientSettings.reloaded | {
+        "trusted_proxies",
         "tls_cert",
         "tls_key",
+        "origin",
+        "origin_flavour",
+        "origin_ca",
+        "origin_cert",
+        "origin_key",
+        "origin_tls_name",
+        "origin_connections",
+        "origin_connections_per_address",
+        "origin_patience",
+        "origin_connect_timeout",
+        "origin_timeout",
+        "origin_read_timeout",
+        "origin_check_interval",
+        "origin_check_path",
         "storage_token_file",
         "storage_token",
         "purge_token_file",
         "purge_token",
+        "client_rate",
+        "client_burst",
+        "client_origin_rate",
+        "client_origin_burst",
+        "memory_bytes",
+        "memory_object_bytes",
+        "disk_bytes",
+        "disk_check_rate",
+        "private_grace",
+        "negative_seconds",
+        "stale_when_unreachable",
+        "client_directives",
+        "forward_all_headers",
+        "compress_from",
         "log_level",
     }
 
@@ -92,10 +122,46 @@ class Settings(ClientSettings):
         metadata=timeout(0.0),
         help="Seconds for which a request waits for such a connection; then it is refused with 503.",
     )
+    origin_connect_timeout: float = typed_settings.option(
+        default=10.0,
+        metadata=timeout(),
+        help="Seconds that a connection to the origin may take: its name, TCP and TLS.",
+    )
     origin_timeout: float = typed_settings.option(
         default=60.0,
         metadata=timeout(),
-        help="Seconds that the origin may take to connect and answer, and between two pieces of a body.",
+        help="Seconds that the origin may take to connect and to send the head of its answer.",
+    )
+    origin_read_timeout: float = typed_settings.option(
+        default=0.0,
+        metadata=timeout(0.0),
+        help="Seconds between two pieces of a body of the origin; 0 takes origin_timeout.",
+    )
+    origin_check_interval: float = typed_settings.option(
+        default=10.0,
+        metadata=timeout(0.0),
+        help="Seconds between two looks whether the origin lives and knows the storage token; 0 leaves that to "
+        "/-/readiness.",
+    )
+    origin_check_path: str = typed_settings.option(
+        default="",
+        metadata=matching("a path that begins with a slash", r"/[\x21-\x7e]*"),
+        help="Path of a public file, such as /group/project/-/raw/main/README.md, that is asked for to learn whether "
+        "the storage token is right; this service needs none, a GitLab does.",
+    )
+    origin_ca: Path | None = typed_settings.option(
+        default=None, help="PEM certificates by which the origin's is judged instead of the system's."
+    )
+    origin_cert: Path | None = typed_settings.option(
+        default=None, help="PEM certificate chain that the edge shows to the origin."
+    )
+    origin_key: Path | None = typed_settings.option(
+        default=None, metadata=needs("origin_cert"), help="PEM private key of that certificate."
+    )
+    origin_tls_name: str = typed_settings.option(
+        default="",
+        metadata=matching("the name of a host", r"[\w.-]+"),
+        help="Name that the origin's certificate has to have (and SNI), where it is not the host of origin.",
     )
     storage_token_file: Path | None = typed_settings.option(
         default=None,
@@ -110,7 +176,8 @@ class Settings(ClientSettings):
     purge_token_file: Path | None = typed_settings.option(
         default=None,
         metadata=file_of("purge_token"),
-        help="File that holds the token that POST /-/purge has to carry; without one there is no such route.",
+        help="File that holds the token that POST /-/purge, GET /-/status and /-/stored have to carry; without one "
+        "there are no such routes.",
     )
     purge_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
@@ -179,6 +246,29 @@ class Settings(ClientSettings):
     )
     forward_all_headers: bool = typed_settings.option(
         default=False, help="Forward all end-to-end request headers. For conformance tests; leave it off."
+    )
+
+    client_rate: float = typed_settings.option(
+        default=0.0,
+        metadata=number(0.0, 1e6),
+        help="Requests that a client address (IPv6: a /64) may make in a second; beyond it 429; 0 is no limit.",
+    )
+    client_burst: int = typed_settings.option(
+        default=100, metadata=count(), help="Requests that it may make at once before client_rate counts."
+    )
+    client_origin_rate: float = typed_settings.option(
+        default=0.0,
+        metadata=number(0.0, 1e6),
+        help="Requests of one client address that may go on to the origin in a second, as those for what is not "
+        "stored or private do; beyond it 429; 0 is no limit.",
+    )
+    client_origin_burst: int = typed_settings.option(
+        default=100, metadata=count(), help="Likewise, before client_origin_rate counts."
+    )
+    compress_from: int = typed_settings.option(
+        default=1024,
+        metadata=size(0),
+        help="Public text of at least so many bytes is compressed for those who take gzip; 0 compresses nothing.",
     )
 
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")

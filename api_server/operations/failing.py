@@ -27,11 +27,11 @@ RUNNER_SILENCE = datetime.timedelta(seconds=120)
 HEARD_OF = datetime.timedelta(seconds=60)
 
 _PAGES: dict[Kind, str] = {
-    "edge": "/admin/application_settings/repository",
+    "edge": "/admin/edges",
     "runner": "/admin/runners",
     "mirror": "/admin/mirrors",
     "delivery": "/admin/deliveries",
-    "task": "/admin/tasks",
+    "task": "/admin/background_tasks",
 }
 _REMEDIES = {
     "mail": "Check `smtp_url` and the mail server; letters are sent again for an hour, then `forgelet task retry`.",

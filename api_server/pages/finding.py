@@ -6,7 +6,8 @@ from aiohttp import web
 
 from api_server.namespaces.groups.access import GroupAccess, visible_group
 from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import ProjectAccess, visible_project
+from api_server.namespaces.projects import access as projects
+from api_server.namespaces.projects.access import ProjectAccess
 from api_server.namespaces.projects.project import Project
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Visitor
@@ -17,17 +18,25 @@ from api_server.web.errors import ApiError, not_found
 async def project(request: web.Request, who: Visitor, path: str, access: ProjectAccess) -> Project:
     """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
     strangers, who are not told whether there is anything."""
-    found = await visible_project(request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None)
+    found = await visible_project(request, who, path)
     if found is None:
         raise SignInFirst if who.user is None else not_found("Project")
-    if found.moved:
-        _redirect(request, path, found.full_path)
     try:
         access.check(found)
     except ApiError:
         if who.user is None:
             raise SignInFirst from None
         raise
+    return found
+
+
+async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
+    """The project with that full path, where the visitor can see it."""
+    found = await projects.visible_project(
+        request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
+    )
+    if found is not None and found.moved:
+        _redirect(request, path, found.full_path)
     return found
 
 

@@ -1,5 +1,6 @@
 """How a page is answered: its template, the headers that keep it to itself, and forms that only our pages can send."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,6 +10,7 @@ import aiohttp_jinja2
 import jinja2
 import markupsafe
 from aiohttp import web
+from jinja2.bccache import Bucket
 
 from api_server.pages import assets, flash, sessions, texts
 from api_server.pages.sessions import Form, Visitor
@@ -31,9 +33,27 @@ _HEADERS = {
 }
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Templates that this process has compiled, for all of its applications."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if (code := self._code.get(bucket.key)) is not None:
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+_COMPILED = _Compiled()
+
+
 def setup(app: web.Application) -> None:
-    aiohttp_jinja2.setup(
+    environment = aiohttp_jinja2.setup(
         app,
+        bytecode_cache=_COMPILED,
         loader=jinja2.PackageLoader("api_server.pages"),
         autoescape=True,
         auto_reload=False,
@@ -42,8 +62,15 @@ def setup(app: web.Application) -> None:
         undefined=jinja2.StrictUndefined,
         filters=texts.FILTERS,
     )
-    aiohttp_jinja2.get_env(app).globals["asset"] = assets.path_of
+    environment.globals["asset"] = assets.path_of
     assets.setup(app)
+
+    async def compile_all(_app: web.Application) -> None:
+        """Not when a page is first asked for, which would keep everybody else waiting."""
+        for name in environment.list_templates(["html"]):
+            await asyncio.to_thread(environment.get_template, name)
+
+    app.on_startup.append(compile_all)
 
 
 def answer(

@@ -27,6 +27,9 @@ from api_server.web.routes import CALLER
 #: The fields of a form that was sent.
 Form = Mapping[str, object]
 
+#: In the place of a stranger's id, where a statement wants one.
+NOBODY = 0
+
 LIFETIME = datetime.timedelta(days=14)
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 

@@ -61,6 +61,12 @@ class Inspected:
     key: str | None = None
     has_key: bool = True
 
+    @property
+    def serves(self) -> bool:
+        """Whether its tables can be read as this version's, secrets included."""
+        new = self.version >= migrate.OLDEST_POSTGRESQL
+        return new and not (self.schema or self.to_migrate or self.lacking or self.key)
+
 
 def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
     """Raises `Mistake` where the database cannot be asked at all."""

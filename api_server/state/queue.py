@@ -114,6 +114,11 @@ class Queue:
         """The names of all tasks."""
         return sorted(name for name in self._app.tasks if not name.startswith(("builtin:", "procrastinate.")))
 
+    @property
+    def periodic(self) -> dict[str, str]:
+        """When tasks that come again and again do so: their names with their `cron`."""
+        return {one.task.name: one.cron for one in self._app.periodic_registry.periodic_tasks.values()}
+
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
         takes where it raises `Unavailable`.

@@ -18,21 +18,20 @@ _BESIDE_THE_POOL = 6
 
 async def database(patient: Patient) -> list[Finding]:
     """All that can be seen through one connection."""
-    settings = patient.api
-    if settings is None:
-        return []
+    findings: list[Finding] = []
+    serves = False
     try:
-        found = await in_thread(_inspect, settings)
+        if patient.api is not None:
+            found = await in_thread(_inspect, patient.api)
+            serves = found.serves
+            findings = [_version(found), *_suitability(found)]
+            if found.version >= OLDEST_POSTGRESQL:
+                findings += [_schema(found), *_key(found), _connections(found, patient.api), _clock(found)]
     except Mistake as mistake:
-        return [
-            failed(
-                mistake.message,
-                "start PostgreSQL, or mend database_url: host, port, name, role, password",
-            )
-        ]
-    findings = [_version(found), *_suitability(found)]
-    if found.version >= OLDEST_POSTGRESQL:
-        findings += [_schema(found), *_key(found), _connections(found, settings), _clock(found)]
+        remedy = "start PostgreSQL, or mend database_url: host, port, name, role, password"
+        findings = [of_mistake(mistake.message, remedy)]
+    finally:
+        patient.database_serves.set_result(serves)
     return findings
 
 
@@ -88,7 +87,7 @@ def _schema(found: Inspected) -> Finding:
 def _key(found: Inspected) -> list[Finding]:
     if found.key is not None:
         return [of_mistake(found.key)]
-    if found.schema is not None or found.to_migrate or found.lacking:
+    if not found.serves:
         return []  # what there is of the key in the database cannot be read
     if not found.has_key:
         return [ok("there is no secret key yet, and nothing that one has sealed: the first start makes one")]

@@ -13,6 +13,7 @@ from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
 from api_server.state import secret_key
 from api_server.state.database import Database
+from common.mistakes import Mistake
 from common.operations import LIVENESS
 from forgelet.doctor.database import CLOCKS_DIFFER
 from forgelet.doctor.findings import Finding, failed, ok, warning
@@ -125,7 +126,10 @@ async def external_storage(patient: Patient, database: Database) -> list[Finding
     settings = patient.api
     if settings is None:
         return []
-    vault = secret_key.open_vault(settings.data_dir)
+    try:
+        vault = secret_key.open_vault(settings.data_dir)
+    except Mistake:  # none yet
+        return []
     instance = await values.read(database, vault, values.defaults(settings))
     url, known = instance.static_objects_external_storage_url, settings.edge_urls
     if url and not known:

@@ -28,8 +28,10 @@ CHECKS: Mapping[str, Check] = {
     "shared store": services.shared_store,
     "work": work.work,
 }
-#: Seconds that all of it may take.
-LONGEST = 15.0
+_OF_DATABASE = ("database", "work")
+_OF_MACHINE = ("versions", "clock", "disk")
+#: Seconds that all of it may take, and then what is cut off.
+LONGEST, _LAST = 13.0, 1.0
 #: Seconds in which this machine's clock may gain on what it counts itself.
 _JUMP = 1.0
 
@@ -44,17 +46,37 @@ class Examined:
 
 async def examine(environment: Mapping[str, str], longest: float = LONGEST) -> Examined:
     """What is found of the instance whose processes have `environment`."""
+    return await _examine(CHECKS, environment, longest)
+
+
+async def without_database(environment: Mapping[str, str]) -> Examined:
+    """Likewise where the database is one that `forgelet up` runs, and does not run now."""
+    checks = {name: check for name, check in CHECKS.items() if name not in _OF_DATABASE}
+    return await _examine(checks, environment, LONGEST)
+
+
+async def settings_cannot_be_found(mistake: Mistake) -> Examined:
+    """Likewise where there is no instance yet: what the machine has to have."""
+    checks = {name: CHECKS[name] for name in _OF_MACHINE}
+    examined = await _examine(checks, {}, LONGEST, known=False)
+    what, _, remedy = mistake.message.partition(": ")
+    return attrs.evolve(examined, findings={"settings": [warning(what, remedy)], **examined.findings})
+
+
+async def _examine(
+    wanted: Mapping[str, Check], environment: Mapping[str, str], longest: float, *, known: bool = True
+) -> Examined:
     begun, counted = time.time(), time.monotonic()
-    api, edge, settings = read(environment)
+    api, edge, settings = read(environment) if known else (None, None, [])
     async with aiohttp.ClientSession() as session:
         patient = Patient(environment, api, edge, session)
-        checks = {name: asyncio.create_task(_found(check, patient)) for name, check in CHECKS.items()}
+        checks = {name: asyncio.create_task(_found(check, patient)) for name, check in wanted.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
         for name in hangs:
             checks[name].cancel()
-        await asyncio.wait(checks.values(), timeout=1)
-    findings = {"settings": settings}
+        await asyncio.wait(checks.values(), timeout=_LAST)
+    findings = {"settings": settings} if known else {}
     for name, check in checks.items():
         findings[name] = [_overdue(name, longest)] if name in hangs else check.result()
     gained = (time.time() - begun) - (time.monotonic() - counted)
@@ -76,7 +98,7 @@ async def _found(check: Check, patient: Patient) -> list[Finding]:
 
 def _overdue(name: str, longest: float) -> Finding:
     return failed(
-        f"{name}: no answer within {longest:.0f} s",
+        f"{name}: no answer within {longest:g} s",
         "look for a host, a name server or a disk that swallows what it is asked",
     )
 

@@ -24,8 +24,10 @@ class Finding:
     what: str = attrs.field(converter=_one_line)
     remedy: str = attrs.field(default="", converter=_one_line)
 
-    def __str__(self) -> str:
-        return f"{self.state:<7} {self.what}{f' — {self.remedy}' if self.remedy else ''}"
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"{self.what} — {self.remedy}" if self.remedy else self.what
 
     def as_json(self) -> dict[str, Any]:
         """`{"state", "what", "remedy"}`; nothing to do is null."""
@@ -47,12 +49,15 @@ def failed(what: str, remedy: str) -> Finding:
     return Finding("failed", what, remedy)
 
 
-def of_mistake(sentence: str) -> Finding:
-    """What a process would say instead of starting: its sentences end with the remedy, after the last colon."""
+def of_mistake(
+    sentence: str, otherwise: str = "put that right, the process does not start with it"
+) -> Finding:
+    """What a process would say instead of starting: its sentences end with the remedy, after the last colon, or else
+    that is `otherwise`."""
     what, colon, remedy = sentence.rpartition(": ")
     if colon and remedy.startswith(_REMEDIES):
         return failed(what, remedy)
-    return failed(sentence, "put that right, the process does not start with it")
+    return failed(sentence, otherwise)
 
 
 #: How the remedies begin in the sentences of `Mistake`s.

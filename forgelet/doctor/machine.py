@@ -74,17 +74,24 @@ async def clock(patient: Patient) -> list[Finding]:
 
 async def disks(patient: Patient) -> list[Finding]:
     """Folders can be written, and their disks have room."""
-    findings = []
-    if patient.api is not None:
-        findings += await in_thread(_folder, "the data directory", patient.api.data_dir)
-        findings += await in_thread(
-            _room, "the data directory", patient.api.data_dir, patient.api.disk_reserve
-        )
+    folders = [("the folder for temporary files", Path(tempfile.gettempdir()), 0)]
     if patient.edge is not None and patient.edge.data_dir is not None:
-        findings += await in_thread(_folder, "the edge's directory", patient.edge.data_dir)
-        findings += await in_thread(_room, "the edge's directory", patient.edge.data_dir, 0)
-    findings += await in_thread(_folder, "the folder for temporary files", Path(tempfile.gettempdir()))
+        folders.insert(0, ("the edge's directory", patient.edge.data_dir, 0))
+    if patient.api is not None:
+        folders.insert(0, ("the data directory", patient.api.data_dir, patient.api.disk_reserve))
+    findings = []
+    for title, folder, reserve in folders:
+        try:
+            findings += await in_thread(_folder, title, folder)
+            findings += await in_thread(_room, title, folder, reserve)
+        except OSError as problem:  # it may not even be looked for
+            reason = problem.strerror or type(problem).__name__
+            findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
     return findings
+
+
+def _letting_in(folder: Path) -> str:
+    return f"let account {_name_of(os.geteuid())} enter and write to {folder}"
 
 
 def _folder(title: str, folder: Path) -> list[Finding]:
@@ -122,7 +129,7 @@ def _remedy_of_folder(folder: Path) -> str:
         return "name a folder"
     if shutil.disk_usage(folder).free < _TRIED:
         return "make room on its disk"
-    return f"let account {_name_of(os.geteuid())} write to it"
+    return _letting_in(folder)
 
 
 def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
@@ -143,8 +150,9 @@ def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
 
 async def modes(patient: Patient) -> list[Finding]:
     """Nobody else may read what holds secrets."""
-    open_ones = [file for file in _secret_files(patient) if _others_may_read(file)]
-    if not open_ones:
+    files = list(_secret_files(patient))
+    open_ones = [file for file in files if _others_may_read(file)]
+    if files and not open_ones:
         return [ok("files with secrets are closed to other accounts")]
     return [
         failed(f"other accounts of this machine may read {file}, in which secrets are", f"chmod 600 {file}")

@@ -13,14 +13,13 @@ from api_server.settings import Settings as ApiSettings
 from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE, Sources, section_of
 from forgelet.doctor.findings import Finding, of_mistake, ok, warning
+from forgelet.local import variables
 from storage_edge.settings import Settings as EdgeSettings
 
 ResultT = TypeVar("ResultT")
 #: Seconds that one request of a check may take, and one connection.
 REQUEST_SECONDS = 5.0
 
-_API = Sources(settings_class=ApiSettings, section="api_server", env_prefix="FORGELET_API_")
-_EDGE = Sources(settings_class=EdgeSettings, section="edge", env_prefix="FORGELET_EDGE_")
 _VARIABLE = re.compile(r"FORGELET_(?:API|EDGE)_\w+")
 
 
@@ -33,16 +32,20 @@ class Patient:
     api: ApiSettings | None
     edge: EdgeSettings | None
     session: aiohttp.ClientSession
+    #: Whether the database can be used as it is, once that is known.
+    database_serves: "asyncio.Future[bool]" = attrs.field(
+        factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 def read(environment: Mapping[str, str]) -> tuple[ApiSettings | None, EdgeSettings | None, list[Finding]]:
     """The settings in `environment`, and in the file that it names. Variables that are wrong are left out, one by one,
     so that all of them are told and the rest can be looked at. An edge that nothing is said of is not here."""
     findings: list[Finding] = []
-    api = _settings(attrs.evolve(_API, environment=environment), findings)
+    api = _settings(variables.API.sources(environment), findings)
     edge = None
     if _is_given(environment):
-        edge = _settings(attrs.evolve(_EDGE, environment=environment), findings)
+        edge = _settings(variables.EDGE.sources(environment), findings)
     if not findings:
         where = environment.get(SETTINGS_FILE_VARIABLE)
         findings.append(ok(f"the settings can be read{f', of {where} too' if where else ''}"))
@@ -68,10 +71,10 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
 
 def _is_given(environment: Mapping[str, str]) -> bool:
     """Whether anything is said of an edge."""
-    if any(name.startswith(_EDGE.env_prefix) for name in environment):
+    if any(name.startswith(variables.EDGE.prefix) for name in environment):
         return True
     try:
-        return bool(section_of(environment, _EDGE.section))
+        return bool(section_of(environment, variables.EDGE.section))
     except Mistake:  # which the server's settings have told of
         return False
 

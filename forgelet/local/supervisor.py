@@ -35,8 +35,8 @@ class Plan:
     data: DataDirectory
     addresses: Addresses
     database_url: str | None = None  # None: a PostgreSQL of our own
-    api_command: Sequence[str] = (sys.executable, "-P", "-m", "api_server")
-    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "storage_edge")
+    api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "api")
+    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "edge")
 
     @property
     def api_url(self) -> str:

@@ -2,8 +2,9 @@
 
 import attrs
 
-from storage_edge.cache.origin import OriginResponse
-from storage_edge.rules import cache_status
+from storage_edge.cache.origin_response import OriginResponse
+from storage_edge.request_rules import EdgeRequest
+from storage_edge.rules import cache_status, selection
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.tiers.bodies import Reader
 from storage_edge.tiers.spool import Spool
@@ -52,3 +53,21 @@ def hit(stored: StoredResponse, age: float) -> Outcome:
 
 def from_store(stored: StoredResponse, outcome: Outcome, *, is_new: bool = False) -> FromStore:
     return FromStore(stored, outcome, stored.body.open(), is_new)
+
+
+def differ(stored: StoredResponse, new: StoredResponse) -> bool:
+    """Whether a validation changed more than the time of the answer."""
+    return any(
+        stored.headers.getall(name, []) != new.headers.getall(name, [])
+        for name in {*stored.headers, *new.headers} - {"Date", "Age"}
+    )
+
+
+def may_select(stored: StoredResponse, request: EdgeRequest) -> bool:
+    """An answer other than 200 may be about who asked; whoever has a token asks for himself."""
+    return request.token is None or stored.status == 200
+
+
+def may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
+    """Whether what another request has brought answers this one as well."""
+    return may_select(stored, request) and selection.matches(stored.selected, request.forwarded)

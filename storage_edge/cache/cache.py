@@ -1,22 +1,34 @@
 """The cache itself: how a request gets its answer from what is stored, from a flight, or from the origin."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
-import cachetools
 
-from storage_edge.cache.answer import Answer, FromOrigin, FromStore, Missing, from_store, hit
-from storage_edge.cache.fetching import CacheOptions, Fetcher
+from storage_edge.cache.answer import (
+    Answer,
+    FromOrigin,
+    FromStore,
+    Missing,
+    differ,
+    from_store,
+    hit,
+    may_join,
+    may_select,
+)
+from storage_edge.cache.fetching import Fetcher
 from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Landing, Passed
-from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
+from storage_edge.cache.grants import Grants
+from storage_edge.cache.origin import Origin
+from storage_edge.cache.origin_response import STOPPED, OriginBusy, OriginError, OriginResponse
+from storage_edge.cache.representations import Representations
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import reuse, selection, validation
+from storage_edge.rules import reuse, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
+from storage_edge.settings import Settings
 from storage_edge.tiers.bodies import BodyGoneError, MemoryBody
 from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.store import Store
@@ -33,20 +45,19 @@ class Cache:
         self,
         origin: Origin,
         store: Store,
-        options: CacheOptions,
+        settings: Settings,
         clock: Callable[[], float],
         metrics: Metrics,
         shared: "SharedTier | None" = None,
     ) -> None:
         self._store = store
-        self._options = options
+        self._options = settings
         self._clock = clock
+        self._representations = Representations(settings, metrics, store.memory.weigh)
         self._flights = Flights()
         self._shared = shared
-        self._fetcher = Fetcher(origin, store, self._flights, options, clock, metrics, shared)
-        self._grants: cachetools.TTLCache[tuple[str, bytes], str] = cachetools.TTLCache(
-            65_536, max(options.private_grace, 1e-9), timer=clock
-        )
+        self._fetcher = Fetcher(origin, store, self._flights, settings, clock, metrics, shared)
+        self._grants = Grants(settings, clock)
         store.on_purge(self._obey)
 
     async def settled(self) -> None:
@@ -58,6 +69,7 @@ class Cache:
     async def aclose(self) -> None:
         """Ends what is under way."""
         await self._flights.close()
+        await self._representations.aclose()
         if self._shared is not None:
             await self._shared.close()
 
@@ -66,11 +78,22 @@ class Cache:
         for _ in range(2):
             stored = await self._find(request)
             try:
-                return await self._answer(request, stored)
+                return await self._represented(request, await self._answer(request, stored))
             except BodyGoneError:  # others may have noticed it before, and fetched it anew
                 if stored is not None:
                     await self._store.remove(stored)
-        return await self._alone(request)
+        return await self._represented(request, await self._alone(request))
+
+    async def _represented(self, request: EdgeRequest, answer: Answer) -> Answer:
+        if not isinstance(answer, FromStore):
+            return answer
+        if not answer.is_new:
+            self._store.used(request.uri)
+        try:
+            return await self._representations.chosen(request, answer)
+        except BaseException:
+            answer.reader.close()
+            raise
 
     async def _alone(self, request: EdgeRequest) -> Answer:
         """Asks for oneself: what others had, or were fetching, has gone twice."""
@@ -83,24 +106,27 @@ class Cache:
     async def _find(self, request: EdgeRequest) -> StoredResponse | None:
         """What is stored for a request, or on its way to the store."""
         self._store.catch_up()
-        stored = self._arriving(request) or self._store.find_in_memory(request.uri, request.forwarded)
+        stored = self._arriving(request) or self._store.memory.find(request.uri, request.forwarded)
         if stored is None:
             stored = await self._store.find(request.uri, request.forwarded)
             stored = self._arriving(request) or stored
-        return None if stored is None or not _may_select(stored, request) else stored
+        return None if stored is None or not may_select(stored, request) else stored
 
     def at_hand(self, request: EdgeRequest) -> FromStore | None:
         """The answer of a request without a token, if it is in memory and nobody has to be asked."""
         self._store.catch_up()
         if self._flights.get(request.uri) is not None:
             return None
-        stored = self._store.find_in_memory(request.uri, request.forwarded)
+        stored = self._store.memory.find(request.uri, request.forwarded)
         if stored is None or stored.private or not isinstance(stored.body, MemoryBody):
             return None
         age = stored.age(self._clock())
         if reuse.decide(stored.policy, age, request.directives) is not Reuse.USE:
             return None
-        return from_store(stored, hit(stored, age))
+        answer = self._representations.at_hand(request, from_store(stored, hit(stored, age)))
+        if answer is not None:
+            self._store.used(request.uri)
+        return answer
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """What a flight has landed with is newer than what is stored."""
@@ -108,7 +134,7 @@ class Cache:
         if flight is None or not flight.landing.done():
             return None
         landing = flight.landing.result()
-        return landing.stored if isinstance(landing, Kept) and _may_join(landing.stored, request) else None
+        return landing.stored if isinstance(landing, Kept) and may_join(landing.stored, request) else None
 
     async def _answer(self, request: EdgeRequest, stored: StoredResponse | None) -> Answer:
         if stored is None:
@@ -154,7 +180,7 @@ class Cache:
         """Answers with what somebody else's flight has landed with, if it is for everybody."""
         if isinstance(landing, Failed):
             return self._stand_in(landing, stale, flight.epoch, leads=False)
-        if isinstance(landing, Passed) or not _may_join(landing.stored, request):
+        if isinstance(landing, Passed) or not may_join(landing.stored, request):
             return await self._lead(request, self._start(request, stale), stale)
         if landing.stored.private:
             return await self._validate_for_user(request, landing.stored)
@@ -221,9 +247,8 @@ class Cache:
 
     async def _validate_for_user(self, request: EdgeRequest, stored: StoredResponse) -> Answer:
         """A private object goes to nobody before the origin has said 304 to this user's own token."""
-        grant = (request.uri, hashlib.sha256((request.token or "").encode()).digest())
         tag = stored.headers.get("ETag", "")
-        if self._options.private_grace > 0 and self._grants.get(grant) == tag:
+        if self._grants.has(request, tag):
             return from_store(stored, Outcome.HIT)
         if request.directives.only_if_cached:
             return Missing()
@@ -233,10 +258,10 @@ class Cache:
             response = await self._fetcher.ask(request, stored)
             if response.status == 304:
                 response.close()
-                if self._options.private_grace > 0 and epoch == self._store.ledger.epoch:
-                    self._grants[grant] = tag
+                if epoch == self._store.ledger.epoch:
+                    self._grants.add(request, tag)
                 new = self._fetcher.freshened(stored, response, requested, epoch)
-                if _differ(stored, new):
+                if differ(stored, new):
                     await self._store.update(stored, new)
                 return FromStore(new, Outcome.VALIDATED_FOR_USER, reader)
         except BaseException:
@@ -283,20 +308,3 @@ class Cache:
     def _obey(self, purge: Purge) -> None:
         self._flights.obey(purge)
         self._grants.clear()
-
-
-def _differ(stored: StoredResponse, new: StoredResponse) -> bool:
-    """Whether a validation changed more than the time of the answer."""
-    return any(
-        stored.headers.getall(name, []) != new.headers.getall(name, [])
-        for name in {*stored.headers, *new.headers} - {"Date", "Age"}
-    )
-
-
-def _may_select(stored: StoredResponse, request: EdgeRequest) -> bool:
-    """An answer other than 200 may be about who asked; whoever has a token asks for himself."""
-    return request.token is None or stored.status == 200
-
-
-def _may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
-    return _may_select(stored, request) and selection.matches(stored.selected, request.forwarded)

@@ -8,11 +8,13 @@ import attrs
 from multidict import CIMultiDictProxy
 
 from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Passed
-from storage_edge.cache.origin import Origin, OriginError, OriginResponse
+from storage_edge.cache.origin import Origin
+from storage_edge.cache.origin_response import OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import freshness, selection, storing, validation
 from storage_edge.rules.storing import Storage
+from storage_edge.settings import Settings
 from storage_edge.tiers.spool import Spool, UnwantedError
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
@@ -22,23 +24,13 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class CacheOptions:
-    """The operator's choices, in seconds (see `Settings`)."""
-
-    origin_patience: float
-    private_grace: float
-    negative_seconds: float
-    stale_when_unreachable: float
-
-
-@attrs.frozen
 class Fetcher:
     """Carries flights to the origin and what they bring into the store. `clock` gives seconds since 1970."""
 
     origin: Origin
     store: Store
     flights: Flights
-    options: CacheOptions
+    options: Settings
     clock: Callable[[], float]
     metrics: Metrics
     shared: "SharedTier | None" = None
@@ -57,15 +49,14 @@ class Fetcher:
         return await self._ask(request, {})
 
     async def _ask(self, request: EdgeRequest, conditions: dict[str, str]) -> OriginResponse:
-        with self.metrics.origin_seconds.time():
-            return await self.origin.ask(
-                request.method,
-                request.target,
-                token=request.token,
-                forwarded=request.forwarded,
-                conditions=conditions,
-                client=request.client,
-            )
+        return await self.origin.ask(
+            request.method,
+            request.uri,
+            token=request.token,
+            fields={**request.forwarded, **request.told},
+            conditions=conditions,
+            client=request.client,
+        )
 
     async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
         """Asks for an object, or whether a stale one is still right."""

@@ -8,7 +8,7 @@ import attrs
 import structlog
 
 from common.ending import end
-from storage_edge.cache.origin import OriginError, OriginResponse
+from storage_edge.cache.origin_response import OriginError, OriginResponse
 from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.stored_responses import StoredResponse
 

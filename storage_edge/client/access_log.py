@@ -1,33 +1,40 @@
 """One line for one request, without tokens."""
 
-import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from common.logs import redact
+from common import logs
+from storage_edge.client.who import WHO, Who
 
-log = structlog.get_logger(__name__)
+log = logs.AccessLog(__name__)
+
+#: What is logged of a User-Agent.
+AGENT_LENGTH = 200
 
 
 def write(
+    who: Who | None,
     method: str,
     target: str,
     status: int,
     cache: str | None,
     body_bytes: int,
     seconds: float,
-    remote: str | None,
+    agent: str | None,
 ) -> None:
     """The line about one request that was answered."""
-    log.info(
-        "request",
-        method=method,
-        target=redact(target),
-        status=status,
-        cache=cache,
-        bytes=body_bytes,
-        seconds=round(seconds, 6),
-        remote=remote,
+    log(
+        {
+            "client": None if who is None else who.address,
+            "method": method,
+            "target": target,
+            "status": status,
+            "cache": cache,
+            "bytes": body_bytes,
+            "seconds": round(seconds, 6),
+            "request_id": None if who is None else who.request_id,
+            "agent": None if agent is None else agent[:AGENT_LENGTH],
+        }
     )
 
 
@@ -37,11 +44,12 @@ class AccessLog(AbstractAccessLogger):
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         """`time` is seconds since the request came in."""
         write(
+            request.get(WHO),
             request.method,
             request.raw_path,
             response.status,
             response.headers.get("Cache-Status"),
             response.body_length,
             time,
-            request.remote,
+            request.headers.get("User-Agent"),
         )

@@ -11,9 +11,10 @@ from multidict import CIMultiDict
 
 from common import conditions, ranges
 from storage_edge.cache.answer import Answer, FromOrigin, FromStore
-from storage_edge.cache.origin import OriginError, OriginResponse
+from storage_edge.cache.origin_response import OriginError, OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
+from storage_edge.client.who import WHO
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, validation
 from storage_edge.rules.cache_status import Outcome
@@ -61,7 +62,7 @@ class Sender:
         stored = answer.stored
         body = stored.body
         if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
-            return MemoryHit(request, answer, *answer.age_and_status(self.clock()))
+            return MemoryHit(request, answer, *answer.age_and_status(self.clock()), http[WHO].request_id)
         headers = self._fields(request, answer)
         if stored.status == 200:
             if validation.is_not_modified(http.headers, stored.headers, stored.times.received):
@@ -117,8 +118,11 @@ class Sender:
     ) -> web.StreamResponse | None:
         """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
         length, stored = answer.stored.body.length, answer.stored.headers
+        # A date does not tell representations apart.
+        negotiated = "accept-encoding" in stored.get(hdrs.VARY, "").lower()
+        modified = None if negotiated else stored.get(hdrs.LAST_MODIFIED)
         if length is None or not conditions.range_applies(
-            http.headers.get(hdrs.IF_RANGE), stored.get(hdrs.ETAG), stored.get(hdrs.LAST_MODIFIED)
+            http.headers.get(hdrs.IF_RANGE), stored.get(hdrs.ETAG), modified
         ):
             return None
         try:

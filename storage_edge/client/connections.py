@@ -7,6 +7,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from common import connection, connections
+from common.client_address import Network
 from common.client_settings import ClientSettings
 from storage_edge.client.memory_hits import MemoryHit, RepeatedHits
 from storage_edge.client.sendfile import OpenFiles, Wire
@@ -22,6 +23,23 @@ class Connections(connections.Connections):
         super().__init__(settings)
         self.repeated = repeated
         self.files = OpenFiles()
+        #: Connections so far, and those that were one too many.
+        self.accepted = self.turned_away = 0
+
+    def trust(self, proxies: list[Network]) -> None:
+        """From now on these are believed whom they speak for."""
+        self._proxies = proxies
+
+    def opened(self, connection: connection.Connection) -> None:
+        """Counts it as well."""
+        self.accepted += 1
+        super().opened(connection)
+
+    def refusal(self, connection: connection.Connection) -> bytes | None:
+        """Counts it as well."""
+        refusal = super().refusal(connection)
+        self.turned_away += refusal is not None
+        return refusal
 
     def accept(self, server: web.Server) -> "Connection":
         """The protocol of a new connection, whose requests `server` reads."""
@@ -64,7 +82,7 @@ class Connection(connection.Connection):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         if self._clear and not self._paused and not self._transport.is_closing():
-            answer = self._repeated.answer(data, self._transport)
+            answer = self._repeated.answer(data, self.address)
             if answer is not None:
                 self._wire.send(*answer)
                 self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
@@ -109,7 +127,7 @@ class Connection(connection.Connection):
         if head is not None and _is_all_of(head, http):
             self._clear = True
             if isinstance(response, MemoryHit):
-                self._repeated.learn(head, response.request)
+                self._repeated.learn(head, response.request, http.headers)
 
 
 def _is_all_of(head: bytes, http: web.Request) -> bool:

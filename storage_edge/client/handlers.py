@@ -1,24 +1,24 @@
-"""The edge's routes: static objects on every path, and purges."""
+"""Static objects on every path."""
 
 import asyncio
-import hmac
+import time
 
-import orjson
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from common.connection import BodyTooSlow, ask_for_body
+from common.rates import Rates
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin import RETRY_AFTER, OriginError
+from storage_edge.cache.origin_response import OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
-from storage_edge.metrics import Metrics
+from storage_edge.client.memory_hits import RepeatedHits
+from storage_edge.client.who import REQUEST_ID, WHO, Proxies, Said
+from storage_edge.metrics import CLIENT_GONE, Metrics
 from storage_edge.request_rules import EdgeRequest, Options, Refusal, Rules
 from storage_edge.settings import Settings
-from storage_edge.tiers import purges
 from storage_edge.tiers.bodies import TruncatedBodyError
 from storage_edge.tiers.store import Store
 
@@ -30,6 +30,9 @@ STORE = web.AppKey("store", Store)
 SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
+PROXIES = web.AppKey("proxies", Proxies)
+REPEATED = web.AppKey("repeated", RepeatedHits)
+RATES = web.AppKey("rates", Rates)
 SETTINGS = web.AppKey("settings", Settings)
 
 
@@ -38,28 +41,44 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
+    status = CLIENT_GONE
     try:
         response = await _response(http)
         await response.prepare(http)
         await response.write_eof()
+        status = response.status
     except ConnectionError as error:
         # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
         raise error.with_traceback(None) from None
     finally:
-        http.app[METRICS].sent.inc(http.writer.output_size)
+        http.app[METRICS].sent(status, http.writer.output_size)
     http.app[CONNECTIONS].answered(http, response)
     return response
 
 
 @web.middleware
-async def without_path(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """`OPTIONS *` and CONNECT name no path, so that no route finds them: refused as other targets are."""
+async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Finds out who asks. `OPTIONS *` and CONNECT name no path, so that no route finds them: refused as other targets
+    are.
+    """
+    peer = request.app[CONNECTIONS].of(request).address
+    request[WHO] = request.app[PROXIES].who(peer, Said.by(request.headers))
     return await (handler(request) if request.path.startswith("/") else static_object(request))
 
 
+async def name_request(request: web.Request, response: web.StreamResponse) -> None:
+    """The answer says under which id it is logged."""
+    if WHO in request:
+        response.headers[REQUEST_ID] = request[WHO].request_id
+
+
 async def _response(http: web.Request) -> web.StreamResponse:
-    client = http.app[CONNECTIONS].client(http)
-    request = http.app[RULES].read(http.method, http.raw_path, http.headers, client)
+    who = http[WHO]
+    wait = http.app[RATES].wait(who.client, time.monotonic())
+    if wait:
+        http.app[METRICS].limited("requests")
+        return answers.failure(429, "You ask too often; try again later.", str(wait))
+    request = http.app[RULES].read(http.method, http.raw_path, http.headers, who.client, who.fields)
     if isinstance(request, Refusal):
         return _refused(http, request)
     if isinstance(request, Options):
@@ -87,41 +106,7 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
     except (ConnectionError, asyncio.CancelledError):
         raise
     except Exception:
-        log.exception("request failed", target=request.target)
+        log.exception("request failed", target=request.target, request_id=http[WHO].request_id)
         status, sentence = 500, "The edge failed."
     metrics.failed(status)
     return answers.failure(status, sentence, retry_after)
-
-
-async def purge(http: web.Request) -> web.Response:
-    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged": n}`.
-
-    401 without the purge token, 400 for a body that is not such a document. When it has answered 200, nothing that
-    was stored before is served any more, nor after a crash, whatever state the disk is in: a full one takes purges as
-    well, and what it cannot take becomes a purge of everything. 503 when it holds but may not outlive a crash of the
-    machine; whoever asked should ask again.
-    """
-    scheme, _, given = http.headers.get("Authorization", "").partition(" ")
-    right = hmac.compare_digest(
-        given.strip().encode(errors="replace"), str(http.app[SETTINGS].purge_token).encode()
-    )
-    if scheme.lower() != "bearer" or not right:
-        return web.json_response({"message": "401 Unauthorized"}, status=401)
-    try:
-        await ask_for_body(http)
-        wanted = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
-    except BodyTooSlow as error:
-        return web.json_response({"error": str(error)}, status=408)
-    except orjson.JSONDecodeError:
-        return web.json_response({"error": "The body is not JSON."}, status=400)
-    except purges.PurgeRequestError as error:
-        return web.json_response({"error": str(error)}, status=400)
-    try:
-        count = await http.app[STORE].purge(wanted)
-    except OSError as error:
-        log.warning("a purge may not outlive a crash", reason=error.strerror)
-        message = {"message": "The purge may not outlive a crash of the machine."}
-        return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
-    http.app[METRICS].purged.inc(count)
-    log.info("purged", responses=count, soft=wanted.soft)
-    return web.json_response({"purged": count})

@@ -1,15 +1,19 @@
 """Hits from memory leave in one write: a head that was rendered once for the stored response, and its body."""
 
-import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 from aiohttp import ClientConnectionResetError, HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDictProxy
 
+from common.rates import Rates
 from storage_edge.cache.answer import FromStore
 from storage_edge.cache.cache import Cache
 from storage_edge.client import access_log
+from storage_edge.client.who import Proxies, Said
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.tiers.bodies import MemoryBody
@@ -43,11 +47,12 @@ def is_plain(answer: FromStore) -> bool:
     )
 
 
-def _parts(answer: FromStore, age: str, status: str) -> tuple[bytes, MemoryBody]:
+def _parts(answer: FromStore, age: str, status: str, request_id: str) -> tuple[bytes, MemoryBody]:
     """The head and the body of an answer that `is_plain`."""
     body = answer.stored.body
     assert isinstance(body, MemoryBody)  # noqa: S101 - plain answers are in memory
-    return answer.stored.head + f"Age: {age}\r\nCache-Status: {status}\r\n\r\n".encode(), body
+    rest = f"X-Request-Id: {request_id}\r\nAge: {age}\r\nCache-Status: {status}\r\n\r\n"
+    return answer.stored.head + rest.encode(), body
 
 
 class MemoryHit(web.StreamResponse):
@@ -57,10 +62,12 @@ class MemoryHit(web.StreamResponse):
     Python < 3.12, which is a third of what a hit costs.
     """
 
-    def __init__(self, request: EdgeRequest, answer: FromStore, age: str, status: str) -> None:
+    def __init__(
+        self, request: EdgeRequest, answer: FromStore, age: str, status: str, request_id: str
+    ) -> None:
         super().__init__(headers={"Cache-Status": status})
         self.request = request
-        self._rendered, self._content = _parts(answer, age, status)
+        self._rendered, self._content = _parts(answer, age, status, request_id)
         self._writer: AbstractStreamWriter | None = None
 
     @property
@@ -95,6 +102,15 @@ class MemoryHit(web.StreamResponse):
         await self._writer.drain()
 
 
+@attrs.frozen
+class _Known:
+    """What a head asks for, and what it says of who asks."""
+
+    request: EdgeRequest
+    said: Said
+    agent: str | None
+
+
 class RepeatedHits:
     """Answers request heads that have been answered plainly before.
 
@@ -102,43 +118,58 @@ class RepeatedHits:
     CI jobs and package managers repeat their heads to the byte, browsers do so for one object.
     """
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], *, logged: bool) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        proxies: Proxies,
+        rates: Rates,
+        *,
+        logged: bool,
+    ) -> None:
         self._metrics = metrics
         self._clock = clock
+        self._proxies = proxies
+        self._rates = rates
         self._logged = logged
-        self._requests: dict[bytes, EdgeRequest] = {}
+        self._known: dict[bytes, _Known] = {}
         #: Set when the edge starts.
         self.cache: Cache | None = None
 
     def __len__(self) -> int:
         """How many heads are remembered."""
-        return len(self._requests)
+        return len(self._known)
 
-    def learn(self, head: bytes, request: EdgeRequest) -> None:
+    def learn(self, head: bytes, request: EdgeRequest, headers: CIMultiDictProxy[str]) -> None:
         """Remembers what a head asks for, plainly; the oldest are forgotten."""
         if len(head) <= MAX_HEAD:
-            self._requests[head] = request
-            if len(self._requests) > MAX_HEADS:
-                del self._requests[next(iter(self._requests))]
+            self._known[head] = _Known(request, Said.by(headers), headers.get(hdrs.USER_AGENT))
+            if len(self._known) > MAX_HEADS:
+                del self._known[next(iter(self._known))]
 
-    def answer(self, data: bytes, transport: asyncio.Transport) -> tuple[bytes, MemoryBody] | None:
-        """What head and body to send for these bytes, or None when they are not known or have no plain answer now."""
-        request = self._requests.get(data)
-        if request is None or self.cache is None:
+    def forget(self) -> None:
+        """Requests are read by other rules from now on."""
+        self._known.clear()
+
+    def answer(self, data: bytes, peer: str) -> tuple[bytes, MemoryBody] | None:
+        """What head and body to send for these bytes from `peer`, or None when they are not known or have no plain
+        answer now."""
+        known = self._known.get(data)
+        if known is None or self.cache is None:
             return None
+        request = known.request
         answer = self.cache.at_hand(request)
         if answer is None or not is_plain(answer):
             return None
+        who = self._proxies.who(peer, known.said)
+        if self._rates.is_on and self._rates.wait(who.client, time.monotonic()):
+            return None  # whoever is asked next refuses it
         age, status = answer.age_and_status(self._clock())
-        head, body = _parts(answer, age, status)
+        head, body = _parts(answer, age, status, who.request_id)
+        size = len(head) + body.length
         self._metrics.answered(request.kind, answer.outcome)
-        self._metrics.sent.inc(len(head) + body.length)
+        self._metrics.sent(200, size)
         if self._logged:
             target = data.split(b" ", 2)[1].decode(errors="replace")
-            access_log.write("GET", target, 200, status, len(head) + body.length, 0.0, _remote(transport))
+            access_log.write(who, "GET", target, 200, status, size, 0.0, known.agent)
         return head, body
-
-
-def _remote(transport: asyncio.Transport) -> str | None:
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else None

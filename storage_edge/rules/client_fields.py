@@ -27,7 +27,7 @@ SERVER: Final = "forgelet-edge"
 def for_clients(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """End-to-end fields of the origin as clients get them, but for Age, Cache-Status and length."""
     fields = storing.end_to_end(headers)
-    for name in (storing.SURROGATE_KEY, hdrs.AGE, hdrs.CONTENT_LENGTH):
+    for name in (storing.SURROGATE_KEY, hdrs.AGE, hdrs.CONTENT_LENGTH, "X-Request-Id"):
         fields.popall(name, None)
     fields.update(ALWAYS)
     fields.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)

@@ -45,14 +45,22 @@ class Body(Protocol):
 
 
 class MemoryBody:
-    """A complete body in memory; its own reader. `file` held the same bytes when it was made."""
+    """A complete body in memory; its own reader. `file` held the same bytes when it was made, `coded` are the same by
+    content coding (None: it makes them no smaller).
+    """
 
-    __slots__ = ("data", "file", "length")
+    __slots__ = ("coded", "data", "file", "length")
 
     def __init__(self, data: bytes, file: "FileBody | None" = None) -> None:
         self.data = data
         self.length = len(data)
         self.file = file
+        self.coded: dict[str, MemoryBody | None] = {}
+
+    @property
+    def resident(self) -> int:
+        """Bytes in memory, those of its codings included."""
+        return self.length + sum(body.length for body in self.coded.values() if body is not None)
 
     def open(self) -> "MemoryBody":
         """Memory needs no opening."""

@@ -11,11 +11,10 @@ import shutil
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-import attrs
 import structlog
 
 from common.throttled_log import ThrottledLog
@@ -24,12 +23,13 @@ from storage_edge.tiers.arrivals import Arrivals, ArrivingFile, DirectoryLock
 from storage_edge.tiers.bodies import FileBody, MemoryBody
 from storage_edge.tiers.body_files import BodyFiles
 from storage_edge.tiers.index_connection import IndexConnection, is_damage, reason
-from storage_edge.tiers.index_file import Row
 from storage_edge.tiers.purge_log import PurgeLog
 from storage_edge.tiers.spool import Spool
-from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 #: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
 LARGE_PART: Final = 1 / 16
@@ -49,13 +49,14 @@ class DiskTier:
 
     def __init__(self, directory: Path, budget: int, clock: Callable[[], float]) -> None:
         self._root = directory / _VERSION
-        self._budget = budget
+        self.budget = budget
         self._clock = clock
         self.files = BodyFiles(self._root / "objects")
-        #: Bodies that this process has evicted, its failures, and bytes of all bodies when it last looked.
-        self.evicted = self.failures = self.size = 0
+        #: Bodies that this process has evicted, its failures; bytes of all bodies, and responses, when it last looked.
+        self.evicted = self.failures = self.size = self.responses = 0
         #: Why the tier cannot be used, as far as it is known; empty when it can.
         self.problem = ""
+        self._carried_out = 0
         self._avoided_until = 0.0
         self._said = ThrottledLog(log)
         self._placed: list[str] = []
@@ -98,36 +99,27 @@ class DiskTier:
             if body is None:
                 self.forget(row.digest)
                 continue
-            stored = self._stored(row, target, body)
+            stored = row.stored(target, body, self.purges.since(max(row.epoch, row.purged)))
             if stored is not None:
                 found.append(stored)
         return found
 
-    def _stored(self, row: Row, target: str, body: FileBody) -> StoredResponse | None:
-        try:
-            stored = StoredResponse.from_json(
-                row.response,
-                target=target,
-                selected=selection_from_key(row.selected),
-                epoch=row.epoch,
-                body=body,
-                stale=row.stale,
-            )
-        except (KeyError, TypeError, ValueError):  # another version of the edge has written it
-            return None
-        purges = self.purges.since(max(row.epoch, row.purged))
-        concerned = [purge for _, purge in purges if purge.concerns(stored)]
-        if not concerned:
-            return stored
-        return attrs.evolve(stored, stale=True) if all(purge.soft for purge in concerned) else None
+    def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """What a question to the index, which changes nothing, is answered with."""
+        return question(self._index.writer())
+
+    @property
+    def pending_purges(self) -> int:
+        """How many purges hold, but have not been carried out on the index yet."""
+        return len(self.purges.since(self._carried_out))
 
     def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
         """Makes the file of a body that arrives as long as is wanted, or as is needed at least; False when the budget
         has no room for it.
         """
-        if least > self._budget or self._is_avoided:
+        if least > self.budget or self._is_avoided:
             return False
-        displace = displace or least <= self._budget * LARGE_PART
+        displace = displace or least <= self.budget * LARGE_PART
         with self._lock.held():
             for size in (wanted, least):
                 if self._make_room(size - file.size, displace=displace):
@@ -143,7 +135,7 @@ class DiskTier:
         if self._is_avoided:
             return None
         size, digest = spool.size, spool.digest
-        displace = wanted_again or size <= self._budget * LARGE_PART
+        displace = wanted_again or size <= self.budget * LARGE_PART
         with self._lock.held():
             needed = size if spool.in_memory and not index_file.has_body(self._index.writer(), digest) else 0
             if needed and not self._make_room(needed, displace=displace):
@@ -186,12 +178,12 @@ class DiskTier:
         with self._transaction() as index:
             index_file.remove(index, stored.target, selection_key(stored.selected))
 
-    def touch(self, targets: Iterable[str]) -> None:
-        """Notes the use of responses, for eviction."""
+    def touch(self, hits: Mapping[str, int]) -> list[str]:
+        """Notes how often responses were used, for eviction and `/-/stored`; the targets that are not here."""
         if self._is_avoided:
-            return
+            return list(hits)
         with self._transaction() as index:
-            index_file.touch(index, targets, self._clock())
+            return index_file.touch(index, hits, self._clock())
 
     def carry_out_purges(self, after: int) -> int:
         """Carries out on the index the purges that it has not been told of yet; how many responses those after the
@@ -209,10 +201,6 @@ class DiskTier:
                 for digest in files:
                     if not index_file.has_body(index, digest):
                         self.files.remove(digest)
-
-    def bodies(self, part: str) -> list[str]:
-        """Digests of the bodies that are kept, by their first letters."""
-        return index_file.bodies(self._index.writer(), part)
 
     def forget(self, digest: str) -> None:
         """Drops a body, its file and all responses that have it."""
@@ -272,7 +260,7 @@ class DiskTier:
         """Whether `size` more bytes fit into the budget, with what arrives; others go for them, if they may be
         displaced.
         """
-        room = self._budget - self._arrivals.bytes_of_all() - size
+        room = self.budget - self._arrivals.bytes_of_all() - size
         self.size = index_file.total(self._index.writer())
         if self.size <= room or not displace:
             return self.size <= room
@@ -292,14 +280,18 @@ class DiskTier:
         index = self._index.writer()
         index.execute("BEGIN IMMEDIATE")
         try:
-            for number, purge in self.purges.since(index_file.purged(index)):
+            done = index_file.purged(index)
+            for number, purge in self.purges.since(done):
                 self._hit.append((number, index_file.carry_out(index, number, purge)))
+                done = number
             yield index
             for digest in index_file.take_garbage(index):
                 if not index_file.has_body(index, digest):
                     self.files.remove(digest)
             self.size = index_file.total(index)
+            self.responses = index_file.count(index)
             index.execute("COMMIT")
+            self._carried_out = done
         except BaseException:
             for digest in self._placed:
                 self.files.remove(digest)

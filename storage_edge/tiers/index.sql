@@ -43,6 +43,24 @@ BEGIN
     UPDATE totals SET bytes = bytes - OLD.size;
     INSERT OR IGNORE INTO garbage VALUES (OLD.digest);
 END;
+-- How many responses there are, so that nobody has to look at all of them.
+CREATE TABLE IF NOT EXISTS counts (responses INTEGER NOT NULL);
+INSERT INTO counts SELECT (SELECT count(*) FROM responses) WHERE NOT EXISTS (SELECT 1 FROM counts);
+CREATE TRIGGER IF NOT EXISTS response_counted AFTER INSERT ON responses
+BEGIN UPDATE counts SET responses = responses + 1; END;
+
+-- How often what is stored under a target was used since it came; processes tell it now and then.
+CREATE TABLE IF NOT EXISTS hits (
+    target    TEXT PRIMARY KEY,
+    count     INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS response_uncounted AFTER DELETE ON responses
+BEGIN
+    UPDATE counts SET responses = responses - 1;
+    DELETE FROM hits WHERE target = OLD.target
+        AND NOT EXISTS (SELECT 1 FROM responses WHERE target = OLD.target);
+END;
+
 -- A body without a response is of no use to anybody.
 CREATE TRIGGER IF NOT EXISTS response_removed AFTER DELETE ON responses
 WHEN NOT EXISTS (SELECT 1 FROM responses WHERE digest = OLD.digest)

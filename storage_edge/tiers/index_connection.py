@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from storage_edge.tiers import index_file
 from storage_edge.tiers.arrivals import DirectoryLock
 from storage_edge.tiers.purge_log import PurgeLog
 
@@ -58,8 +59,7 @@ class IndexConnection:
             try:
                 if self._reader is None:
                     return True
-                statement = "SELECT 1 FROM responses WHERE target = ? LIMIT 1"
-                return self._reader.execute(statement, (target,)).fetchone() is not None
+                return index_file.has(self._reader, target)
             except sqlite3.Error:
                 return True
 

@@ -2,12 +2,14 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from storage_edge.tiers.bodies import FileBody
+from storage_edge.tiers.purge_file import Numbered
 from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import StoredResponse, selection_key
+from storage_edge.tiers.stored_responses import StoredResponse, selection_from_key, selection_key
 
 
 @attrs.frozen
@@ -23,6 +25,24 @@ class Row:
     response: str
     is_intact: bool
     purged: int
+
+    def stored(self, target: str, body: FileBody, purges: Sequence[Numbered]) -> StoredResponse | None:
+        """The response, unless one of `purges`, which have not been carried out on it, has dropped it."""
+        try:
+            stored = StoredResponse.from_json(
+                self.response,
+                target=target,
+                selected=selection_from_key(self.selected),
+                epoch=self.epoch,
+                body=body,
+                stale=self.stale,
+            )
+        except (KeyError, TypeError, ValueError):  # another version of the edge has written it
+            return None
+        concerned = [purge for _, purge in purges if purge.concerns(stored)]
+        if not concerned:
+            return stored
+        return attrs.evolve(stored, stale=True) if all(purge.soft for purge in concerned) else None
 
 
 def has_body(index: sqlite3.Connection, digest: str) -> bool:
@@ -53,6 +73,11 @@ def total(index: sqlite3.Connection) -> int:
     return int(index.execute("SELECT coalesce(sum(bytes), 0) FROM totals").fetchone()[0])
 
 
+def count(index: sqlite3.Connection) -> int:
+    """How many responses are kept."""
+    return int(index.execute("SELECT responses FROM counts").fetchone()[0])
+
+
 def evict(index: sqlite3.Connection) -> bool:
     """Drops the body that has not been used for the longest time; False when there is none."""
     statement = "DELETE FROM bodies WHERE digest = (SELECT digest FROM bodies ORDER BY used LIMIT 1)"
@@ -64,12 +89,24 @@ def take_garbage(index: sqlite3.Connection) -> list[str]:
     return [digest for (digest,) in index.execute("DELETE FROM garbage RETURNING digest").fetchall()]
 
 
-def touch(index: sqlite3.Connection, targets: Iterable[str], now: float) -> None:
-    """Notes the use of responses."""
+def touch(index: sqlite3.Connection, hits: Mapping[str, int], now: float) -> list[str]:
+    """Notes how often targets were used since the last time; those of which nothing is kept here."""
     index.executemany(
         "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
-        [(now, target) for target in targets],
+        [(now, target) for target in hits],
     )
+    known = [target for target in hits if has(index, target)]
+    index.executemany(
+        "INSERT INTO hits VALUES (?, ?) ON CONFLICT (target) DO UPDATE SET count = count + excluded.count",
+        [(target, hits[target]) for target in known],
+    )
+    return [target for target in hits if target not in set(known)] if len(known) < len(hits) else []
+
+
+def has(index: sqlite3.Connection, target: str) -> bool:
+    """Whether anything is stored under a target."""
+    statement = "SELECT 1 FROM responses WHERE target = ? LIMIT 1"
+    return index.execute(statement, (target,)).fetchone() is not None
 
 
 def digest_of(index: sqlite3.Connection, stored: StoredResponse) -> str | None:

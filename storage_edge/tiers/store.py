@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,12 @@ import cachetools
 from common.ending import ended
 from common.operations import Degraded
 from storage_edge.rules import selection
-from storage_edge.tiers import checking
+from storage_edge.tiers import checking, index_file, listing
 from storage_edge.tiers.arrivals import PATIENCE, ArrivingFile
 from storage_edge.tiers.bodies import Body, BodyGoneError, FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
+from storage_edge.tiers.listing import Listed
+from storage_edge.tiers.memory import MemoryTier
 from storage_edge.tiers.purge_log import OldLogError
 from storage_edge.tiers.purges import Ledger, Purge
 from storage_edge.tiers.spool import Spool
@@ -27,10 +30,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
 
-#: What an entry costs in memory beside its body, about.
-ENTRY_OVERHEAD: Final = 4096
-#: Stored answers of one target that differ by Vary.
-MAX_VARIANTS: Final = 16
 #: Responses that can only be used for less than this many seconds stay in memory.
 DISK_LIFETIME: Final = 10.0
 
@@ -51,12 +50,11 @@ class Store:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
         #: Nobody waits here for what the other thread does.
         self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="purges")
-        self._memory: cachetools.LRUCache[str, tuple[StoredResponse, ...]] = cachetools.LRUCache(
-            memory_bytes, getsizeof=_weight
-        )
+        self.memory = MemoryTier(memory_bytes)
         self._memory_object_bytes = memory_object_bytes
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
-        self._used: set[str] = set()
+        #: How often targets were used since the disk tier was told.
+        self._used: Counter[str] = Counter()
         self.ledger = Ledger(self.disk.purges.epoch(0))
         self._on_purge: list[Callable[[Purge], None]] = []
 
@@ -70,15 +68,15 @@ class Store:
         """`callback` learns of every purge, those of other processes included."""
         self._on_purge.append(callback)
 
-    @property
-    def memory_used(self) -> int:
-        """Bytes of the memory tier."""
-        return int(self._memory.currsize)
+    def resize(self, *, memory_bytes: int, memory_object_bytes: int, disk_bytes: int) -> None:
+        """Other budgets; the disk tier keeps to a smaller one with the next body that arrives."""
+        self.memory.resize(memory_bytes)
+        self._memory_object_bytes = memory_object_bytes
+        self.disk.budget = disk_bytes
 
-    @property
-    def disk_used(self) -> int:
-        """Bytes of the disk tier."""
-        return self.disk.size
+    def used(self, target: str) -> None:
+        """Something that is stored has answered a request."""
+        self._used[target] += 1
 
     async def check(self) -> None:
         """Readiness; raises `Degraded` while the disk tier cannot be used."""
@@ -108,19 +106,11 @@ class Store:
             return 0
         return sum(self._obey(number, purge) for number, purge in self.disk.purges.since(known))
 
-    def find_in_memory(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
-        """The response in memory that this request selects."""
-        for stored in self._memory.get(target, ()):
-            if not stored.selected or selection.matches(stored.selected, request):
-                self._used.add(target)
-                return stored
-        return None
-
     async def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """The response that this request selects, from either tier. No purge has concerned it."""
         while True:
             self.catch_up()
-            stored = self.find_in_memory(target, request)
+            stored = self.memory.find(target, request)
             if stored is not None:
                 return stored
             if not self.disk.has(target):
@@ -131,14 +121,15 @@ class Store:
             self.catch_up()
             if epoch == self.ledger.epoch or not variants:
                 break
-        if target not in self._memory:
-            self._remember(target, tuple(variants))
+        if target not in self.memory:
+            self.memory.put(target, tuple(variants))
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
     async def save(self, stored: StoredResponse, spool: Spool) -> FileBody | None:
         """Keeps a response whose body has arrived, unless a purge concerned it meanwhile; its body on disk, if it
         is there.
         """
+        self._used.pop(stored.target, None)  # that was another response
         data = spool.data() if spool.in_memory else None
         on_disk: FileBody | None = None
         if spool.is_kept and (data is None or _may_be_on_disk(stored)):
@@ -150,7 +141,7 @@ class Store:
             return None
         body: Body | None = on_disk if data is None else MemoryBody(data, on_disk)
         if body is not None:
-            self._replace(attrs.evolve(stored, body=body))
+            self.memory.replace(attrs.evolve(stored, body=body))
         return on_disk
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
@@ -158,19 +149,18 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        kept = [s for s in self._memory.get(old.target, ()) if s.is_same(old)]
+        kept = [s for s in self.memory.get(old.target) if s.is_same(old)]
         if not kept:
             return
         new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
-        self._replace(new)
+        self.memory.replace(new)
         is_written = await self._on_disk(False, self.disk.update, new)
         if new.private and not old.private and not is_written:
             await self._announce(Purge(urls=frozenset({new.target})))  # what is on disk says it were public
 
     async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""
-        kept = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
-        self._remember(stored.target, kept)
+        self.memory.drop(stored)
         await self._on_disk(None, self.disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:
@@ -207,9 +197,10 @@ class Store:
         """Heals what can be healed of the disk tier, and tells it which responses were used."""
         self.catch_up()
         await self._on_disk(None, self.disk.tend)
-        used, self._used = self._used, set()
+        used, self._used = self._used, Counter()
         if used:
-            await self._on_disk(None, self.disk.touch, used)
+            elsewhere = await self._on_disk(list(used), self.disk.touch, used)
+            self._used.update({target: used[target] for target in elsewhere if target in self.memory})
 
     async def check_bodies(self, bytes_per_second: int, pause: float = 1.0) -> None:
         """Looks once at all files of the disk tier, for those whose bytes are not what they were, and for those that
@@ -218,34 +209,31 @@ class Store:
         files = self.disk.files
         for part in files.parts():
             await self._on_disk(None, self.disk.sweep, part)
-            for digest in await self._on_disk([], self.disk.bodies, part):
+            for digest in await self._on_disk(
+                [], self.disk.ask, functools.partial(index_file.bodies, beginning=part)
+            ):
                 if await checking.digest(files.path(digest), bytes_per_second) != digest:
                     await self._on_disk(None, self.disk.check, digest)
             await asyncio.sleep(pause)
 
+    async def stored(self, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
+        """What is stored of targets that begin with `prefix`, beyond the one of `after` (target and selection), in
+        order; at most `limit`, of which the disk tier gives none while it cannot be used.
+        """
+        page = functools.partial(listing.page, prefix=prefix, after=after, limit=limit)
+        return listing.merged(
+            await self._on_disk([], self.disk.ask, page),
+            listing.of_memory(self.memory, prefix, after, limit),
+            self._used,
+            limit,
+        )
+
     def _obey(self, epoch: int, purge: Purge) -> int:
         self.ledger.record(epoch, purge)
-        hit = 0
-        for target, variants in list(self._memory.items()):
-            concerned = [s for s in variants if purge.concerns(s)]
-            if concerned:
-                hit += len(concerned)
-                kept = [s for s in variants if s not in concerned]
-                if purge.soft:
-                    kept += [attrs.evolve(s, stale=True) for s in concerned]
-                self._remember(target, tuple(kept))
+        hit = self.memory.obey(purge)
         for callback in self._on_purge:
             callback(purge)
         return hit
-
-    def _replace(self, stored: StoredResponse) -> None:
-        others = tuple(s for s in self._memory.get(stored.target, ()) if s.selected != stored.selected)
-        self._remember(stored.target, (stored, *others)[:MAX_VARIANTS])
-
-    def _remember(self, target: str, variants: tuple[StoredResponse, ...]) -> None:
-        self._memory.pop(target, None)
-        if variants and _weight(variants) <= self._memory.maxsize:
-            self._memory[target] = variants
 
     async def _warmed(self, stored: StoredResponse) -> StoredResponse:
         """A small body goes to memory with the first use of its response."""
@@ -300,11 +288,3 @@ def _may_be_on_disk(stored: StoredResponse) -> bool:
     """
     is_useful = stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
     return is_useful and (stored.status == 200 or bool(stored.surrogate_keys))
-
-
-def _weight(variants: tuple[StoredResponse, ...]) -> int:
-    return sum(ENTRY_OVERHEAD + _resident(stored) for stored in variants)
-
-
-def _resident(stored: StoredResponse) -> int:
-    return stored.body.length if isinstance(stored.body, MemoryBody) else 0

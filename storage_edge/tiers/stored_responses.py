@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.rules import client_fields, storing, validation
+from storage_edge.rules import client_fields, coding, storing, validation
 from storage_edge.rules.freshness import Policy, Times
 from storage_edge.rules.selection import Selection
-from storage_edge.tiers.bodies import Body
+from storage_edge.tiers.bodies import Body, MemoryBody
 
 
 @attrs.frozen(eq=False)
@@ -35,6 +35,7 @@ class StoredResponse:
     stale: bool = False
     #: What clients get of `headers`, made once.
     client_fields: CIMultiDict[str] = attrs.field(init=False, repr=False)
+    _compressed: "list[StoredResponse]" = attrs.field(init=False, factory=list, repr=False)
 
     @client_fields.default
     def _client_fields(self) -> CIMultiDict[str]:
@@ -44,6 +45,23 @@ class StoredResponse:
     def head(self) -> bytes:
         """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
         return client_fields.head(self.client_fields, self.body.length or 0, self.times.received)
+
+    @functools.cached_property
+    def is_public_text(self) -> bool:
+        """Whether there may be a compressed representation of it as well."""
+        return not self.private and coding.is_text(self.status, self.headers)
+
+    @functools.cached_property
+    def varying(self) -> "StoredResponse":
+        """It, saying that there is another representation."""
+        return attrs.evolve(self, headers=CIMultiDictProxy(coding.varying(self.headers)))
+
+    def compressed(self, body: MemoryBody) -> "StoredResponse":
+        """The other representation, made once."""
+        if not self._compressed or self._compressed[0].body is not body:
+            headers = CIMultiDictProxy(coding.coded(self.headers))
+            self._compressed[:] = [attrs.evolve(self, headers=headers, body=body)]
+        return self._compressed[0]
 
     @functools.cached_property
     def surrogate_keys(self) -> frozenset[str]:

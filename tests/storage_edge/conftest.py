@@ -211,6 +211,7 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
             "data_dir": tmp_path / "edge",
             "memory_object_bytes": 256 * 1024,
             "origin_timeout": 5.0,
+            "origin_check_interval": 0.0,
             **settings,
         }
         server = EdgeServer(Settings(port=0, access_log=False, shutdown_timeout=0.2, **values), clock)

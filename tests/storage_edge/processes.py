@@ -40,7 +40,11 @@ async def edge_process(origin: Origin, directory: Path, *options: str) -> AsyncI
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "storage_edge", "--port", "0", "--origin", origin.url,
         "--data-dir", str(directory), "--log-format", "json", *options,
-        stderr=asyncio.subprocess.PIPE, env={"FORGELET_EDGE_PURGE_TOKEN_FILE": str(token)},
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            "FORGELET_EDGE_PURGE_TOKEN_FILE": str(token),
+            "FORGELET_EDGE_ORIGIN_CHECK_INTERVAL": "0",  # tests count what the origin is asked
+        },
     )  # fmt: skip
     assert process.stderr is not None
     try:

@@ -88,7 +88,7 @@ async def test_whatever_becomes_of_the_tier_it_heals_and_purges_reach_every_proc
             await other.settled()
     for edge in edges:
         await edge.app[STORE].tend()
-        assert edge.app[STORE].disk_used == LARGE
+        assert edge.app[STORE].disk.size == LARGE
         await edge.app[STORE].check()
 
 
@@ -170,9 +170,9 @@ async def test_damaged_bodies_are_found_without_being_asked_for(
     nobodys.write_bytes(b"left by a killed process")
     await edge.app[STORE].check_bodies(2**40, pause=0)
     assert list(tmp_path.glob("edge/*/objects/*/*")) == [files[2]]
-    assert edge.app[STORE].disk_used == LARGE
+    assert edge.app[STORE].disk.size == LARGE
     async with edge.session.get(f"{edge.url}/-/metrics") as response:
-        assert "\nedge_disk_damaged 2.0\n" in await response.text()
+        assert "\nedge_disk_damaged_files_total 2.0\n" in await response.text()
 
 
 async def test_a_row_with_flipped_bits_counts_as_not_stored(

@@ -49,7 +49,7 @@ def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_pat
     store = Store(tmp_path, Clock(), memory_bytes=0, memory_object_bytes=0, disk_bytes=1000)
     try:
         assert _deleted_and_open(tmp_path) == []
-        assert not store.disk_used
+        assert not store.disk.size
     finally:
         asyncio.run(store.aclose())
 

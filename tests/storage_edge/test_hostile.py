@@ -9,7 +9,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage_edge.app import ORIGIN
+from storage_edge.client.handlers import RULES
 from tests.storage_edge.conftest import STORAGE_TOKEN, Edge, Origin
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -123,7 +123,7 @@ async def test_an_origin_that_sends_nonsense_is_502(edge: Edge, origin: Origin) 
         writer.close()
 
     server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
-    edge.app[ORIGIN]._base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    edge.app[RULES].origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     assert (await edge.get(RAW)).status == 502
     server.close()
 

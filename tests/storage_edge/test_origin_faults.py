@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from storage_edge.app import ORIGIN
+from storage_edge.client.operators import ORIGIN
 from tests.storage_edge.bare_origin import BareOrigin, Behaviour, Wire, bare_origin, says
 from tests.storage_edge.conftest import Clock, Edge, StartEdge
 from tests.support.certificates import key_and_certificate

@@ -148,10 +148,8 @@ async def test_the_budget_of_memory_holds_and_keeps_what_was_used_last(
         await edge.get(f"/g/app/-/raw/main/{number}")
         await edge.settled()
     store = edge.app[STORE]
-    assert 800_000 < store.memory_used <= 1_000_000
-    kept = [
-        n for n in range(30) if store.find_in_memory(f"{origin.url}/g/app/-/raw/main/{n}", {}) is not None
-    ]
+    assert 800_000 < store.memory.used <= 1_000_000
+    kept = [n for n in range(30) if store.memory.find(f"{origin.url}/g/app/-/raw/main/{n}", {}) is not None]
     assert kept == list(range(21, 30))
 
 

@@ -43,7 +43,7 @@ async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
     origin.answers(b"new")
     assert (await edge.get(RAW)).body == b"new"
     async with asyncio.timeout(10):
-        while edge.app[STORE].disk_used != len(b"new"):
+        while edge.app[STORE].disk.size != len(b"new"):
             await asyncio.sleep(0.01)
     gate.set()
     assert (await first).body == body
@@ -116,4 +116,4 @@ async def test_what_was_asked_for_more_purges_ago_than_are_kept_is_not_stored(
     gate.set()
     assert (await first).body == b"old"
     await edge.settled()
-    assert edge.app[STORE].disk_used == 0
+    assert edge.app[STORE].disk.size == 0

@@ -5,7 +5,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from storage_edge.rules import client_fields
-from tests.storage_edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.conftest import STORAGE_TOKEN, Answer, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
 
 ARCHIVE = "/group/app/-/archive/main/app-main.tar.gz"
@@ -39,6 +39,7 @@ async def test_nothing_else_of_the_client_reaches_the_origin(edge: Edge, origin:
         Cookie="session=1",
         Authorization="Bearer x",
         Private_Token="flpat-x",
+        X_Forwarded_For="203.0.113.9",
         X_Forwarded_Host="evil.example.org",
         X_Service_External_Storage_Token="forged",
         X_Service_Static_Object_Token="forged",
@@ -48,8 +49,10 @@ async def test_nothing_else_of_the_client_reaches_the_origin(edge: Edge, origin:
         If_None_Match='"old"',
     )
     (request,) = origin.requests
-    assert set(request.headers) <= {"Host", "Via", "X-Service-External-Storage-Token"}
+    told = {"Host", "Via", "X-Forwarded-For", "X-Request-Id", "X-Service-External-Storage-Token"}
+    assert {name.title() for name in request.headers} <= told
     assert request.headers["X-Service-External-Storage-Token"] == STORAGE_TOKEN
+    assert request.headers["X-Forwarded-For"] == "127.0.0.1"
 
 
 async def test_the_second_request_is_a_hit_with_an_age(edge: Edge, origin: Origin, clock: Clock) -> None:
@@ -243,12 +246,17 @@ async def test_a_hit_that_leaves_in_one_write_has_the_fields_of_any_other(
     origin.answers(body, **fields)
     await edge.get(RAW)
     await edge.settled()
-    plain = await edge.get(RAW)
-    other = await edge.get(RAW, Connection="close")
+    plain = await edge.get(RAW, Accept_Encoding="identity")
+    other = await edge.get(RAW, Accept_Encoding="identity", Connection="close")
     assert (plain.status, plain.body, other.body) == (200, body, body)
-    assert sorted(plain.headers.items()) == sorted(
-        (name, value) for name, value in other.headers.items() if name != "Connection"
-    )
+    assert _fields(plain) == _fields(other)
+    assert plain.headers["X-Request-Id"] != other.headers["X-Request-Id"]
+
+
+def _fields(answer: Answer) -> list[tuple[str, str]]:
+    """Those that answers have in common."""
+    own = {"connection", "x-request-id"}
+    return sorted((name, value) for name, value in answer.headers.items() if name.lower() not in own)
 
 
 async def test_pipelined_hits_are_answered_one_after_the_other(edge: Edge, origin: Origin) -> None:

@@ -1,6 +1,7 @@
 """A browser that people sign in with: keeps cookies, follows redirects, fills in forms."""
 
 import contextlib
+import html
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,19 +26,24 @@ class Browser:
     text: str = ""
     headers: Any = None
     path: str = ""
+    #: The path with its query.
+    path_qs: str = ""
 
     async def get(self, path: str, **options: Any) -> "Browser":
         return await self._ask("GET", path, **options)
 
     async def send(self, path: str, **fields: str) -> "Browser":
         """The form of the page at hand, filled in with `fields`."""
-        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text))
+        hidden = {
+            name: html.unescape(value)
+            for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text)
+        }
         return await self._ask("POST", path, data=hidden | fields)
 
     async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
         async with self.session.request(method, URL(f"{self.base}{path}", encoded=True), **options) as answer:
             self.status, self.text, self.headers = answer.status, await answer.text(), answer.headers
-            self.path = answer.url.path
+            self.path, self.path_qs = answer.url.path, answer.url.path_qs
         return self
 
     async def sign_in(self, person: Person, password: str = PASSWORD, **query: str) -> "Browser":

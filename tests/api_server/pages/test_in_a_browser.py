@@ -1,10 +1,9 @@
 """The pages in a real Chromium: they are found by their labels, work without scripts, and fit a small screen."""
 
-import shutil
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from api_server.accounts.passwords import queries as passwords
 from api_server.accounts.passwords import resets
@@ -15,22 +14,6 @@ from tests.support.invitations import invite, page_of, source_of
 
 SMALL_SCREEN = {"width": 360, "height": 640}
 SETTINGS = "/admin/application_settings/repository"
-#: Without these Chromium looks for its makers' hosts.
-QUIET = [
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-]
-
-
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
-        yield browser
-        await browser.close()
 
 
 @pytest.fixture(scope="module")

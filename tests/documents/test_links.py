@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = (".ci", "api_server", "common", "docs", "forgelet", "scripts", "storage_edge", "tests")
 #: The contract is its author's; it is linked to, and nothing else is asked of it.
 CONTRACT = "docs/service-api.md"

@@ -1,0 +1,118 @@
+"""Which representation of what is stored a request gets: the bytes as they came, or compressed.
+
+Text is compressed when somebody who takes gzip first asks for it from memory, and kept beside it, once. What is private
+never is: how much a secret shrinks beside what an attacker chooses tells what it is (BREACH).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from common import conditions
+from storage_edge.cache.answer import FromStore
+from storage_edge.metrics import Metrics
+from storage_edge.request_rules import EdgeRequest
+from storage_edge.rules import coding
+from storage_edge.settings import Settings
+from storage_edge.tiers.bodies import MemoryBody
+from storage_edge.tiers.stored_responses import StoredResponse
+
+GZIP: Final = "gzip"
+#: Bodies that wait for being compressed; whoever asks for more gets them as they are.
+MOST_WAITING: Final = 16
+#: A coding that saves less is not worth that clients decode it.
+WORTH: Final = 0.9
+
+
+class Representations:
+    """Chooses, and compresses in a thread of its own. `weigh` is told which target has become heavier in memory."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, weigh: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._weigh = weigh
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compression")
+        self._under_way: dict[MemoryBody, asyncio.Task[None]] = {}
+
+    async def aclose(self) -> None:
+        """Waits for what is being compressed."""
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
+        self._worker.shutdown()
+
+    def at_hand(self, request: EdgeRequest, answer: FromStore) -> FromStore | None:
+        """The representation for a request without conditions, None where it has to be made first."""
+        body = self._text(request, answer.stored)
+        if body is None:
+            return answer
+        if not request.takes_gzip:
+            return _as_it_is(answer)
+        if GZIP not in body.coded:
+            return None
+        return _compressed(answer, body.coded[GZIP])
+
+    async def chosen(self, request: EdgeRequest, answer: FromStore) -> FromStore:
+        """The representation for a request: what it has already where it says so, of which a 304 or a part is right for
+        it (RFC 9110 section 13.1.2, 13.1.5), and never a part of another one than the first answer may have been.
+        """
+        body = self._text(request, answer.stored)
+        if body is None:
+            return _as_it_is(answer) if self._may_become_text(request, answer.stored) else answer
+        if not request.takes_gzip or answer.is_new or _wants_plain(request, answer.stored):
+            return _as_it_is(answer)
+        if GZIP not in body.coded:
+            await self._compress(answer.stored.target, body)
+        return _compressed(answer, body.coded.get(GZIP))
+
+    def _text(self, request: EdgeRequest, stored: StoredResponse) -> MemoryBody | None:
+        """The body that there are two representations of."""
+        least = self._settings.compress_from
+        body = stored.body
+        if not least or not isinstance(body, MemoryBody) or body.length < least:
+            return None
+        if 2 * body.length > self._settings.memory_bytes:
+            return None  # both would not stay in memory
+        return body if request.token is None and stored.is_public_text else None
+
+    def _may_become_text(self, request: EdgeRequest, stored: StoredResponse) -> bool:
+        """Whether a body that is not in memory (yet), of which there may be two representations then."""
+        least, length = self._settings.compress_from, stored.body.length
+        if not least or request.token is not None or isinstance(stored.body, MemoryBody):
+            return False
+        small_enough = length is None or least <= length <= self._settings.memory_object_bytes
+        return small_enough and stored.is_public_text
+
+    async def _compress(self, target: str, body: MemoryBody) -> None:
+        task = self._under_way.get(body)
+        if task is None:
+            if len(self._under_way) >= MOST_WAITING:
+                self._metrics.compressed("busy")
+                return
+            task = self._under_way[body] = asyncio.create_task(self._make(target, body))
+            task.add_done_callback(lambda _: self._under_way.pop(body, None))
+        await asyncio.shield(task)
+
+    async def _make(self, target: str, body: MemoryBody) -> None:
+        data = await asyncio.get_running_loop().run_in_executor(self._worker, coding.compress, body.data)
+        is_worth_it = len(data) <= WORTH * body.length
+        body.coded[GZIP] = MemoryBody(data) if is_worth_it else None
+        self._metrics.compressed("done" if is_worth_it else "useless")
+        self._weigh(target)
+
+
+def _wants_plain(request: EdgeRequest, stored: StoredResponse) -> bool:
+    tag = stored.headers.get("ETag")
+    if tag is not None and conditions.names_tag(request.has, coding.tag(tag)):
+        return False
+    return request.is_ranged or (tag is not None and conditions.names_tag(request.has, tag))
+
+
+def _as_it_is(answer: FromStore) -> FromStore:
+    return FromStore(answer.stored.varying, answer.outcome, answer.reader, answer.is_new)
+
+
+def _compressed(answer: FromStore, body: MemoryBody | None) -> FromStore:
+    if body is None:
+        return _as_it_is(answer)
+    return FromStore(answer.stored.compressed(body), answer.outcome, body, answer.is_new)

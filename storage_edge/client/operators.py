@@ -1,0 +1,237 @@
+"""For whoever has the purge token: purges, what the edge does, and what it has stored."""
+
+import asyncio
+import base64
+import hmac
+import json
+import time
+from importlib import metadata
+from typing import Any
+
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from common import static_paths
+from common.client_address import NEAR, is_in, networks
+from common.connection import BodyTooSlow, ask_for_body
+from common.operations import Degraded
+from common.throttled_log import ThrottledLog
+from storage_edge.cache.origin import Origin
+from storage_edge.cache.origin_response import RETRY_AFTER
+from storage_edge.client.handlers import METRICS, RULES, SETTINGS, STORE
+from storage_edge.client.who import WHO
+from storage_edge.tiers import listing, purges
+from storage_edge.tiers.listing import Listed
+
+log = structlog.get_logger(__name__)
+_throttled = ThrottledLog(log)
+
+ORIGIN = web.AppKey("origin", Origin)
+#: When the process began, in seconds since 1970, and what it takes the time from.
+STARTED_AT = web.AppKey("started_at", float)
+#: Responses of a page of `/-/stored`.
+PAGE = 100
+VERSION = metadata.version("forgelet")
+
+_NO_TOKEN = (
+    "Somebody purges here, but no purge token is set: set purge_token_file to the file that the service has."
+)
+_OTHER_TOKEN = (
+    "Somebody purges here with another token than that in purge_token_file: the service needs the same one."
+)
+
+
+class PurgeTrouble:
+    """Why purges are refused, since one last was not; None where all is well."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+
+    async def check(self) -> None:
+        """Readiness: what the service has changed is still served here."""
+        if self.problem is not None:
+            raise Degraded(self.problem)
+
+
+TROUBLE = web.AppKey("purge_trouble", PurgeTrouble)
+
+
+def setup(app: web.Application, clock: Any) -> None:
+    """Adds the routes. `clock` gives seconds since 1970."""
+
+    async def show_status(http: web.Request) -> web.Response:
+        await http.app[ORIGIN].health.look()
+        return web.json_response(_status(http.app))
+
+    async def show_stored(http: web.Request) -> web.Response:
+        return await _stored(http, clock())
+
+    app[STARTED_AT] = clock()
+    app[TROUBLE] = PurgeTrouble()
+    app.router.add_post("/-/purge", _for_purgers(_purge))
+    app.router.add_get("/-/status", _for_purgers(show_status))
+    app.router.add_get("/-/stored", _for_purgers(show_stored))
+
+
+def _for_purgers(handler: Handler) -> Handler:
+    """401 without the purge token; where none is set, there is nothing."""
+
+    async def answer(http: web.Request) -> web.StreamResponse:
+        expected = str(http.app[SETTINGS].purge_token)
+        scheme, _, given = http.headers.get("Authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(errors="replace"), expected.encode())
+        if expected and scheme.lower() == "bearer" and right:
+            return await handler(http)
+        if http.method == "POST":
+            _refused(http, _OTHER_TOKEN if expected else _NO_TOKEN)
+        if not expected:
+            return web.json_response({"error": "404 Not Found"}, status=404)
+        return web.json_response({"message": "401 Unauthorized"}, status=401)
+
+    return answer
+
+
+def _refused(http: web.Request, why: str) -> None:
+    """Strangers may try as well, and must not alarm anybody."""
+    http.app[METRICS].purges["refused"] += 1
+    address, settings = http[WHO].address, http.app[SETTINGS]
+    _throttled.warning("a purge was refused", about=address, client=address, problem=why)
+    if "Authorization" in http.headers and is_in(networks(settings.operations_networks or NEAR), address):
+        http.app[TROUBLE].problem = why
+
+
+async def _purge(http: web.Request) -> web.Response:
+    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged": n}`.
+
+    401 without the purge token, 400 for a body that is not such a document. When it has answered 200, nothing that
+    was stored before is served any more, nor after a crash, whatever state the disk is in: a full one takes purges as
+    well, and what it cannot take becomes a purge of everything. 503 when it holds but may not outlive a crash of the
+    machine; whoever asked should ask again.
+    """
+    metrics, clock = http.app[METRICS], asyncio.get_running_loop().time
+    try:
+        await ask_for_body(http)
+        wanted = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
+    except BodyTooSlow as error:
+        return web.json_response({"error": str(error)}, status=408)
+    except orjson.JSONDecodeError:
+        return web.json_response({"error": "The body is not JSON."}, status=400)
+    except purges.PurgeRequestError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    begun = clock()
+    http.app[TROUBLE].problem = None
+    try:
+        count = await http.app[STORE].purge(wanted)
+    except OSError as error:
+        metrics.purges["failed"] += 1
+        log.warning("a purge may not outlive a crash", reason=error.strerror)
+        message = {"message": "The purge may not outlive a crash of the machine."}
+        return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
+    metrics.purge_done(count, clock() - begun)
+    log.info("purged", responses=count, soft=wanted.soft)
+    return web.json_response({"purged": count})
+
+
+def _status(app: web.Application) -> dict[str, Any]:
+    metrics, store, health, settings = app[METRICS], app[STORE], app[ORIGIN].health, app[SETTINGS]
+    outcomes: dict[str, int] = {}
+    for (_, outcome), number in metrics.requests.items():
+        outcomes[outcome.name.lower()] = outcomes.get(outcome.name.lower(), 0) + number
+    memory, disk = store.memory, store.disk
+    return {
+        "version": VERSION,
+        "started_at": _iso(app[STARTED_AT]),
+        "requests": outcomes,
+        "responses": {str(status): number for status, number in sorted(metrics.responses.items())},
+        "bytes": {"sent": metrics.bytes_sent, "from_origin": metrics.bytes_from_origin},
+        "stored": {
+            "memory": {"responses": len(memory), "bytes": memory.used, "limit": memory.limit},
+            "disk": {
+                "responses": disk.responses,
+                "bytes": disk.size,
+                "limit": disk.budget,
+                "problem": disk.problem or None,
+            },
+        },
+        "evictions": memory.evicted + disk.evicted,
+        "purges": {
+            "done": metrics.purges["done"],
+            "failed": metrics.purges["failed"],
+            "refused": metrics.purges["refused"],
+            "last_at": None if metrics.last_purge is None else _iso(metrics.last_purge),
+            "problem": app[TROUBLE].problem,
+        },
+        "origin": {
+            "url": str(settings.origin_url),
+            "reachable": health.reachable,
+            "token": health.token,
+            "problem": health.problem,
+        },
+    }
+
+
+async def _stored(http: web.Request, now: float) -> web.Response:
+    """GET /-/stored?prefix=&after=&limit= -> a page of what is stored, in the order of URLs; `after` is `next` of the
+    page before. `prefix` is the beginning of a path of this edge's origin, or of a URL. 400 for wrong parameters.
+    """
+    prefix = http.query.get("prefix", "")
+    if prefix.startswith("/"):
+        prefix = http.app[RULES].origin + prefix
+    try:
+        limit = int(http.query.get("limit", PAGE))
+        after = _place(http.query["after"]) if http.query.get("after") else ("", "")
+    except ValueError:
+        return web.json_response(
+            {"error": "limit is a number, and after is next of another page."}, status=400
+        )
+    limit = max(1, min(limit, listing.MOST))
+    found = await http.app[STORE].stored(prefix, after, limit + 1)
+    page = found[:limit]
+    return web.json_response(
+        {
+            "stored": [_shown(one, now) for one in page],
+            "next": _cursor(page[-1].place) if len(found) > limit else None,
+        }
+    )
+
+
+def _shown(one: Listed, now: float) -> dict[str, Any]:
+    return {
+        "url": one.target,
+        "kind": _kind(one.target),
+        "status": one.status,
+        "bytes": one.bytes,
+        "stored_at": _iso(one.stored_at),
+        "age": int(one.age(now)),
+        "fresh_until": None if one.fresh_until is None else _iso(one.fresh_until),
+        "hits": one.hits,
+        "tier": one.tier,
+        "private": one.private,
+    }
+
+
+def _kind(target: str) -> str | None:
+    try:
+        return static_paths.parse("/" + target.partition("://")[2].partition("/")[2]).kind.value
+    except static_paths.StaticPathError:
+        return None
+
+
+def _cursor(place: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def _place(cursor: str) -> tuple[str, str]:
+    """The opposite; raises ValueError."""
+    read = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    if not (isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)):
+        raise ValueError
+    return read[0], read[1]
+
+
+def _iso(seconds: float) -> str:
+    """A moment that is too far away for a calendar is the last one there is."""
+    whole, milliseconds = divmod(int(min(max(seconds, 0.0), 253_402_300_799.0) * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"

@@ -1,0 +1,86 @@
+"""Who asks, and under which id: what proxies that the operator trusts say of that."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import attrs
+from aiohttp import web
+
+from common.client_address import Network, is_in, networks, one_client, way_of
+
+REQUEST_ID: Final = "X-Request-Id"
+FORWARDED_FOR: Final = "X-Forwarded-For"
+#: As the service takes one, so that one request has one id in all logs.
+_SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
+
+
+@attrs.frozen
+class Who:
+    """`address` is the client's, `client` what limits by address count it as, `way` all addresses up to the peer's."""
+
+    address: str
+    way: tuple[str, ...]
+    request_id: str
+
+    @property
+    def client(self) -> str:
+        """What limits by address count: of IPv6 the network."""
+        return one_client(self.address)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What the origin is told of it, by lower-case name."""
+        told = {REQUEST_ID.lower(): self.request_id}
+        if self.address:
+            told[FORWARDED_FOR.lower()] = ", ".join(self.way)
+        return told
+
+
+@attrs.frozen
+class Said:
+    """What a request says of who it comes from; it is believed where the peer is a trusted proxy."""
+
+    forwarded_for: tuple[str, ...] = ()
+    request_id: str = ""
+
+    @classmethod
+    def by(cls, headers: "Mapping[str, str]") -> "Said":
+        """Reads the fields of a request."""
+        if FORWARDED_FOR not in headers and REQUEST_ID not in headers:
+            return NOTHING
+        return cls(tuple(_all(headers, FORWARDED_FOR)), headers.get(REQUEST_ID, ""))
+
+
+NOTHING: Final = Said()
+
+
+class Proxies:
+    """The proxies that are believed. Requests without an id of theirs get one of ours: `random_bytes`, unlike those of
+    any other process, and a number; they are no secret.
+    """
+
+    def __init__(self, trusted: Iterable[str], random_bytes: Callable[[int], bytes]) -> None:
+        ours = random_bytes(8).hex()
+        self._ids = (f"{ours}-{number:x}" for number in itertools.count(1))
+        self.trust(trusted)
+
+    def trust(self, trusted: Iterable[str]) -> None:
+        """From now on these addresses and networks are."""
+        self.networks: list[Network] = networks(trusted)
+
+    def who(self, peer: str, said: Said) -> Who:
+        """Who asks that has come from `peer`."""
+        if not self.networks or said is NOTHING or not is_in(self.networks, peer):
+            return Who(peer, (peer,), next(self._ids))
+        way = tuple(way_of(self.networks, peer, list(said.forwarded_for)))
+        return Who(way[0], way, said.request_id if _SENT_ID.fullmatch(said.request_id) else next(self._ids))
+
+
+WHO = web.RequestKey("who", Who)
+
+
+def _all(headers: Mapping[str, str], name: str) -> list[str]:
+    found: list[str] = headers.getall(name, [])  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,240 @@
+"""What the edge tells whoever has the purge token, and that wrong settings do not look healthy."""
+
+import sqlite3
+from typing import Any
+
+import pytest
+from aiohttp import web
+from typed_settings import SecretStr
+
+from storage_edge.client.handlers import STORE
+from storage_edge.tiers import index_connection, listing
+from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.talk import RAW
+from tests.support.ports import free_port
+
+ARCHIVE = "/group/app/-/archive/main/app-main.tar.gz"
+NO_FILE = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
+
+
+async def ask(edge: Edge, path: str, token: str = PURGE_TOKEN, **parameters: str) -> Any:
+    """The JSON of a 200."""
+    async with edge.session.get(
+        edge.url + path, params=parameters, headers={"Authorization": f"Bearer {token}"}
+    ) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def _readiness(edge: Edge) -> tuple[int, Any]:
+    async with edge.session.get(edge.url + "/-/readiness") as answer:
+        return answer.status, await answer.json()
+
+
+@pytest.mark.parametrize("path", ["/-/status", "/-/stored"])
+async def test_they_are_for_the_purge_token_alone(start_edge: StartEdge, origin: Origin, path: str) -> None:
+    edge = await start_edge()
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {PURGE_TOKEN}"}):
+        async with edge.session.get(edge.url + path, headers=headers) as answer:
+            assert answer.status == 401
+    without = await start_edge(purge_token=SecretStr(""), data_dir=None)
+    async with without.session.get(without.url + path, headers={"Authorization": "Bearer "}) as answer:
+        assert answer.status == 404
+
+
+async def test_status_says_what_was_done(edge: Edge, origin: Origin, clock: Clock) -> None:
+    origin.answers(b"hello")
+    for _ in range(3):
+        await edge.get(RAW)
+        await edge.settled()
+    await edge.purge(keys=["project-1"])
+    status = await ask(edge, "/-/status")
+    assert status["requests"] == {"miss": 1, "hit": 2}
+    assert status["responses"] == {"200": 3}
+    assert status["bytes"]["from_origin"] == 5
+    assert status["bytes"]["sent"] > 15
+    assert status["stored"]["memory"]["responses"] == status["stored"]["disk"]["responses"] == 1
+    assert status["stored"]["disk"]["bytes"] == 5
+    assert status["purges"] == {
+        "done": 1, "failed": 0, "refused": 0, "last_at": "2027-01-15T08:00:00.000Z", "problem": None
+    }  # fmt: skip
+    assert (status["started_at"], status["evictions"]) == ("2027-01-15T08:00:00.000Z", 0)
+
+
+async def test_what_is_stored_is_listed_in_pages(start_edge: StartEdge, origin: Origin, clock: Clock) -> None:
+    edge = await start_edge()
+    origin.answers(b"public", cache_control="public, max-age=60")
+    for number in range(5):
+        await edge.get(f"/group/app/-/raw/main/{number}")
+    origin.answers(b"short", cache_control="public, max-age=5", etag=None)
+    await edge.get("/group/app/-/raw/main/short")  # in memory alone
+    origin.answers(b"secret!", cache_control="private, max-age=60")
+    await edge.get(f"{ARCHIVE}?token=flso-secret")
+    await edge.settled()
+    for _ in range(3):
+        await edge.get("/group/app/-/raw/main/3")
+    clock.advance(7)
+
+    found: list[Any] = []
+    after = ""
+    while after is not None:
+        page = await ask(edge, "/-/stored", prefix="/group/", after=after, limit="3")
+        found += page["stored"]
+        assert len(page["stored"]) <= 3
+        after = page["next"]
+    urls = [one["url"].removeprefix(origin.url) for one in found]
+    assert urls == [ARCHIVE, *(f"/group/app/-/raw/main/{name}" for name in (0, 1, 2, 3, 4, "short"))]
+    assert "flso-secret" not in str(found)
+    archive, third = found[0], found[4]
+    assert (archive["kind"], archive["private"], archive["fresh_until"]) == ("archive", True, None)
+    assert archive["bytes"] == 7
+    assert third == {
+        "url": f"{origin.url}/group/app/-/raw/main/3",
+        "kind": "raw",
+        "status": 200,
+        "bytes": 6,
+        "stored_at": "2027-01-15T08:00:00.000Z",
+        "age": 7,
+        "fresh_until": "2027-01-15T08:01:00.000Z",
+        "hits": 3,
+        "tier": "memory",
+        "private": False,
+    }
+    assert (await ask(edge, "/-/stored", prefix="/other/"))["stored"] == []
+
+
+async def test_hits_are_counted_until_a_purge_also_on_disk(start_edge: StartEdge, origin: Origin) -> None:
+    edge = await start_edge(memory_bytes=0)
+    origin.answers(b"hello")
+
+    async def listed() -> tuple[int, str]:
+        ((one,), _) = (await ask(edge, "/-/stored")).values()
+        return one["hits"], one["tier"]
+
+    await edge.get(RAW)
+    await edge.settled()
+    for _ in range(2):
+        await edge.get(RAW)
+    await edge.app[STORE].tend()
+    await edge.get(RAW)
+    assert await listed() == (3, "disk")
+    await edge.purge(prefixes=["/"])
+    await edge.get(RAW)
+    await edge.settled()
+    assert await listed() == (0, "disk")
+
+
+@pytest.mark.parametrize("parameters", [{"limit": "x"}, {"after": "x"}, {"after": "WzFd"}])
+async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) -> None:
+    async with edge.session.get(
+        f"{edge.url}/-/stored", params=parameters, headers={"Authorization": f"Bearer {PURGE_TOKEN}"}
+    ) as answer:
+        assert answer.status == 400
+
+
+def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
+    """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
+    index = index_connection._connect(tmp_path / "index", schema=True)
+    given = {"target": "", "selected": "", "prefix": "", "end": "x", "limit": 1}
+    plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
+    assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
+    assert any("responses" in step and "target" in step for step in plan), plan
+    assert index.execute("SELECT responses FROM counts").fetchone() == (0,)
+    assert isinstance(index, sqlite3.Connection)
+
+
+def _service(*, token: str | None, external: str = "http://edge.example.org") -> Any:
+    """An origin that treats the storage's token as this service does."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path == "/-/liveness":
+            return web.json_response({"status": "ok"})
+        sent = request.headers.get("X-Service-External-Storage-Token")
+        if sent and sent != token:
+            return web.Response(status=403, text="The external storage token is not the configured one.\n")
+        if request.path == NO_FILE:
+            return web.Response(status=404)
+        if not sent and token:
+            return web.Response(status=302, headers={"Location": external + request.path})
+        return web.Response(text="hello", headers={"Cache-Control": "public, max-age=60", "ETag": '"1"'})
+
+    return handler
+
+
+async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> None:
+    origin.handler = _service(token=STORAGE_TOKEN)
+    assert (await _readiness(edge))[0] == 200
+    assert (await ask(edge, "/-/status"))["origin"] == {
+        "url": origin.url, "reachable": True, "token": "right", "problem": None
+    }  # fmt: skip
+
+
+async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> None:
+    origin.handler = _service(token="another")
+    status, said = await _readiness(edge)
+    assert (status, said["origin"]["status"]) == (503, "failed")
+    assert "The storage token is wrong" in said["origin"]["message"]
+    assert (await ask(edge, "/-/status"))["origin"]["token"] == "wrong"
+    assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body
+    origin.handler = _service(token=STORAGE_TOKEN)  # corrected at the service
+    assert (await _readiness(edge))[0] == 200
+
+
+async def test_no_token_is_degraded_and_wrong_once_the_origin_sends_the_edge_away(
+    start_edge: StartEdge, origin: Origin
+) -> None:
+    edge = await start_edge(storage_token=SecretStr(""))
+    origin.handler = _service(token=STORAGE_TOKEN)
+    status, said = await _readiness(edge)
+    assert (status, said["origin"]["status"]) == (200, "degraded")
+    assert "No storage token is set" in said["origin"]["message"]
+    assert (await edge.get(RAW)).status == 302
+    status, said = await _readiness(edge)
+    assert status == 503
+    assert "does not see the edge's storage token" in said["origin"]["message"]
+
+
+async def test_a_wrong_origin_is_said_in_words(start_edge: StartEdge, origin: Origin) -> None:
+    away = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
+    status, said = await _readiness(away)
+    assert status == 503
+    assert "could not be reached. Does it run" in said["origin"]["message"]
+    assert (await ask(away, "/-/status"))["origin"]["reachable"] is False
+    assert b"edge_origin_up 0.0" in (await away.get("/-/metrics")).body
+    origin.answers(status=404)
+    other = await start_edge()
+    assert "answers /-/liveness with 404" in (await _readiness(other))[1]["origin"]["message"]
+
+
+@pytest.mark.parametrize(("ours", "words"), [("", "no purge token is set"), ("other", "another token")])
+async def test_a_purge_that_is_refused_shows(
+    start_edge: StartEdge, origin: Origin, ours: str, words: str
+) -> None:
+    edge = await start_edge(purge_token=SecretStr(ours))
+    origin.handler = _service(token=STORAGE_TOKEN)
+    assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+    async with edge.session.post(
+        f"{edge.url}/-/purge", json={"keys": ["a"]}, headers={"Authorization": f"Bearer {PURGE_TOKEN}"}
+    ) as answer:
+        assert answer.status == (401 if ours else 404)
+    _, said = await _readiness(edge)
+    assert (said["status"], words in said["purges"]["message"]) == ("degraded", True)
+    if ours:
+        await edge.purge(ours, keys=["a"])
+        assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+
+
+async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge, origin: Origin) -> None:
+    origin.answers(b"hello")
+    await edge.get(RAW)
+    await edge.get("/nothing")
+    text = (await edge.get("/-/metrics")).body.decode()
+    kinds = dict(line.split(" ")[2:4] for line in text.splitlines() if line.startswith("# TYPE edge_"))
+    for name, kind in kinds.items():
+        assert (kind == "counter") == name.endswith("_total"), name
+    assert 'edge_responses_total{status="200"} 1.0' in text
+    assert 'edge_responses_total{status="400"} 1.0' in text
+    for phase in ("place", "connect", "head", "body"):
+        assert f'edge_origin_duration_seconds_count{{phase="{phase}"}} 1.0' in text
+    assert 'edge_tier_limit_bytes{tier="memory"} 6.7108864e+07' in text
+    assert "edge_purges_pending 0.0" in text
