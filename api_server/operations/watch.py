@@ -11,12 +11,14 @@ import attrs
 import structlog
 from aiohttp import web
 
+from api_server.operations import samples
 from api_server.operations.failing import HEARD_OF
 from api_server.outbound.edges import EDGES
 from api_server.state import disk, failures
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, SETTINGS
+from api_server.web.request_log import REQUESTS, SLOW_SECONDS
 from common.background import BACKGROUND
 from common.operations import Degraded
 
@@ -38,6 +40,8 @@ class Watch:
     source: str
     #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
     _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
+    #: Requests answered until the last look.
+    _counted: dict[str, int] = attrs.field(init=False, factory=dict)
     _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
     #: By their URLs, what edges have said of themselves at the last look.
     edges: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
@@ -60,8 +64,18 @@ class Watch:
         found |= await self._edges()
         try:
             await self._write(found)
+            await self._count_requests()
         except (Unavailable, LockNotAvailable):
             return
+
+    async def _count_requests(self) -> None:
+        """Adds to the present minute what has been answered since the last look, if anything was."""
+        requests = self._app[REQUESTS]
+        now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
+        grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
+        if any(grown.values()):
+            await samples.keep(self._app[DATABASE], grown, sums=True)
+        self._counted = now
 
     async def _write(self, found: dict[What, str]) -> None:
         database, now = self._app[DATABASE], asyncio.get_running_loop().time()

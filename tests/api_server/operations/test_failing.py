@@ -13,6 +13,7 @@ from api_server.state import failures
 from api_server.state.database import connect
 from common.background import BACKGROUND
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
+from tests.api_server.operations.test_metrics import metrics_of
 from tests.support.clock import MovedClock
 
 
@@ -38,6 +39,8 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
         return expected <= found.keys() and found["task"].startswith("2 ")
 
     await eventually(are_seen)
+    shown = await metrics_of(scene.forge)
+    assert {kind for kind in KINDS if shown["forgelet_failing", kind]} == expected
     found = {one.kind: one for one in await scene.failing()}
     assert list(found) == [kind for kind in KINDS if kind in expected], "what stops most comes first"
     assert (found["store"].name.split(" ")[0], found["store"].reason) == (
