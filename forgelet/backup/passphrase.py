@@ -1,6 +1,7 @@
 """Where the passphrase of a backup comes from: a file, the environment or a prompt; never the command line."""
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -23,8 +24,8 @@ def passphrase(file: Path | None, *, is_new: bool) -> str:
         where = f"The passphrase in {file}"
     elif VARIABLE in os.environ:
         found, where = os.environ[VARIABLE], f"The passphrase in {VARIABLE}"
-    elif click.get_text_stream("stdin").isatty():
-        found = click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True)
+    elif sys.stdin.isatty():
+        found = str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True))
         where = "The passphrase"
     else:
         raise Mistake(f"There is no passphrase: give --passphrase-file or {VARIABLE}")

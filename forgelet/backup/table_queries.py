@@ -142,7 +142,7 @@ def load(cursor: Cursor, table: Table, source: IO[bytes]) -> int:
     return cursor.rowcount
 
 
-def sequences(cursor: Cursor) -> dict[str, tuple[int, bool]]:
+def sequences(cursor: Cursor) -> dict[str, Any]:
     """The last value of each, and whether it was given out."""
     found = {}
     for (name,) in _rows(cursor, _SEQUENCES):
@@ -151,7 +151,7 @@ def sequences(cursor: Cursor) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def set_sequences(cursor: Cursor, values: dict[str, tuple[int, bool]]) -> None:
+def set_sequences(cursor: Cursor, values: dict[str, Any]) -> None:
     for name, (value, was_given) in values.items():
         cursor.execute("SELECT setval(quote_ident(%s)::regclass, %s, %s)", (name, value, was_given))
 

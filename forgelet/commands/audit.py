@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -16,7 +16,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.objects import open_objects
 from forgelet.frame import Group
 from forgelet.instance import Instance
-from forgelet.output import progress
+from forgelet.output import answer, progress, table, wants_json
 
 ResultT = TypeVar("ResultT")
 #: Seconds; a month of events may take a while to count or to lock.
@@ -54,7 +54,9 @@ def verify(instance: Instance, expect: str | None) -> None:
         raise _broken(verdict.problem)
     removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
     agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
-    click.echo(f"sound: {verdict.head.position} events{removed}, {agreeing}; head {verdict.head}")
+    said = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(kept)}
+    text = f"sound: {verdict.head.position} events{removed}, {agreeing}; head {verdict.head}"
+    answer({"head": str(verdict.head), **said}, text)
 
 
 @audit.command()
@@ -101,7 +103,8 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
     """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
     moment = before.replace(tzinfo=datetime.UTC)
 
-    async def run(db: Database) -> None:
+    async def run(db: Database) -> list[dict[str, Any]]:
+        removed = []
         if moment > db.now:
             raise click.BadParameter("lies in the future", param_hint="--before")
         if (problem := (await chain.verify(db)).problem) is not None:
@@ -110,11 +113,15 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
         for partition in found:
             with progress(partition.name) as told:
                 exported = await exports.remove_partition(db, partition, export_to, told)
-            click.echo(f"{partition.name}: {exported.events} events, SHA-256 {exported.sha256}")
-        if not found:
-            click.echo("There is no whole month before that day.")
+            row = {"month": partition.name, "events": exported.events, "sha256": exported.sha256}
+            removed.append(row)
+            if not wants_json():  # each as soon as it is done
+                click.echo(f"{row['month']}: {row['events']} events, SHA-256 {row['sha256']}")
+        return removed
 
-    _with_database(instance, run)
+    removed = _with_database(instance, run)
+    if wants_json() or not removed:
+        table(["month", "events", "sha256"], removed, empty="There is no whole month before that day.")
 
 
 def _with_database(instance: Instance, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import click
 
+from common import logs
 from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE
-from forgelet.doctor.examination import Examined, examine, settings_cannot_be_found, without_database
+from forgelet.doctor.examination import Examined, examine, examine_stopped, settings_cannot_be_found
 from forgelet.doctor.findings import State, worst
 from forgelet.frame import Command
 from forgelet.instance import Instance
@@ -31,6 +32,7 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
 
     Exit status 1 is that something has failed; warnings alone are 0.
     """
+    logs.set_level("CRITICAL")  # what is wrong is said here, once
     examined = _examined(instance)
     findings = {
         check: [finding for finding in found if not quiet or finding.state != "ok"]
@@ -62,5 +64,5 @@ def _examined(instance: Instance) -> Examined:
             return asyncio.run(examine(os.environ))  # what is wrong with it is told with the settings
         return asyncio.run(settings_cannot_be_found(mistake))
     if data is not None and running is None and variables.has_own_postgres(data):
-        return asyncio.run(without_database(environment))
+        return asyncio.run(examine_stopped(environment))
     return asyncio.run(examine(environment))

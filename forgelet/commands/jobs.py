@@ -9,6 +9,7 @@ import click
 from api_server.ci.jobs.removal import remove_before
 from forgelet.frame import Group
 from forgelet.instance import Instance
+from forgelet.output import answer
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 #: Seconds; finding old jobs among millions may take a while.
@@ -39,7 +40,8 @@ def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool,
         )
     found, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
     verb = "would be removed" if dry_run else "removed"
-    click.echo(f"{verb}: {size:,} bytes of {found:,} jobs")
+    said = {"jobs": found, "bytes": size, "removed": not dry_run}
+    answer(said, f"{verb}: {size:,} bytes of {found:,} jobs")
 
 
 async def _remove(instance: Instance, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:

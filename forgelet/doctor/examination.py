@@ -28,7 +28,7 @@ CHECKS: Mapping[str, Check] = {
     "shared store": services.shared_store,
     "work": work.work,
 }
-_OF_DATABASE = ("database", "work")
+_OF_RUNNING = ("database", "edges", "work")
 _OF_MACHINE = ("versions", "clock", "disk")
 #: Seconds that all of it may take, and then what is cut off.
 LONGEST, _LAST = 13.0, 1.0
@@ -49,9 +49,9 @@ async def examine(environment: Mapping[str, str], longest: float = LONGEST) -> E
     return await _examine(CHECKS, environment, longest)
 
 
-async def without_database(environment: Mapping[str, str]) -> Examined:
-    """Likewise where the database is one that `forgelet up` runs, and does not run now."""
-    checks = {name: check for name, check in CHECKS.items() if name not in _OF_DATABASE}
+async def examine_stopped(environment: Mapping[str, str]) -> Examined:
+    """Likewise of a `forgelet up` that is stopped, and its database and edge with it."""
+    checks = {name: check for name, check in CHECKS.items() if name not in _OF_RUNNING}
     return await _examine(checks, environment, LONGEST)
 
 

@@ -7,7 +7,7 @@ from api_server.operations.failing import Failure
 from api_server.state import database as databases
 from api_server.state.errors import Unavailable
 from forgelet.doctor import edges
-from forgelet.doctor.findings import Finding, failed, ok
+from forgelet.doctor.findings import Finding, failed, ok, warning
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient
 
 #: Of one kind so many are shown.
@@ -41,10 +41,10 @@ def _told(failures: Sequence[Failure]) -> list[Finding]:
     """A line each, the first `MOST` of a kind."""
     if not failures:
         return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
-    findings = []
+    findings: list[Finding] = []
     for kind in dict.fromkeys(one.kind for one in failures):
-        of_kind = [one for one in failures if one.kind == kind]
-        findings += [_finding(one) for one in of_kind[:MOST]]
+        of_kind = list(dict.fromkeys(_finding(one) for one in failures if one.kind == kind))
+        findings += of_kind[:MOST]
         if len(of_kind) > MOST:
             command = _COMMANDS.get(kind)
             remedy = f"`forgelet {command} --failing` lists them" if command else "mend these first"
@@ -53,5 +53,7 @@ def _told(failures: Sequence[Failure]) -> list[Finding]:
 
 
 def _finding(one: Failure) -> Finding:
+    """A service whose runners are not there works, and somebody else has to start them."""
     since = f" since {one.since:%Y-%m-%d %H:%M:%S} UTC" if one.since else ""
-    return failed(f"{one.kind} {one.name}{since}: {one.reason}", one.remedy)
+    say = warning if one.kind == "runner" else failed
+    return say(f"{one.kind} {one.name}{since}: {one.reason}", one.remedy)

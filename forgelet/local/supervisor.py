@@ -152,9 +152,10 @@ class Forgelet:
         for server in servers:
             server.start()
             self._services.append(server)
-        for url in filter(None, (plan.api_url, plan.edge_url)):
-            self._wait_for(f"{url}/-/readiness")
-        self._join()
+        self._wait_for(f"{plan.api_url}/-/readiness")
+        self._join()  # before that, the edge is not ready: the service does not know its token
+        if plan.edge_url:
+            self._wait_for(f"{plan.edge_url}/-/readiness")
 
     def _write_down(self) -> None:
         """From here on commands find this."""

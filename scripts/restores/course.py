@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,12 +18,17 @@ from forgelet.local.api_client import answers
 from scripts.faults import checks
 from scripts.faults.course import Load
 from scripts.faults.ground import Ground, prepared
+from scripts.faults.load import jobs
 from scripts.faults.load.git import mirror_of
 from scripts.faults.processes import KeptProgram, until
 from scripts.restores.crawl import Crawl, differences
 
 #: Of the ledger: while nothing is backed up, and from the moment on in which it may already be too late for a backup.
 BEFORE, MEANWHILE = 0, 1
+#: What jobs have become, of which those that the backup has as running have become nothing.
+_OF_LATER = frozenset({"pipeline", "hand-out"})
+#: Seconds for which what a wiped service had begun is waited for.
+PATIENCE_SECONDS = 20.0
 Tell = Callable[[str], None]
 
 
@@ -72,7 +78,8 @@ class Drill:
         for one in folder.iterdir():
             shutil.rmtree(one) if one.is_dir() else one.unlink()
         self.restored += 1
-        url = new_database(ground.api.environment["FORGELET_API_DATABASE_URL"], f"restored_{self.restored}")
+        before = ground.api.environment["FORGELET_API_DATABASE_URL"]
+        url = await asyncio.to_thread(new_database, before, f"restored_{self.restored}")
         ground.api.environment["FORGELET_API_DATABASE_URL"] = url
         arguments = [
             "restore",
@@ -90,13 +97,12 @@ class Drill:
                 f"The restored service is not ready: {ground.api.newest_log().read_text()[-2000:]}"
             )
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """All that commands say of what is there."""
         for arguments in (["audit", "verify"], ["store", "check"], ["repository", "check"]):
             try:
-                self.tell(
-                    f"{' '.join(arguments)}: {forgelet(arguments, self.ground.api.environment).stdout.strip()}"
-                )
+                done = await asyncio.to_thread(forgelet, arguments, self.ground.api.environment)
+                self.tell(f"{' '.join(arguments)}: {done.stdout.strip()}")
             except RuntimeError as problem:
                 self.wrong.append(str(problem))
 
@@ -137,16 +143,27 @@ async def under_load(drill: Drill, load: Load, seconds: float) -> None:
         await asyncio.sleep(seconds / 4)  # which the backup must not have
     acknowledged = {one.kind for one in ground.ledger.operations if one.outcome == "acknowledged"}
     await drill.wipe_and_restore(file)
-    drill.look()
+    await drill.look()
     for worker in load.workers:
         for kind, present in (await worker.present()).items():
-            ground.ledger.present[kind] = ground.ledger.present.get(kind, type(present)()) + present
+            if kind not in _OF_LATER:
+                ground.ledger.present[kind] = ground.ledger.present.get(kind, type(present)()) + present
+    ground.ledger.present["pipeline"] = await _pipelines(ground)
     lost = [one for one in ground.ledger.lost() if one.fault == BEFORE]
     before = sum(one.fault == BEFORE and one.outcome == "acknowledged" for one in ground.ledger.operations)
     drill.tell(f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost")
     drill.wrong += [f"lost: {one.kind} {one.identity}" for one in lost]
     drill.wrong += [f"twice: {one.kind} {one.identity}" for one in ground.ledger.doubled()]
     await drill.crawl()
+
+
+async def _pipelines(ground: Ground) -> Counter[str]:
+    """By what each was made as."""
+    found: Counter[str] = Counter()
+    for pipeline in await ground.owner.all(f"{jobs.HERE}/pipelines"):
+        shown = await ground.owner.ask("list", "GET", f"{jobs.HERE}/pipelines/{pipeline['id']}/variables")
+        found += Counter(one["value"] for one in (shown.json if shown else ()) if one["key"] == jobs.MARK)
+    return found
 
 
 async def at_rest(drill: Drill) -> None:
@@ -161,7 +178,7 @@ async def at_rest(drill: Drill) -> None:
     drill.wrong += found
     if await clones(drill, "after") != files:
         drill.wrong.append("clones differ")
-    drill.look()
+    await drill.look()
     await checks._repositories_are_sound(drill.ground)
 
 
@@ -181,7 +198,7 @@ async def run(tell: Tell, seconds: float) -> list[str]:
     """What was found to be wrong."""
     async with prepared(tell) as ground:
         drill = Drill(ground, tell)
-        load = Load(ground)
+        load = Load(ground, patience=PATIENCE_SECONDS)
         await load.prepare()
         await under_load(drill, load, seconds)
         tell(f"{len(drill.wrong)} things are wrong after the backup under load")

@@ -176,6 +176,9 @@ BROKEN = {
     ),
     "key readable by others": Broken(_open_key, "other accounts of this machine may read", "chmod 600"),
     "clock behind": Broken(_clock_behind, "this machine's clock is behind", "NTP"),
+    "wrong purge token": Broken(
+        _set("edge_purge_token", "another"), "the purge token of the edge", "give both processes one token"
+    ),
     "no purge token": Broken(
         _set("edge_purge_token", ""), "edge_purge_token is not", "give both processes one token"
     ),

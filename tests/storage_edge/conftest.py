@@ -205,6 +205,7 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
 
     async def start(**settings: object) -> Edge:
         values = {
+            "access_log": False,
             "origin": origin.url,
             "storage_token": SecretStr(STORAGE_TOKEN),
             "purge_token": SecretStr(PURGE_TOKEN),
@@ -214,7 +215,7 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
             "origin_check_interval": 0.0,
             **settings,
         }
-        server = EdgeServer(Settings(port=0, access_log=False, shutdown_timeout=0.2, **values), clock)
+        server = EdgeServer(Settings(port=0, shutdown_timeout=0.2, **values), clock)
         await server.start_server()
         client = await aiohttp_client(
             server,

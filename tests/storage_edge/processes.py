@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 
@@ -33,16 +34,24 @@ class EdgeProcess:
 
 
 @contextlib.asynccontextmanager
-async def edge_process(origin: Origin, directory: Path, *options: str) -> AsyncIterator[EdgeProcess]:
-    """Runs until it listens, and kills it at the end if it still runs; `options` count before ours."""
+async def edge_process(
+    origin: Origin | None,
+    directory: Path,
+    *options: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[EdgeProcess]:
+    """Runs until it listens, and kills it at the end if it still runs; `options` count before ours. Where there is no
+    `origin`, the environment says."""
+    at = () if origin is None else ("--origin", origin.url)
     token = directory.with_name(f"{directory.name}-purge-token")
     token.write_text(f"{PURGE_TOKEN}\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "storage_edge", "--port", "0", "--origin", origin.url,
+        sys.executable, "-m", "storage_edge", "--port", "0", *at,
         "--data-dir", str(directory), "--log-format", "json", *options,
         stderr=asyncio.subprocess.PIPE,
         env={
             "FORGELET_EDGE_PURGE_TOKEN_FILE": str(token),
+            **environment,
             "FORGELET_EDGE_ORIGIN_CHECK_INTERVAL": "0",  # tests count what the origin is asked
         },
     )  # fmt: skip

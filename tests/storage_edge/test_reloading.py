@@ -10,9 +10,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tests.storage_edge.conftest import PURGE_TOKEN, Origin
+from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Origin, Serve
 from tests.storage_edge.processes import EdgeProcess, edge_process
+from tests.storage_edge.talk import head, talk
 from tests.support.certificates import key_and_certificate
+from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/large.bin"
 READ = "the settings were read again"
@@ -90,3 +92,58 @@ async def _said(edge: EdgeProcess, event: str) -> dict[str, Any]:
         line: dict[str, Any] = json.loads(await edge.process.stderr.readline())
         if line["event"] == event:
             return line
+
+
+async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
+    origin: Origin, serve: Serve, clock: Clock, tmp_path: Path
+) -> None:
+    other = Origin(clock)
+    other.url = await serve(other.handle)
+    origin.answers(b"a" * 5000, Content_Type="text/plain")
+    other.answers(b"b" * 5000, Content_Type="text/plain")
+    told = tmp_path / "settings.toml"
+
+    def tell(**settings: object) -> None:
+        told.write_text("[edge]\n" + "".join(f"{name} = {json.dumps(it)}\n" for name, it in settings.items()))
+
+    tell(origin=origin.url)
+    environment = {"FORGELET_SETTINGS": str(told)}
+    async with (
+        edge_process(None, tmp_path / "edge", "--no-access-log", environment=environment) as edge,
+        asyncio.timeout(60),
+    ):
+        bodies: dict[bytes, int] = {}
+        stop = asyncio.Event()
+        load = [asyncio.create_task(_ask_until(stop, edge.port, number, bodies)) for number in range(4)]
+        await until(lambda: bodies.get(b"a", 0) > 20)
+
+        tell(
+            origin=other.url, memory_bytes=1_000_000, disk_bytes=2_000_000, compress_from=0, client_rate=1e6,
+            trusted_proxies=["127.0.0.1"], origin_timeout=9.0, private_grace=1.0, log_level="WARNING", data_dir="x",
+        )  # fmt: skip
+        edge.process.send_signal(signal.SIGHUP)
+        await until(lambda: bodies.get(b"b", 0) > 20)
+
+        tell(origin=origin.url, origin_ca=str(tmp_path / "missing"), origin_timeout="soon")
+        edge.process.send_signal(signal.SIGHUP)
+        said = await _said(edge, REFUSED)
+        assert "origin_timeout" in said["problem"]
+
+        stop.set()
+        assert await asyncio.gather(*load) == [1] * 4  # connections of each client
+        await edge.stop()
+    assert set(bodies) == {b"a", b"b"}
+
+
+async def _ask_until(stop: asyncio.Event, port: int, number: int, bodies: dict[bytes, int]) -> int:
+    """Asks on one connection, half of the time for what is stored; how many connections that took."""
+    async with talk(port) as client:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            path = RAW if count % 2 else f"{RAW}-{number}-{count}"
+            fields, _, body = (await client.ask(head(path))).partition(b"\r\n\r\n")
+            assert fields.startswith(b"HTTP/1.1 200 "), fields
+            assert body == body[:1] * 5000
+            bodies[body[:1]] = bodies.get(body[:1], 0) + 1
+    return 1

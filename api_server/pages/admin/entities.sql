@@ -9,7 +9,7 @@ SELECT page.id, page.position, json_build_object(
     'enabled', page.enabled AND projects.repository_access_level <> 'disabled',
     'status', page.update_status,
     'last_error', page.last_error,
-    'last_update_at', iso8601(page.last_update_at),
+    'last_run_at', iso8601(page.last_update_started_at),
     'last_successful_update_at', iso8601(page.last_successful_update_at),
     'is_queued', queued.id IS NOT NULL,
     'next_try_at', iso8601(queued.scheduled_at)

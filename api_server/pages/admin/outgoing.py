@@ -13,7 +13,7 @@ from api_server.pages.admin.acting import act
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.status_checks import delivery_handlers, delivery_queries
+from api_server.status_checks import delivery_handlers, delivery_queries, service_handlers
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 
@@ -74,4 +74,11 @@ act(
     delivery_handlers.routes,
     delivery_handlers.redeliver,
     "The delivery is sent again.",
+)
+act(
+    pages,
+    "/admin/status_checks/{check_id}/resume",
+    service_handlers.routes,
+    service_handlers.update_service,
+    "The check is resumed: deliveries to it go out again.",
 )

@@ -17,7 +17,7 @@
   function append(target, part) {
     for (const node of [...part.childNodes]) {
       if (node.nodeType === Node.ELEMENT_NODE && "continues" in node.dataset) {
-        const section = target.lastElementChild;
+        const section = target.lastElementChild.querySelector(":scope > details");
         append(section, node);
         if (node.dataset.took) section.querySelector(":scope > summary > .took").textContent = node.dataset.took;
       } else {

@@ -73,7 +73,6 @@ class _Section:
 
     begun: Open | None = None
     title: str | None = None
-    collapsed: bool = False
     content: list[str] = attrs.field(factory=list)
     took: str = ""
 
@@ -165,7 +164,10 @@ class _Page:
         number, link = self._number_of_row()
         text = _text(title) if title else f"<span>{html.escape(begun.name)}</span>"
         opened = Open(begun.name, begun.at)
-        self._stack.append(_Section(opened, f"<summary{number}>{link}{text}", begun.collapsed))
+        fold = (
+            f'<div class="section"{number}>{link}<details{"" if begun.collapsed else " open"}><summary>{text}'
+        )
+        self._stack.append(_Section(opened, fold))
 
     def _end(self, ended: End) -> None:
         """Sections that have not ended within it end with it; the end of what has not begun is none."""
@@ -181,9 +183,7 @@ class _Page:
         if section.title is None:
             whole = f'<div data-continues data-took="{took}">{content}</div>'
         else:
-            opened = "" if section.collapsed else " open"
-            shown = f'<span class="took">{took}</span></summary>'
-            whole = f"<details{opened}>{section.title}{shown}{content}</details>"
+            whole = f'{section.title}<span class="took">{took}</span></summary>{content}</details></div>'
         self._stack[-1].content.append(whole)
 
     def _number_of_row(self) -> tuple[str, str]:

@@ -1,12 +1,12 @@
 """`/<project>/-/merge_requests`: the list, and the page of one."""
 
-import asyncio
 from typing import Any, Literal
 
 import attrs
 import orjson
 from aiohttp import web
 
+from api_server.git.repositories import repositories
 from api_server.merge_requests import contents, handlers, pipelines
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.approvals import handlers as approvals
@@ -17,10 +17,11 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.pages import page
 from api_server.pages.merge_requests import queries, words
-from api_server.pages.merge_requests.differences import lines_of
 from api_server.pages.paging import pager
+from api_server.pages.projects import differences
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
+from api_server.state.listing import Page
 from api_server.status_checks import result_handlers as checks
 from api_server.web import context
 from api_server.web.access import Role
@@ -33,8 +34,6 @@ pages = Pages()
 #: What is shown of each list on the page of a merge request.
 MOST = 20
 MOST_NOTES = 100
-#: Characters of a file's changes.
-MOST_OF_A_FILE = 20_000
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +74,8 @@ async def show_merge_request(
     shown = await _read(request, handlers.show_merge_request, **one)
     row = await merge_requests.find(context.database(request), found.id, wanted.iid)
     looks_after = found.role >= Role.MAINTAINER
-    diffs = await _read(request, contents.list_diffs, **one, per_page=MOST)
+    repository = repositories(request).open(found.id)
+    files, differing = await differences.read(request, repository, row.base_sha, row.head_sha, Page(MOST))
     return page.answer(
         request,
         who,
@@ -85,7 +85,8 @@ async def show_merge_request(
         mr=shown,
         obstacle=words.obstacle(shown["detailed_merge_status"]),
         commits=await _read(request, contents.list_commits, **one, per_page=MOST),
-        files=await asyncio.to_thread(_files, diffs),
+        files=files,
+        total=differing.total or 0,
         approvals=await _read(request, approvals.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
         deliveries=await queries.deliveries(context.database(request), row.id, MOST) if looks_after else [],
@@ -112,12 +113,3 @@ async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
         if refused.status != 403:
             raise
         return None
-
-
-def _files(diffs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Changed files with their lines, those of long ones as far as they are shown."""
-    return [
-        file
-        | {"lines": lines_of(file["diff"][:MOST_OF_A_FILE]), "is_cut": len(file["diff"]) > MOST_OF_A_FILE}
-        for file in diffs
-    ]

@@ -5,8 +5,12 @@ from typing import Any, Literal
 
 import attrs
 
+from tests.api_server.pages.admin import looked_at
+from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out, zip_of
 from tests.support.browser import PASSWORD
+from tests.support.ci import CiProject
 from tests.support.forge import Forge, Person
+from tests.support.merge_requests import open_merge_request
 
 #: What the addresses of pages name: `{project}` is the full path of a project, and so on.
 Things = dict[str, Any]
@@ -48,9 +52,21 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tags"),
     Look("/{project}/-/releases"),
     Look("/{project}/-/releases/v1"),
+    Look("/{project}/-/pipelines", "stranger"),
+    Look("/{project}/-/pipelines"),
+    Look("/{project}/-/pipelines?status=canceled"),
+    Look("/{project}/-/pipelines/{pipeline}"),
+    Look("/{project}/-/jobs"),
+    Look("/{project}/-/jobs/{job}"),
+    Look("/{project}/-/jobs/{failed_job}"),
+    Look("/{project}/-/jobs/{manual_job}"),
+    Look("/{project}/-/jobs/{job}/artifacts/browse"),
+    Look("/{project}/-/merge_requests"),
+    Look("/{project}/-/merge_requests/1"),
     Look("/nobody-has-this", "owner", 404),
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
+    *(Look(path, "boss") for path in looked_at.PATHS),
 ]
 
 
@@ -91,5 +107,27 @@ async def repositories(forge: Forge, things: Things) -> None:
     assert (await owner.api.post(f"/projects/{made['id']}/releases", tag)).status == 201
 
 
+async def pipelines(forge: Forge, things: Things) -> None:
+    """One with stages, needs, a child and a job that failed; a merge request with a check that cannot be reached."""
+    owner: Person = things["_owner"]
+    found = (await owner.api.get(f"/projects/{things['project'].replace('/', '%2F')}")).body
+    project = CiProject(forge, found["id"], found["path_with_namespace"], owner)
+    await project.commit("one:\n  script: echo\n  tags: [nobody]\n", path="child.yml", branch="ci")
+    jobs = await project.jobs(made := await project.pipeline(CONFIG, branch="ci"))
+    things["pipeline"] = made["id"]
+    things |= {name: jobs[job]["id"] for name, job in _JOBS.items()}
+    runner = await handed_out(project)
+    await runner.log(LOG)
+    await runner.upload(zip_of({"out/a.txt": b"hello", "top.txt": b"t"}))
+    await runner.finish()
+    await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
+    check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}
+    await owner.api.post(f"{project.url}/external_status_checks", check)
+    opened = await open_merge_request(owner, found, description="What it does\n\n- a list", labels="one,two")
+    assert opened["iid"] == 1
+    await owner.api.post(f"{project.url}/merge_requests/1/notes", {"body": "Looks good"})
+
+
+_JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories]
+SCENES: list[Scene] = [people, repositories, pipelines, looked_at.administrators_things]

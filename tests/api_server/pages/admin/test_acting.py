@@ -7,6 +7,7 @@ import pytest
 from tests.api_server.pages.admin.conftest import Scene
 from tests.support.browser import Browser
 from tests.support.forge import Forge
+from tests.support.merge_requests import new_project, open_merge_request
 
 
 async def _events(forge: Forge, event_type: str) -> list[dict[str, Any]]:
@@ -82,6 +83,22 @@ async def test_a_mirror_runs_when_it_is_asked_to(scene: Scene, boss: Browser) ->
     assert off.status == 200
     await boss.send(f"/admin/mirrors/{made['id']}/sync", id=str(project["id"]))
     assert "Nothing was done: Cannot proceed with the push mirroring." in boss.text
+
+
+async def test_a_paused_check_is_resumed(scene: Scene, boss: Browser) -> None:
+    project = await new_project(scene.forge, scene.boss)
+    checks = f"/projects/{project['id']}/external_status_checks"
+    check = {"name": "Quality", "external_url": "https://198.51.100.7/hook"}
+    made = (await scene.forge.root.post(checks, check)).body
+    await open_merge_request(scene.boss, project)
+    async with scene.forge.database.transaction() as transaction:
+        await transaction.run(
+            "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed for days'"
+        )
+    await boss.get("/admin/deliveries")
+    await boss.send(f"/admin/status_checks/{made['id']}/resume", id=str(project["id"]), paused="false")
+    assert "The check is resumed: deliveries to it go out again." in boss.text
+    assert not (await scene.forge.root.get(f"{checks}/{made['id']}")).body["paused"]
 
 
 async def test_what_a_form_refuses_stays_in_it(scene: Scene, boss: Browser) -> None:

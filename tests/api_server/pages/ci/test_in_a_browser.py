@@ -1,36 +1,19 @@
 """The page of a job in a real Chromium: it follows the log of a job that runs, with scripts and without."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.api_server.pages.ci.conftest import Scene, handed_out
 from tests.support.runner import RunningJob
 from tests.support.visitors import COOKIE, new_session
 
-#: Without these Chromium looks for its makers' hosts.
-QUIET = [
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-]
 CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
 BEGINNING = (
     b"first line\nsection_start:1700000000:build\r\x1b[0K\x1b[36;1mBuilding\x1b[0;m\n\x1b[31mred\x1b[0m\n"
 )
-
-
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
-        yield browser
-        await browser.close()
 
 
 async def signed_in(chromium: Browser, scene: Scene, **options: object) -> BrowserContext:
@@ -129,7 +112,7 @@ async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page,
     await page.locator("#log summary").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("red", exact=True)).to_be_hidden()
-    await page.keyboard.press("Tab")  # the link of the title's line
+    await page.keyboard.press("Shift+Tab")  # to the link of the title's line
     await page.keyboard.press("Enter")
     assert page.url.endswith("#L2")
     await page.goto(f"{path}#L3")  # opens what it is in
