@@ -180,7 +180,7 @@ def _add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 
 
 def _add_timestamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    event["timestamp"] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    event["timestamp"] = f"{datetime.datetime.now(datetime.UTC):{_MOMENT}}"
     return event
 
 
@@ -193,9 +193,14 @@ def _json_bytes(event: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(event, default=repr, option=_JSON)
     except (TypeError, ValueError):  # half a character, or a number of more than 64 bits
-        return json.dumps(event, default=str, skipkeys=True).encode()
+        return json.dumps(event, default=_text, skipkeys=True).encode()
 
 
+def _text(value: object) -> str:
+    return f"{value:{_MOMENT}}" if isinstance(value, datetime.datetime) else repr(value)
+
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _JSON = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 

@@ -39,8 +39,12 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
         return expected <= found.keys() and found["task"].startswith("2 ")
 
     await eventually(are_seen)
-    shown = await metrics_of(scene.forge)
-    assert {kind for kind in KINDS if shown["forgelet_failing", kind]} == expected
+
+    async def are_counted() -> bool:
+        shown = await metrics_of(scene.forge)
+        return {kind for kind in KINDS if shown["forgelet_failing", kind]} == expected
+
+    await eventually(are_counted)
     found = {one.kind: one for one in await scene.failing()}
     assert list(found) == [kind for kind in KINDS if kind in expected], "what stops most comes first"
     assert (found["store"].name.split(" ")[0], found["store"].reason) == (
