@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import attrs
 import pytest
 
@@ -35,7 +36,9 @@ SECRETS = (STORAGE_TOKEN, PURGE_TOKEN, "correct horse", "hunter2", "made-up")
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Programs]:
-    with preloaded("forgelet.command_line", "forgelet.commands.doctor", "api_server.__main__") as programs:
+    with preloaded(
+        "forgelet.command_line", "forgelet.commands.doctor", "forgelet.commands.edge", "api_server.__main__"
+    ) as programs:
         yield programs
 
 
@@ -191,3 +194,29 @@ async def test_what_swallows_everything_is_not_waited_for_without_end(
     assert examined.hangs
     for check in ("database", "edges", "mail", "object store", "shared store"):
         assert [one.what for one in examined.findings[check]] == [f"{check}: no answer within 0.3 s"]
+
+
+async def test_edges_are_asked_and_purged_by_commands(setup: Setup, programs: Programs) -> None:
+    async def edge(*arguments: str) -> Any:
+        given = {"HOME": str(setup.place), **setup.environment}
+        ended = await asyncio.to_thread(
+            programs.run, "forgelet", ["edge", *arguments, "--json"], given, folder=setup.place
+        )
+        assert (ended.status, ended.errors) == (0, "")
+        assert not [secret for secret in SECRETS if secret in ended.output]
+        return json.loads(ended.output)
+
+    (status,) = await edge("status")
+    assert (status["origin"], status["storage_token"], status["problem"]) == ("reachable", "right", None)
+    path = "/group/app/-/raw/main/README.md"
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2):  # what is not there is kept too, for a moment
+            async with session.get(setup.environment["FORGELET_API_EDGE_URLS"] + path) as answer:
+                assert answer.status == 404
+    listed = await edge("list", "--prefix", "/group/app/")
+    assert [(one["url"].endswith(path), one["bytes"] > 0) for one in listed] == [(True, True)]
+    assert await edge("list", "--prefix", "/other/") == []
+    (purged,) = await edge("purge", "--prefix", "/group/")
+    assert purged["problem"] is None
+    assert purged["purged"] >= 1
+    assert await edge("list", "--prefix", "/group/app/") == []
