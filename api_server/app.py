@@ -46,7 +46,7 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
-from api_server.operations import samples, watch
+from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
@@ -73,7 +73,7 @@ from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
-from api_server.web.request_log import request_log
+from api_server.web.request_log import REQUESTS, request_log
 from common import operations
 from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
@@ -89,10 +89,11 @@ READ_BUFFER = 64 * 1024
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
     """The API server. The database that `settings` names has to be migrated already, and its key to be there."""
     registry = CollectorRegistry()
+    log_requests, requests = request_log(registry)
     app = web.Application(
         middlewares=[
             *behind_proxies(networks(settings.trusted_proxies)),
-            request_log(registry),
+            log_requests,
             plain_errors,
             edges.tell_edges,
             bounded_bodies,
@@ -100,7 +101,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         client_max_size=settings.body_limit,
     )
     app[SHUTDOWN] = Shutdown()
-    background = app[BACKGROUND] = BackgroundTasks(registry)
+    app[REQUESTS] = requests
+    app[BACKGROUND] = BackgroundTasks(registry)
     _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
@@ -114,13 +116,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    checks = {
-        "database": lambda: _ping(app),
-        "background": background.check,
-        "object_store": app[OBJECTS].check,
-        "edges": lambda: _edges_are_told(app),
-    }
-    operations.setup(app, settings, registry, checks)
+    read_metrics = metrics.setup(app, registry)
+    operations.setup(app, settings, registry, readiness.checks(app), read_metrics=read_metrics)
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -291,11 +288,3 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
         return
     async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
-
-
-async def _edges_are_told(app: web.Application) -> None:
-    await app[edges.EDGES].check()
-
-
-async def _ping(app: web.Application) -> None:
-    await app[DATABASE].ping()

@@ -264,7 +264,9 @@ class Settings(CiSettings):
     samples_hours: int = option(
         default=48, metadata=count(), help="hours for which figures of each minute are kept for operators"
     )
-    log_format: LogFormat = option(default="console", help="how log lines look")
+    log_format: LogFormat = option(
+        default="auto", help="how log lines look: auto is for people on a terminal, JSON elsewhere"
+    )
     log_level: LogLevel = option(default="INFO", help="least level that is logged")
     log_file: Path | None = option(
         default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
+import structlog
 from aiohttp import web
 
 from common import operations
@@ -15,6 +16,8 @@ from common.background import BACKGROUND
 from common.connections import Connections
 from common.listening import Endpoint, Listener, opened, reader_options
 from common.shutdown import SHUTDOWN
+
+log = structlog.get_logger(__name__)
 
 #: Seconds that aiohttp waits for requests, of which none is left when it is asked.
 _AT_ONCE = 0.1
@@ -76,6 +79,9 @@ class Ports:
         background work may take `shutdown_timeout` seconds, both together."""
         assert self._public is not None  # noqa: S101 - `working` has none, and no use for this
         async with self.running(serve):
+            for listener in filter(None, (self._public, self._operators)):
+                host, port = listener.address
+                log.info("listening", host=host, port=port)
             yield self._public.address
 
     @contextlib.asynccontextmanager

@@ -11,12 +11,14 @@ import attrs
 import structlog
 from aiohttp import web
 
+from api_server.operations import samples
 from api_server.operations.failing import HEARD_OF
 from api_server.outbound.edges import EDGES
 from api_server.state import disk, failures
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, SETTINGS
+from api_server.web.request_log import REQUESTS, SLOW_SECONDS
 from common.background import BACKGROUND
 from common.operations import Degraded
 
@@ -38,6 +40,9 @@ class Watch:
     source: str
     #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
     _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
+    #: Requests answered until the last look.
+    _counted: dict[str, int] = attrs.field(init=False, factory=dict)
+    _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
     #: By their URLs, what edges have said of themselves at the last look.
     edges: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
 
@@ -49,14 +54,28 @@ class Watch:
 
     async def look(self) -> None:
         """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         found = await self._disks()
         found |= await self._store(found)
         found |= {("background", name): reason for name, reason in self._app[BACKGROUND].down.items()}
         found |= await self._edges()
         try:
             await self._write(found)
+            await self._count_requests()
         except (Unavailable, LockNotAvailable):
             return
+
+    async def _count_requests(self) -> None:
+        """Adds to the present minute what has been answered since the last look, if anything was."""
+        requests = self._app[REQUESTS]
+        now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
+        grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
+        if any(grown.values()):
+            await samples.keep(self._app[DATABASE], grown, sums=True)
+        self._counted = now
 
     async def _write(self, found: dict[What, str]) -> None:
         database, now = self._app[DATABASE], asyncio.get_running_loop().time()
@@ -82,9 +101,9 @@ class Watch:
             self._app[OBJECTS].folder,
             self._app[SETTINGS].disk_reserve,
         )
-        found = {data: await asyncio.to_thread(_problem_of_disk, data, reserve)}
+        found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
         if store is not None and store.exists():
-            found[store] = await asyncio.to_thread(_problem_of_disk, store, reserve)
+            found[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
         return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
 
     async def _store(self, disks: dict[What, str]) -> dict[What, str]:
@@ -116,7 +135,8 @@ async def watching(app: web.Application) -> AsyncIterator[None]:
     await app[BACKGROUND].finish(NAME, 0)
 
 
-def _problem_of_disk(folder: Path, reserve: int) -> str | None:
+def problem_of_disk(folder: Path, reserve: int) -> str | None:
+    """What is the matter with the disk below a folder, of which `reserve` bytes stay free."""
     least = max(reserve, 1)
     try:
         return (

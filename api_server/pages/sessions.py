@@ -31,6 +31,7 @@ Form = Mapping[str, object]
 NOBODY = 0
 
 LIFETIME = datetime.timedelta(days=14)
+_LONGEST_USER_AGENT = 255
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 
 
@@ -91,6 +92,11 @@ async def visitor(request: web.Request) -> Visitor:
     return found
 
 
+async def signed_in_user(request: web.Request) -> int | None:
+    """The id of whoever is signed in with this browser, for what is no page; nothing is asked of one without cookie."""
+    return (await visitor(request)).user_id if _cookie_name(request) in request.cookies else None
+
+
 def stranger(request: web.Request) -> Visitor:
     """Somebody of whom nothing is known, where nothing can be asked."""
     return request.get(VISITOR) or _visitor(request, _new_cookie(), None)
@@ -105,7 +111,14 @@ async def begin(request: web.Request, transaction: Transaction, user: User) -> V
     """A session of `user`; whatever the browser had before is worth nothing."""
     await end(request, transaction)
     cookie = _new_cookie()
-    await queries.create_session(transaction, digest(cookie), user.id, transaction.now + LIFETIME)
+    await queries.create_session(
+        transaction,
+        digest(cookie),
+        user.id,
+        transaction.now + LIFETIME,
+        ip_address=request.remote,
+        user_agent=_user_agent(request),
+    )
     return _visitor(request, cookie, user)
 
 
@@ -130,6 +143,11 @@ def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -
 
 def forget(request: web.Request, response: web.StreamResponse) -> None:
     response.del_cookie(_cookie_name(request), path="/", secure=is_secure(request), httponly=True)
+
+
+def _user_agent(request: web.Request) -> str:
+    """What the browser calls itself, fit for the database."""
+    return request.headers.get("User-Agent", "")[:_LONGEST_USER_AGENT].encode(errors="replace").decode()
 
 
 def _new_cookie() -> str:

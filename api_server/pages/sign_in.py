@@ -46,7 +46,7 @@ async def show_form(request: web.Request) -> web.Response:
 
 async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
-    if wait := _retry_after(request, login):
+    if wait := retry_after(request, login):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, who, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
@@ -98,7 +98,8 @@ def _safe(return_to: object) -> str:
     return str(return_to) if fits else "/"
 
 
-def _retry_after(request: web.Request, login: str) -> int:
+def retry_after(request: web.Request, login: str) -> int:
+    """Seconds until somebody may try a password again, from this address and for this account; counts the attempt."""
     by_address = request.config_dict[BY_ADDRESS].retry_after(request.remote)
     return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
 

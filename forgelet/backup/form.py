@@ -67,7 +67,9 @@ class Writer:
     """Writes members to a stream."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT, bufsize=PIECE)  # noqa: SIM115
+        # Not mode `w|`: such a one writes once more when it is given up.
+        self._tar = tarfile.TarFile(fileobj=_Counted(stream), mode="w", format=tarfile.PAX_FORMAT)  # type: ignore[arg-type]
+        self._tar.copybufsize = PIECE  # type: ignore[attr-defined]
         self.parts = {name: Part() for name in PARTS}
 
     def add(self, name: str, content: bytes) -> None:
@@ -85,6 +87,22 @@ class Writer:
 
     def close(self) -> None:
         self._tar.close()
+
+
+@attrs.define
+class _Counted:
+    """A stream that knows how much was written to it, as tarfile asks."""
+
+    _stream: IO[bytes]
+    _written: int = 0
+
+    def write(self, piece: bytes) -> int:
+        self._stream.write(piece)
+        self._written += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._written
 
 
 @attrs.frozen

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common.mistakes import Mistake
+from forgelet import SERVERS
 from forgelet.local.data_directory import DataDirectory
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-#: The checkout that this is run from, None where it is installed: then the servers lie inside our own package.
-CHECKOUT = None if (_PACKAGE / "api_server").is_dir() else _PACKAGE.parent
+#: The checkout that this is run from, None where it is installed.
+CHECKOUT = None if SERVERS.is_dir() else SERVERS.parents[1]
 
 
 def default_data_dir() -> Path:

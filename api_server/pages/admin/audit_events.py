@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 
 from api_server.audit import chain, heads, queries
+from api_server.audit.handlers import INSTANCE_AUDIT_EVENTS
 from api_server.pages.admin import lists
 from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
@@ -21,7 +22,7 @@ from api_server.state.audit_event_type import EntityType
 from api_server.state.database import Database
 from api_server.state.listing import Page
 from api_server.state.objects import OBJECTS
-from api_server.web import context
+from api_server.web import context, tiers
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.context import DATABASE
 
@@ -63,6 +64,7 @@ class Export(EventFilters):
 
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
 async def list_events(request: web.Request, who: Visitor, wanted: EventFilters) -> web.Response:
+    _require_tier(request)
     listed = await queries.list_events(context.database(request), wanted.page, wanted.conditions)
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
     return lists.answer(request, who, "audit_events.html", wanted, listed, query=query)
@@ -71,6 +73,7 @@ async def list_events(request: web.Request, who: Visitor, wanted: EventFilters) 
 @pages.get("/admin/audit_events/export", access=ADMINISTRATOR)
 async def export(request: web.Request, wanted: Export) -> web.StreamResponse:
     """All events that the filters let through, newest first, as the API shows them; read as they are sent."""
+    _require_tier(request)
     media_type = "text/csv" if wanted.format == "csv" else "application/x-ndjson"
     response = web.StreamResponse(
         headers={
@@ -85,6 +88,11 @@ async def export(request: web.Request, wanted: Export) -> web.StreamResponse:
     async for text in lines(_batches(context.database(request), wanted)):
         await response.write(text.encode())
     return response
+
+
+def _require_tier(request: web.Request) -> None:
+    """As the API's lists do. Raises 403."""
+    tiers.require(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
 async def _batches(database: Database, wanted: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:

@@ -19,6 +19,7 @@
 
   async function load() {
     const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+    if (answer.redirected) return location.reload(); // to sign in, and back
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!answer.ok || !page.getElementById("live")) throw new Error(`the service answers ${answer.status}`);
     for (const fresh of parts(page)) {

@@ -27,7 +27,7 @@ from api_server.web.routes import ask
 pages = Pages()
 
 #: Jobs on the page of one pipeline, those that were tried before among them.
-MOST_JOBS = 1_000
+MOST_JOBS = 500
 
 
 def chosen_status(value: Any) -> Status | None:

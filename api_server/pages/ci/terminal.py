@@ -5,6 +5,7 @@ Colours and styles are kept; a carriage return begins the line anew, as progress
 and sequences are dropped.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -85,6 +86,8 @@ _TOKEN = re.compile(
 )
 #: `38:2:<colour space>:r:g:b`, of which the space says nothing to us.
 _COLOUR_SPACE = re.compile(r"\b([34]8:2):\d*:(?=\d*:\d*:\d)")
+#: Characters that are split off the end of a piece that is taken back, one after the other.
+_SPLIT = 64
 _SWITCHES: dict[int, dict[str, Any]] = {
     1: {"bold": True},
     2: {"dim": True},
@@ -164,12 +167,9 @@ class _Line:
     _returned: bool = False
 
     def write(self, text: str) -> None:
-        if not text:
-            return
-        self._start_anew()
-        if self._pieces and self._pieces[-1].style == self.style:
-            text = self._pieces.pop().text + text
-        self._pieces.append(Piece(text, self.style))
+        if text:
+            self._start_anew()
+            self._pieces.append(Piece(text, self.style))
 
     def obey(self, token: re.Match[str]) -> None:
         if token["edge"] is not None:
@@ -181,13 +181,23 @@ class _Line:
         elif token["control"] == "\r":
             self._returned = True
         elif token["control"] == "\b" and self._pieces:
-            last = self._pieces.pop()
-            self._pieces += [Piece(last.text[:-1], last.style)] if len(last.text) > 1 else []
+            self._step_back()
 
     def end_text(self) -> None:
         if self._pieces:
-            self.parts.append(tuple(self._pieces))
+            alike = itertools.groupby(self._pieces, key=lambda piece: piece.style)
+            self.parts.append(
+                tuple(Piece("".join(one.text for one in group), style) for style, group in alike)
+            )
         self._pieces, self._returned = [], False
+
+    def _step_back(self) -> None:
+        """Takes one character away; of a long piece the end is split off first, for the next ones."""
+        last = self._pieces.pop()
+        cut = max(0, len(last.text) - _SPLIT)
+        for text in (last.text[:cut], last.text[cut:-1]):
+            if text:
+                self._pieces.append(Piece(text, last.style))
 
     def _mark(self, token: re.Match[str]) -> None:
         self.end_text()

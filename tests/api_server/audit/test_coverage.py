@@ -74,6 +74,8 @@ SILENT = {
     "POST /jobs/{id}/artifacts": "as above",
     "POST /jobs/{id}/artifacts/authorize": "changes nothing",
     "POST /-/sign_out": "ends what signing in has told of",
+    "POST /-/user_settings/active_sessions/{id}/end": "as above",
+    "POST /-/user_settings/active_sessions/end_others": "as above",
     "POST /{path}.git/git-upload-pack": "reads only",
     "POST /{path}.git/git-receive-pack": "git's own history tells",
     "POST /{path}.git/info/lfs/objects/batch": "changes nothing",

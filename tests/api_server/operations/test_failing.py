@@ -13,6 +13,7 @@ from api_server.state import failures
 from api_server.state.database import connect
 from common.background import BACKGROUND
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
+from tests.api_server.operations.test_metrics import metrics_of
 from tests.support.clock import MovedClock
 
 
@@ -38,6 +39,12 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
         return expected <= found.keys() and found["task"].startswith("2 ")
 
     await eventually(are_seen)
+
+    async def are_counted() -> bool:
+        shown = await metrics_of(scene.forge)
+        return {kind for kind in KINDS if shown["forgelet_failing", kind]} == expected
+
+    await eventually(are_counted)
     found = {one.kind: one for one in await scene.failing()}
     assert list(found) == [kind for kind in KINDS if kind in expected], "what stops most comes first"
     assert (found["store"].name.split(" ")[0], found["store"].reason) == (
@@ -91,13 +98,19 @@ async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> 
 
 
 async def test_what_works_again_is_not_listed_any_more(scene: Scene) -> None:
-    watch = scene.forge.server.app[WATCH]
-    scene.store.rename(scene.store.with_name("elsewhere"))
-    await watch.look()
-    assert {one.kind for one in await scene.failing()} >= {"store"}
-    scene.store.with_name("elsewhere").rename(scene.store)
-    await watch.look()
-    assert await scene.failing("store") == []
+    elsewhere = scene.store.with_name("elsewhere")
+
+    async def fails() -> bool:
+        await scene.forge.server.app[WATCH].look()
+        return bool(await scene.failing("store"))
+
+    async def works() -> bool:
+        return not await fails()
+
+    scene.store.rename(elsewhere)
+    await eventually(fails)
+    elsewhere.rename(scene.store)
+    await eventually(works)
     assert "a part works again" in [line["event"] for line in scene.lines]
 
 

@@ -8,7 +8,7 @@ import attrs
 from tests.api_server.pages.admin import looked_at
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out, zip_of
 from tests.support.browser import PASSWORD
-from tests.support.ci import CiProject
+from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import open_merge_request
 
@@ -38,6 +38,10 @@ LOOKS: list[Look] = [
     Look("/-/nothing/like/that", "stranger", 404),
     Look("/"),
     Look("/?search=nothing-is-called-so"),
+    Look("/-/user_settings"),
+    Look("/-/user_settings/password"),
+    Look("/-/user_settings/personal_access_tokens"),
+    Look("/-/user_settings/active_sessions"),
     Look("/{owner}"),
     Look("/{project}"),
     Look("/{empty}"),
@@ -121,6 +125,7 @@ async def pipelines(forge: Forge, things: Things) -> None:
     await runner.upload(zip_of({"out/a.txt": b"hello", "top.txt": b"t"}))
     await runner.finish()
     await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
+    await bring(forge, things["manual_job"], "manual")
     check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}
     await owner.api.post(f"{project.url}/external_status_checks", check)
     opened = await open_merge_request(owner, found, description="What it does\n\n- a list", labels="one,two")

@@ -15,7 +15,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize
 
 from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
-from tests.support.browser import PASSWORD
+from tests.support.browser import COOKIE, new_session
 from tests.support.forge import Forge, running_forge
 
 SMALL: ViewportSize = {"width": 360, "height": 740}
@@ -51,13 +51,8 @@ async def signed_in(chromium: Browser, scene: tuple[Forge, Things], who: Who) ->
     forge, things = scene
     context = await chromium.new_context(base_url=forge.base, viewport=SMALL, reduced_motion="reduce")
     if who != "stranger":
-        page = await context.new_page()
-        await page.goto("/-/sign_in")
-        await page.get_by_label("Username or email address").fill(things[f"_{who}"].username)
-        await page.get_by_label("Password").fill(PASSWORD)
-        await page.get_by_role("button", name="Sign in").click()
-        await page.get_by_role("button", name="Sign out").wait_for()
-        await page.close()
+        cookie = await new_session(forge, things[f"_{who}"].id)
+        await context.add_cookies([{"name": COOKIE, "value": cookie, "url": forge.base}])
     return context
 
 

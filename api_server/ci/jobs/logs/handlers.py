@@ -64,6 +64,8 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     left = part.end - part.start if request.method != "HEAD" else 0
     pieces = logs_of(request.config_dict).read(job_id, part.start, part.end)
     first = await anext(pieces, b"") if left else b""
+    if left and not first:  # erased meanwhile, or lost
+        raise ApiError(404, {"message": "404 Not Found"})
     response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
     if left:

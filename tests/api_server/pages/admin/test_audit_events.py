@@ -2,11 +2,12 @@
 
 import csv
 import io
+from typing import Any
 
 import orjson
 
 from tests.api_server.pages.admin.conftest import Scene
-from tests.support.browser import Browser
+from tests.support.browser import PASSWORD, Browser, browsing
 
 
 async def _clerk(scene: Scene) -> str:
@@ -21,9 +22,7 @@ async def test_the_list_is_narrowed_by_all_filters(scene: Scene, boss: Browser) 
     username = await _clerk(scene)
     await boss.get("/admin/audit_events?event_type=user_blocked&entity_type=User&author_username=root")
     assert username in boss.text
-    await boss.get(
-        "/admin/audit_events?event_type=user_blocked&created_before=2001-01-01T00:00:00&entity_id="
-    )
+    await boss.get("/admin/audit_events?event_type=user_blocked&created_before=2001-01-01T00:00&entity_id=")
     assert "No audit events fit these filters." in boss.text
     await boss.get("/admin/audit_events?entity_type=Nonsense")
     assert boss.status == 400
@@ -59,3 +58,12 @@ async def test_the_chain_is_verified_on_the_page(scene: Scene, boss: Browser) ->
     await boss.get("/admin/audit_events")
     await boss.send("/admin/audit_events/verify")
     assert "The audit trail is sound: " in boss.text
+
+
+async def test_the_page_is_there_in_the_tiers_that_have_the_events(new_forge: Any) -> None:
+    async with new_forge(tier="free") as forge, browsing(forge) as browser:
+        await browser.sign_in(await forge.user("boss", admin=True, password=PASSWORD))
+        for path in ("/admin/audit_events", "/admin/audit_events/export"):
+            await browser.get(path)
+            assert browser.status == 403
+            assert "not available on the free tier" in browser.text
