@@ -3,6 +3,7 @@
 import asyncio
 import functools
 
+import attrs
 import uvloop
 
 from api_server.accounts.users import root
@@ -16,7 +17,7 @@ from common.background import BACKGROUND
 from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
 from common.reloading import Reload, ignore_hangups, reader, reloading
-from common.serving import allow_files, bound, stopping
+from common.serving import allow_files, bound, stopping, working
 from common.shutdown import LAST_SECONDS, end_for_certain
 
 SECTION, PREFIX = "api_server", "FORGELET_API_"
@@ -48,6 +49,24 @@ async def _serve(chosen: Settings) -> None:
             end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 
 
+def work(chosen: Settings) -> None:
+    """The background work alone, beside servers that are told `--no-work`. Raises `Mistake` where it cannot work."""
+    with writable("The log"):
+        logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
+    ignore_hangups()
+    with unsuitable_database():
+        uvloop.run(_work(attrs.evolve(chosen, work=True)))
+
+
+async def _work(chosen: Settings) -> None:
+    await asyncio.to_thread(_make_ready, chosen)
+    app = create_app(chosen)
+    reload = Reload(chosen, reader(Settings, section=SECTION, env_prefix=PREFIX))
+    async with stopping() as stop, working(endpoint(chosen), app), reloading(app[BACKGROUND], reload):
+        await stop.wait()
+        end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
+
+
 def _make_ready(chosen: Settings) -> None:
     """Folders and git are there, the database is of this version, and the key is that database's. Raises `Mistake`."""
     usable_folder("The data directory", chosen.data_dir)
@@ -59,5 +78,12 @@ def _make_ready(chosen: Settings) -> None:
         secret_key.ensure(chosen.database_url, chosen.data_dir)
 
 
+main = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)
+WORKER = """The API server's background work alone: deliveries, mirrors, mail, purges, clearing up.
+
+It listens on no port but operations_port, which has to be another than the servers'. Beside it, servers may be told
+--no-work; several workers share the work."""
+worker = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=work, about=WORKER)
+
 if __name__ == "__main__":
-    settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)()
+    main()

@@ -1,6 +1,7 @@
 """The one place where the parts of the API server are joined; the process and the tests make it here alike."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -45,6 +46,8 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
+from api_server.operations import metrics, readiness, samples, watch
+from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
@@ -52,8 +55,9 @@ from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
-from api_server.state import database, sweep
+from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, system_clock
+from api_server.state.failures import FAILURES, Failures
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.objects import OBJECTS, open_objects
 from api_server.state.queue import QUEUE, Queue
@@ -69,7 +73,7 @@ from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
-from api_server.web.request_log import request_log
+from api_server.web.request_log import REQUESTS, request_log
 from common import operations
 from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
@@ -85,10 +89,11 @@ READ_BUFFER = 64 * 1024
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
     """The API server. The database that `settings` names has to be migrated already, and its key to be there."""
     registry = CollectorRegistry()
+    log_requests, requests = request_log(registry)
     app = web.Application(
         middlewares=[
             *behind_proxies(networks(settings.trusted_proxies)),
-            request_log(registry),
+            log_requests,
             plain_errors,
             edges.tell_edges,
             bounded_bodies,
@@ -96,7 +101,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         client_max_size=settings.body_limit,
     )
     app[SHUTDOWN] = Shutdown()
-    background = app[BACKGROUND] = BackgroundTasks(registry)
+    app[REQUESTS] = requests
+    app[BACKGROUND] = BackgroundTasks(registry)
     _furnish(app, settings, clock)
     app.cleanup_ctx.extend(
         [
@@ -106,16 +112,12 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _administrator,
             _leftovers,
             status_check_tasks.deliveries,
+            watch.watching,
             _worker,
         ]
     )
-    checks = {
-        "database": lambda: _ping(app),
-        "background": background.check,
-        "object_store": app[OBJECTS].check,
-        "edges": lambda: _edges_are_told(app),
-    }
-    operations.setup(app, settings, registry, checks)
+    read_metrics = metrics.setup(app, registry)
+    operations.setup(app, settings, registry, readiness.checks(app), read_metrics=read_metrics)
     app.add_subapp("/api/v4", _api())
     site.setup(app)
     git_http.setup(app)
@@ -124,6 +126,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     job_requests.setup(app)
     artifact_storing.setup(app)
     report_reading.setup(app)
+    site.setup_named(app)
     _add_tasks(app)
     return app
 
@@ -187,6 +190,7 @@ def _add_tasks(app: web.Application) -> None:
     queue = app[QUEUE]
 
     async def remove_project_data(project_id: int) -> None:
+        backups.not_during(app[REPOSITORIES].root)
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")
@@ -195,7 +199,8 @@ def _add_tasks(app: web.Application) -> None:
         await refs.settle_leftovers(app, app[CLOCK]())
 
     async def sweep_objects() -> None:
-        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age)
+        root = app[REPOSITORIES].root
+        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age, root)
 
     queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
@@ -226,6 +231,8 @@ def _add_tasks(app: web.Application) -> None:
     mirror_tasks.setup(app)
     removed_tags.setup(app)
     job_upkeep.setup(app)
+    operators_tasks.setup(app)
+    samples.setup(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
@@ -240,10 +247,20 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         prepares=settings.prepare_statements,
     ) as connected:
         app[DATABASE] = connected
+        app[FAILURES] = app[QUEUE].failures = Failures(connected)
         app[TOKENS] = LookupCache(connected)
         app[PROJECTS] = LookupCache(connected)
         app[instance_settings.CURRENT] = LookupCache(connected)
         yield
+
+
+@contextlib.asynccontextmanager
+async def joined(settings: Settings) -> AsyncIterator[web.Application]:
+    """The application for operators' commands, with its database: its parts know of each other, so that what one does
+    has its consequences in the others, but nothing listens and nothing runs by itself."""
+    app = create_app(settings)
+    async with contextlib.asynccontextmanager(_database)(app):
+        yield app
 
 
 async def _edges(app: web.Application) -> AsyncIterator[None]:
@@ -271,11 +288,3 @@ async def _worker(app: web.Application) -> AsyncIterator[None]:
         return
     async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
         yield
-
-
-async def _edges_are_told(app: web.Application) -> None:
-    await app[edges.EDGES].check()
-
-
-async def _ping(app: web.Application) -> None:
-    await app[DATABASE].ping()

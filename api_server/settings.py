@@ -55,6 +55,8 @@ class Settings(CiSettings):
         "artifact_limit",
         "project_artifacts_limit",
         "log_limit",
+        "failed_tasks_days",
+        "samples_hours",
     }
 
     database_url: str = secret(
@@ -254,7 +256,17 @@ class Settings(CiSettings):
         metadata=timeout(1.0),
         help="seconds without a sign of life after which a process's background work is done by another",
     )
-    log_format: LogFormat = option(default="console", help="how log lines look")
+    failed_tasks_days: int = option(
+        default=30,
+        metadata=count(),
+        help="days for which background tasks that have failed for good are kept",
+    )
+    samples_hours: int = option(
+        default=48, metadata=count(), help="hours for which figures of each minute are kept for operators"
+    )
+    log_format: LogFormat = option(
+        default="auto", help="how log lines look: auto is for people on a terminal, JSON elsewhere"
+    )
     log_level: LogLevel = option(default="INFO", help="least level that is logged")
     log_file: Path | None = option(
         default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"

@@ -39,7 +39,8 @@ class BackgroundTasks:
             registry=registry,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._down: set[str] = set()
+        #: What waits to be started again, and why it ended.
+        self._down: dict[str, str] = {}
         self._finishing: set[str] = set()
 
     def start(self, name: str, work: Work, *, longest_pause: float = LONGEST_PAUSE) -> None:
@@ -66,6 +67,11 @@ class BackgroundTasks:
         await end(*self._tasks.values())
         self._tasks.clear()
 
+    @property
+    def down(self) -> dict[str, str]:
+        """The names of what waits to be started again, with the reason in one line."""
+        return dict(self._down)
+
     async def check(self) -> None:
         """Readiness; raises `TaskDown` with the names of what waits to be started again."""
         if self._down:
@@ -86,13 +92,17 @@ class BackgroundTasks:
                 pause = FIRST_PAUSE
             self._restarts.labels(name).inc()
             _tell(name, problem, is_first=pause == FIRST_PAUSE)
+            self._down[name] = _reason(problem)
             problem = None
-            self._down.add(name)
             try:
                 await asyncio.sleep(pause)
             finally:
-                self._down.discard(name)
+                self._down.pop(name, None)
             pause = min(2 * pause, longest_pause)
+
+
+def _reason(problem: BaseException | None) -> str:
+    return "it ended" if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0]
 
 
 def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
@@ -100,7 +110,7 @@ def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
     log.error(
         "background work ended and is started again",
         task=name,
-        problem=None if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0],
+        problem=_reason(problem),
         exc_info=problem if is_first and not isinstance(problem, Passing) else None,
     )
 

@@ -1,22 +1,32 @@
-"""Structured logs on standard error, one event a line, with everything secret taken out."""
+"""Structured logs on standard error, one event a line, with everything secret taken out.
 
+A line is the dearest part of a small request, so that of a request goes a shorter way than others: `AccessLog`.
+"""
+
+import datetime
+import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+import orjson
 import structlog
 from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-LogFormat = Literal["console", "json"]
+#: Lines for programs, or for people; `auto`: for people where they go to a terminal.
+LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 REDACTED = "[REDACTED]"
+#: The id of the request that is being answered, for all lines about it.
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 #: Names of fields, parameters and headers whose values never reach a log.
 SECRET_NAME = re.compile(
     r"token|secret|password|authorization|cookie|credential|private.?key|signature", re.IGNORECASE
@@ -70,17 +80,20 @@ def configure(
     if file is not None:
         stream = _opened[file] = os.fdopen(_open(file), "a", encoding="utf-8", errors="replace")
     stream = stream or sys.stderr
+    for_programs = format_ == "json" or (format_ == "auto" and not stream.isatty())
     steps: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _add_request_id,
         structlog.processors.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.format_exc_info,
         _redact_event,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _add_timestamp,
     ]
-    renderer = _renderer(format_, colors=stream.isatty())
+    renderer = _as_json if for_programs else _console(colors=stream.isatty())
+    processors = [_drop_below_level, *steps, renderer, _encode]
+    AccessLog.direct = (processors, structlog.BytesLogger(stream.buffer)) if for_programs else None
     structlog.configure(
-        processors=[_drop_below_level, *steps, renderer, _encode],
+        processors=processors,
         logger_factory=structlog.BytesLoggerFactory(stream.buffer),
         # What is bound once remains: the level, which may change, is looked at by each event.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -134,9 +147,64 @@ def _drop_below_level(_logger: WrappedLogger, method: str, event: EventDict) -> 
     return event
 
 
-def _renderer(format_: LogFormat, *, colors: bool) -> Processor:
-    if format_ == "json":
-        return structlog.processors.JSONRenderer()
+class AccessLog:
+    """Writes a line at INFO for each request, with the fields that it is called with, as the logger `name` would; as
+    JSON straight to the stream. Texts in `fields` are redacted here, once; their names are not looked at."""
+
+    #: The processors that `configure` has set, and where lines go, if they are JSON.
+    direct: tuple[list[Processor], structlog.BytesLogger] | None = None
+
+    def __init__(self, name: str) -> None:
+        self._head = {"timestamp": "", "level": "info", "logger": name, "event": "request"}
+        self._log = structlog.get_logger(name)
+
+    def __call__(self, fields: Mapping[str, Any]) -> None:
+        direct = self.direct
+        is_ours = direct is not None and structlog.get_config()["processors"] is direct[0]
+        if is_ours and logging.root.level > logging.INFO:
+            return
+        told = {name: redact(value) if type(value) is str else value for name, value in fields.items()}
+        if direct is None or not is_ours:
+            self._log.info("request", **told)
+            return
+        event = self._head | told
+        event["timestamp"] = datetime.datetime.now(datetime.UTC)
+        direct[1].msg(_json_bytes(event))
+
+
+def _add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    request_id = REQUEST_ID.get()
+    if request_id is not None:
+        event.setdefault("request_id", request_id)
+    return event
+
+
+def _add_timestamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event["timestamp"] = f"{datetime.datetime.now(datetime.UTC):{_MOMENT}}"
+    return event
+
+
+def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> Any:
+    first = {name: event.pop(name) for name in ("timestamp", "level", "logger", "event") if name in event}
+    return _json_bytes({**first, **event}).decode()
+
+
+def _json_bytes(event: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(event, default=repr, option=_JSON)
+    except (TypeError, ValueError):  # half a character, or a number of more than 64 bits
+        return json.dumps(event, default=_text, skipkeys=True).encode()
+
+
+def _text(value: object) -> str:
+    return f"{value:{_MOMENT}}" if isinstance(value, datetime.datetime) else repr(value)
+
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
+_JSON = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+
+
+def _console(*, colors: bool) -> Processor:
     # The default formatter prints local variables, and these hold secrets.
     return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
 

@@ -4,6 +4,7 @@ That a process lives is no secret, and the edge asks the service for it. The oth
 for those who stand in `operations_networks`, and on `operations_port` alone where there is one.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
@@ -29,6 +30,10 @@ class Failed(Exception):
 
 
 LIVENESS = "/-/liveness"
+#: The routes that are asked again and again.
+ROUTES = (LIVENESS, "/-/readiness", "/-/metrics")
+#: A check that takes longer has failed.
+CHECK_SECONDS = 5.0
 #: Statuses of a check, the worst last.
 _WORSE = ("ok", "degraded", "failed")
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
@@ -43,24 +48,30 @@ def setup(
     checks: Mapping[str, Check],
     *,
     shares_port: bool = False,
+    read_metrics: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
     out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
     "stopping" once the application is being shut down.
 
     Metrics are of this process alone. Where it `shares_port` with others they are not served there: who asks would be
-    told of one of them by chance, and see counters go backwards.
+    told of one of them by chance, and see counters go backwards. `read_metrics` is awaited before they are shown; they
+    are written in a thread, since there may be thousands.
     """
 
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        results = {name: await _outcome(check) for name, check in checks.items()}
+        outcomes = await asyncio.gather(*map(_outcome, checks.values()))
+        results = dict(zip(checks, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        if read_metrics is not None:
+            await read_metrics()
+        text = await asyncio.to_thread(generate_latest, registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
     counted = web.get("/-/metrics", _for_operators(settings, metrics))
@@ -114,7 +125,8 @@ def _peer(request: web.Request) -> str:
 
 async def _outcome(check: Check) -> dict[str, str]:
     try:
-        await check()
+        async with asyncio.timeout(CHECK_SECONDS):
+            await check()
     except Degraded as problem:
         return {"status": "degraded", "message": str(problem)}
     except Failed as problem:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
+import structlog
 from aiohttp import web
 
 from common import operations
@@ -15,6 +16,8 @@ from common.background import BACKGROUND
 from common.connections import Connections
 from common.listening import Endpoint, Listener, opened, reader_options
 from common.shutdown import SHUTDOWN
+
+log = structlog.get_logger(__name__)
 
 #: Seconds that aiohttp waits for requests, of which none is left when it is asked.
 _AT_ONCE = 0.1
@@ -50,35 +53,51 @@ async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
         yield Ports(endpoint, public, own)
 
 
+@contextlib.asynccontextmanager
+async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[None]:
+    """Runs an application that serves no clients: what it does by itself, and its operators' port if it has one."""
+    async with contextlib.AsyncExitStack() as stack:
+        operators = endpoint.for_operators()
+        own = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
+        await stack.enter_async_context(
+            Ports(endpoint, None, own).running(Serving(app=app, endpoint=endpoint))
+        )
+        yield
+
+
 @attrs.frozen
 class Ports:
     """The ports of a process, taken."""
 
     _endpoint: Endpoint
-    _public: Listener
+    _public: Listener | None
     _operators: Listener | None
 
     @contextlib.asynccontextmanager
     async def serving(self, serve: Serving) -> AsyncIterator[tuple[str, int]]:
         """Serves the application while it is entered; gives the address and port. At the end, answers in flight and
         background work may take `shutdown_timeout` seconds, both together."""
+        assert self._public is not None  # noqa: S101 - `working` has none, and no use for this
+        async with self.running(serve):
+            for listener in filter(None, (self._public, self._operators)):
+                host, port = listener.address
+                log.info("listening", host=host, port=port)
+            yield self._public.address
+
+    @contextlib.asynccontextmanager
+    async def running(self, serve: Serving) -> AsyncIterator[None]:
+        """As `serving`, on the ports that there are."""
         settings, app = self._endpoint.settings, serve.app
         runner = self._runner(app, serve.options)
         watchers = self._runner(operations.application(app), {"access_log": None})
         try:
             await self._serve(self._public, runner, app, "client connections")
-            if self._operators is not None:
-                await self._serve(self._operators, watchers, app, "operators' connections")
-            yield self._public.address
+            await self._serve(self._operators, watchers, app, "operators' connections")
+            yield
         finally:
             app[SHUTDOWN].begin(settings.shutdown_timeout)
-            self._public.close()
-            await self._public.connections.finish(app[SHUTDOWN].left)
-            await runner.cleanup()
-            if self._operators is not None:
-                self._operators.close()
-                await self._operators.connections.finish(0)
-            await watchers.cleanup()
+            await self._end(self._public, runner, app[SHUTDOWN].left)
+            await self._end(self._operators, watchers, 0)
             await app[BACKGROUND].close()
 
     def _runner(self, app: web.Application, options: dict[str, Any]) -> web.AppRunner:
@@ -87,12 +106,19 @@ class Ports:
         )
 
     async def _serve(
-        self, listener: Listener, runner: web.AppRunner, app: web.Application, name: str
+        self, listener: Listener | None, runner: web.AppRunner, app: web.Application, name: str
     ) -> None:
         await runner.setup()
-        assert runner.server is not None  # noqa: S101 - set up just now
-        app[BACKGROUND].start(name, listener.connections.watch)
-        listener.read_by(runner.server)
+        if listener is not None:
+            assert runner.server is not None  # noqa: S101 - set up just now
+            app[BACKGROUND].start(name, listener.connections.watch)
+            listener.read_by(runner.server)
+
+    async def _end(self, listener: Listener | None, runner: web.AppRunner, seconds: float) -> None:
+        if listener is not None:
+            listener.close()
+            await listener.connections.finish(seconds)
+        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

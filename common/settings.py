@@ -55,21 +55,29 @@ class Sources(Generic[SettingsT]):
     def given(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The values that are given, of their fields' types, and by which name each was. Tells on standard error of
         variables that name no setting: environments are shared, so that is no mistake for sure."""
-        values, labels = self._of_file()
-        for variable, text in sorted(self.environment.items()):
-            if not variable.startswith(self.env_prefix):
+        values, labels = self.of_file()
+        unknown = dict(self.unknown())
+        for sentence in unknown.values():
+            click.echo(f"Warning: {sentence}", err=True)
+        for variable, text in self._variables():
+            if variable in unknown:
                 continue
             name = variable.removeprefix(self.env_prefix).lower()
-            field = self.fields.get(name)
-            if field is None or variable != self.variable(name):
-                meant = _meant(variable.upper(), map(self.variable, self.fields))
-                click.echo(f"Warning: {variable} names no setting{meant}", err=True)
-                continue
+            field = self.fields[name]
             try:
                 values[name], labels[name] = out_of_text(field, text), variable
             except ValueError:
                 raise Mistake(f"{variable} {has_to_be(field)}") from None
         return values, labels
+
+    def unknown(self) -> list[tuple[str, str]]:
+        """Variables with our prefix that name no setting, each with a sentence that says so."""
+        known = {self.variable(name) for name in self.fields}
+        return [
+            (variable, f"{variable} names no setting{_meant(variable.upper(), known)}")
+            for variable, _ in self._variables()
+            if variable not in known
+        ]
 
     def variable(self, name: str) -> str:
         """The variable of the setting `name`."""
@@ -87,14 +95,16 @@ class Sources(Generic[SettingsT]):
         """The settings by their names."""
         return attrs.fields_dict(self.settings_class)  # type: ignore[arg-type]
 
-    def _of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
-        path = self.environment.get(SETTINGS_FILE_VARIABLE)
+    def _variables(self) -> list[tuple[str, str]]:
+        given = self.environment.items()
+        return sorted((name, text) for name, text in given if name.startswith(self.env_prefix))
+
+    def of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the file gives, as `given`."""
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
-        if not path:
-            return values, labels
-        file = Path(path)
-        for key, value in _section(file, self.section).items():
+        file = Path(self.environment.get(SETTINGS_FILE_VARIABLE, ""))
+        for key, value in section_of(self.environment, self.section).items():
             name = key.replace("-", "_")
             field, label = self.fields.get(name), f"{key} in section [{self.section}] of {file}"
             if field is None:
@@ -107,27 +117,37 @@ class Sources(Generic[SettingsT]):
 
 
 def command(
-    settings_class: type[SettingsT], *, section: str, env_prefix: str, run: Callable[[SettingsT], None]
+    settings_class: type[SettingsT],
+    *,
+    section: str,
+    env_prefix: str,
+    run: Callable[[SettingsT], None],
+    about: str | None = None,
 ) -> click.Command:
-    """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`.
+    """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`. Its help is
+    `about`, or what the class says of itself.
 
     A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `Mistake` that `run`
     raises, ends the program with one sentence and status 2.
     """
-    return _Process(Sources(settings_class=settings_class, section=section, env_prefix=env_prefix), run)
+    sources = Sources(settings_class=settings_class, section=section, env_prefix=env_prefix)
+    return _Process(sources, run, about or settings_class.__doc__)
 
 
 class _Process(Command):
     """Reads file and environment when it runs, since what is wrong with them is told like everything else."""
 
-    def __init__(self, sources: Sources[SettingsT], run: Callable[[SettingsT], None]) -> None:
-        super().__init__(sources.section)
+    def __init__(
+        self, sources: Sources[SettingsT], run: Callable[[SettingsT], None], about: str | None
+    ) -> None:
+        super().__init__(sources.section, help=about)
         self._sources, self._run = sources, run
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         built = self._built()
         try:
-            return built.make_context(info_name, args, *rest, **extra)
+            # The object is the library's; that of a group of which this is a command is not.
+            return built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
         except click.BadParameter as problem:
             field = self._sources.fields.get((problem.param and problem.param.name) or "")
             if field is None:
@@ -143,7 +163,7 @@ class _Process(Command):
         values, labels = self._sources.given()
 
         @click.command(
-            help=self._sources.settings_class.__doc__,
+            help=self.help,
             context_settings={"show_default": True, "max_content_width": 110},
         )
         @typed_settings.click_options(
@@ -229,7 +249,12 @@ def _read(label: str, file: Path) -> str:
         raise Mistake(f"{label} is not a text: {file}") from None
 
 
-def _section(file: Path, section: str) -> dict[str, Any]:
+def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
+    """What stands in a section of the file that the environment names, if it names one. Raises `Mistake`."""
+    path = environment.get(SETTINGS_FILE_VARIABLE)
+    if not path:
+        return {}
+    file = Path(path)
     try:
         found = tomllib.loads(_read(SETTINGS_FILE_VARIABLE, file))
     except tomllib.TOMLDecodeError as problem:

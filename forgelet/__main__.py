@@ -1,10 +1,18 @@
 """`forgelet`, or `python -m forgelet`."""
 
-from forgelet.command_line import forgelet
+import sys
+
+from forgelet import SERVERS
 
 
 def main() -> None:
     """What the package installs as `forgelet`."""
+    if SERVERS.is_dir():
+        sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
+    from common import logs
+    from forgelet.command_line import forgelet
+
+    logs.configure("console", "WARNING")  # what the parts log; standard output is for answers
     forgelet(prog_name="forgelet")
 
 

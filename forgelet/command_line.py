@@ -1,59 +1,43 @@
-"""`forgelet`: the commands of all parts, joined; what an operator does beside the running servers."""
-
-from collections.abc import Callable
-from typing import Any
+"""`forgelet`: all commands by their names, and where they are."""
 
 import click
-import psycopg2
 
-from api_server.audit.commands import audit
-from api_server.ci.jobs.commands import jobs
-from api_server.settings import Settings
-from api_server.state.migrate import migrate, unsuitable_database
-from api_server.state.sweep_command import sweep_command
-from common.mistakes import Group, Mistake, first_line
-from common.settings import Sources
+from forgelet.frame import Group
+
+#: What an operator does beside the running servers; each is imported when it is wanted.
+COMMANDS = {
+    "api": "api_server.__main__:main",
+    "audit": "forgelet.commands.audit:audit",
+    "backup": "forgelet.commands.backup:backup_command",
+    "completion": "forgelet.commands.completion:completion",
+    "config": "forgelet.commands.config:config",
+    "delivery": "forgelet.commands.outgoing:delivery",
+    "doctor": "forgelet.commands.doctor:doctor",
+    "edge": "forgelet.commands.edge:edge",
+    "jobs": "forgelet.commands.jobs:jobs",
+    "migrate": "forgelet.commands.migrate:migrate",
+    "mirror": "forgelet.commands.outgoing:mirror",
+    "repository": "forgelet.commands.repository:repository",
+    "restore": "forgelet.commands.restore:restore_command",
+    "runner": "forgelet.commands.runners:runner",
+    "store": "forgelet.commands.store:store",
+    "task": "forgelet.commands.task:task",
+    "token": "forgelet.commands.tokens:token",
+    "up": "forgelet.local.up:up",
+    "user": "forgelet.commands.users:user",
+    "worker": "api_server.__main__:worker",
+}
 
 
-class _Commands(Group):
-    def invoke(self, ctx: click.Context) -> Any:
-        with unsuitable_database():
-            try:
-                return super().invoke(ctx)
-            except BrokenPipeError:  # whoever reads has had enough
-                raise
-            except OSError as problem:
-                raise Mistake(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
+@click.group(cls=Group, lazy=COMMANDS)
+@click.version_option(package_name="forgelet", message="%(package)s %(version)s")
+def forgelet() -> None:
+    """A small source-hosting and CI service with a storage edge: runs it, and takes care of it.
 
+    Commands find the service that `forgelet up` runs on this machine. Of several, and of one that is stopped,
+    --data-dir or FORGELET_DATA_DIR names the folder. Where the server's own settings are given, by
+    FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR or the file that FORGELET_SETTINGS names, it is that server.
 
-@click.group(cls=_Commands)
-@click.pass_context
-def forgelet(context: click.Context) -> None:
-    """Commands for operators of forgelet.
-
-    They take the server's own settings: the environment (FORGELET_API_DATABASE_URL, FORGELET_API_DATA_DIR, ...) or the
-    TOML file that FORGELET_SETTINGS names.
+    Exit status: 0 is done and nothing wrong; 1 is that something is wrong or has failed; 2 is a mistake in what was
+    given, or a service that cannot be used: nothing was done.
     """
-    context.obj = _settings
-
-
-def _settings() -> Settings:
-    return Sources(settings_class=Settings, section="api_server", env_prefix="FORGELET_API_").settings()
-
-
-@forgelet.command("migrate")
-@click.option(
-    "--grant-to", metavar="ROLE", help="Role that is to serve; it gets what that takes, and no more."
-)
-@click.pass_obj
-def migrate_command(load: Callable[[], Settings], grant_to: str | None) -> None:
-    """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve."""
-    try:
-        migrate(load().database_url, grant_to)
-    except psycopg2.errors.UndefinedObject as problem:  # there is no such role
-        raise Mistake(first_line(problem)) from None
-
-
-forgelet.add_command(audit)
-forgelet.add_command(jobs)
-forgelet.add_command(sweep_command)

@@ -272,7 +272,9 @@ class Settings(ClientSettings):
     )
 
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")
-    log_format: LogFormat = typed_settings.option(default="console", help="How log lines are written.")
+    log_format: LogFormat = typed_settings.option(
+        default="auto", help="How log lines look; auto: JSON off terminals."
+    )
     log_level: LogLevel = typed_settings.option(default="INFO", help="Least level that is logged.")
     log_file: Path | None = typed_settings.option(
         default=None,

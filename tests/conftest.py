@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from api_server.state.migrate import migrate
+from common import logs
 from forgelet.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.watchdog import Watchdog
@@ -20,7 +21,7 @@ from tests.support.watchdog import Watchdog
 # As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
 structlog.configure(
     processors=[
-        structlog.contextvars.merge_contextvars,
+        logs._add_request_id,
         structlog.processors.add_log_level,
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]

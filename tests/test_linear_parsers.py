@@ -14,8 +14,15 @@ from api_server.ci.jobs.logs import masking
 from api_server.ci.runners import dotenv
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
+from api_server.pages.ci import log_text
 from common import conditions, http_dates, logs, ranges, static_paths
 from storage_edge.rules import fields, selection, targeted
+
+
+def _rendered(text: str) -> object:
+    """A line of a log."""
+    return log_text.render(text.encode() + b"\n", log_text.State())
+
 
 #: What is read, and a text of about so many characters that is hard to read.
 PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
@@ -37,6 +44,13 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("entity tags", lambda text: conditions.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
     ("Range", lambda text: ranges.wanted(text, 100), lambda n: "bytes=" + "1" * n),
     ("dates", lambda text: http_dates.parse(text, 0.0), lambda n: "Sun," + " " * n),
+    ("logs of colours", _rendered, lambda n: "a\x1b[31m" * (n // 6)),
+    ("logs of half sequences", _rendered, lambda n: "\x1b[;" * (n // 3)),
+    ("logs of half titles", _rendered, lambda n: "\x1b]" * (n // 2)),
+    ("logs of steps back", _rendered, lambda n: "a" * (n // 2) + "\b\x1b[H" * (n // 8)),
+    ("logs of half sections", _rendered, lambda n: "section_start:1:" * (n // 16)),
+    ("logs of sections", _rendered, lambda n: "section_start:1:a\r\x1b[0K" * (n // 22)),
+    ("logs of ends of sections", _rendered, lambda n: "section_end:1:a\r\x1b[0K" * (n // 20)),
     ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
     ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
     ("dotenv reports", lambda text: dotenv.parse(text.encode()), lambda n: "a=x" + " " * (n // 4) + "y"),

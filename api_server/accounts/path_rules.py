@@ -6,6 +6,8 @@ from collections.abc import Set as AbstractSet
 MAX_LENGTH = 255
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _BAD_ENDINGS = (".git", ".atom", ".", "-")
+#: In patterns of routes: the full path of a project, which is not looked for within its pages and files.
+PROJECT_PATH = r"(?:(?!/-/|/raw/).)+"
 #: Names that lead elsewhere at the top level.
 RESERVED_ROOTS = frozenset(
     [
@@ -15,12 +17,14 @@ RESERVED_ROOTS = frozenset(
         "assets",
         "dashboard",
         "explore",
+        "favicon.ico",
         "groups",
         "health_check",
         "help",
         "users",
         "projects",
         "raw",
+        "robots.txt",
     ]
 )
 

@@ -20,6 +20,8 @@ from api_server.git.errors import GitError, RepositoryError
 from api_server.git.packing import Style, pack
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Found, Thresholds
+from api_server.settings import Settings
+from api_server.state import backups
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, App
 
@@ -44,7 +46,7 @@ def setup(app: web.Application) -> None:
         if project_id in failed or not repository.is_dir():
             return
         try:
-            await pack(repository, style(app), _now(app))
+            await pack(repository, style_of(app[SETTINGS]), _now(app))
         except (GitError, RepositoryError) as problem:
             failed[project_id] = True
             log.warning("a repository could not be packed", project_id=project_id, problem=str(problem))
@@ -108,8 +110,8 @@ def thresholds(app: App) -> Thresholds:
     )
 
 
-def style(app: App) -> Style:
-    settings = app[SETTINGS]
+def style_of(settings: Settings) -> Style:
+    """How repositories are packed."""
     return Style(
         large=settings.housekeeping_large,
         whole=settings.housekeeping_whole_bytes,
@@ -127,7 +129,10 @@ async def remove_orphans(app: App) -> None:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     ids = await asyncio.to_thread(lambda: sorted(_ids(root)))
     for start in range(0, len(ids), _AT_ONCE):
-        for project_id in await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE]):
+        orphans = await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE])
+        if orphans and backups.is_under_way(root):
+            return  # which may name them still; the next hour finds them
+        for project_id in orphans:
             if await asyncio.to_thread(_is_older, app[REPOSITORIES].path(project_id), old):
                 log.warning("removed a repository without a project", project_id=project_id)
                 await app[REPOSITORIES].delete(project_id)

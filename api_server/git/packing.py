@@ -18,6 +18,7 @@ from api_server.git.at_work import alone, note_writing
 from api_server.git.processes import run
 from api_server.git.ref_locks import move_refs
 from api_server.git.upkeep import clean_up_packing
+from api_server.state import backups
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,10 +41,10 @@ class Style:
 
 
 async def pack(repository: Path, style: Style, now: float) -> bool:
-    """Packs refs and objects; False where somebody else is just doing so. `now` is in seconds since 1970. Raises
-    `GitError` and as `move_refs`."""
+    """Packs refs and objects; False where somebody else is just doing so, or a backup may still want what would go.
+    `now` is in seconds since 1970. Raises `GitError` and as `move_refs`."""
     with alone(repository, "packing") as descriptor:
-        if descriptor is None:
+        if descriptor is None or backups.is_under_way(repository.parent.parent):
             return False
         begun = time.monotonic()
         note_writing(repository)

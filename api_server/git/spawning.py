@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+#: Those of this process that run now.
+RUNNING: set["Process"] = set()
+
 
 class Process:
     """A running process: its standard streams (`stdin` only if asked for), and its end."""
@@ -30,6 +33,7 @@ class Process:
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._exit = os.pidfd_open(popen.pid)
         self._loop.add_reader(self._exit, self._reap)
+        RUNNING.add(self)
 
     @property
     def returncode(self) -> int | None:
@@ -58,6 +62,7 @@ class Process:
     def _reap(self) -> None:
         self._loop.remove_reader(self._exit)
         os.close(self._exit)
+        RUNNING.discard(self)
         self._ended.set_result(self._popen.wait())
 
 

@@ -9,8 +9,8 @@ from common.mistakes import Mistake
 OLDEST = (2, 36)
 
 
-def check_git() -> None:
-    """Raises `Mistake` where the git on PATH is missing or too old."""
+def check_git() -> str:
+    """The version of the git on PATH, such as "2.39". Raises `Mistake` where it is missing or too old."""
     needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
     try:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
@@ -21,3 +21,4 @@ def check_git() -> None:
         raise Mistake(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
     if (int(found[1]), int(found[2])) < OLDEST:
         raise Mistake(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
+    return f"{found[1]}.{found[2]}"

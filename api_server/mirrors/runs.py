@@ -42,6 +42,8 @@ class Attempt:
     event: Ending
     last_error: str | None = None
     learnt_host_keys: tuple[str, ...] = ()
+    #: What nobody has foreseen, for the log.
+    problem: Exception | None = None
 
 
 async def run(app: App, mirror_id: int) -> None:
@@ -66,8 +68,23 @@ async def record(app: App, mirror: Mirror, attempt: Attempt) -> None:
             await schedule.run_soon(transaction, as_it_is_now)
         if ended is not None and ended.status == "failed":
             await notices.failed(transaction, mirror, attempt.last_error or "", by_mail=ended.to_be_told)
-    status = "superseded" if ended is None else ended.status
-    log.info("mirror run ended", mirror=mirror.id, project=mirror.project_id, status=status)
+    _tell(mirror, attempt, "superseded" if ended is None else ended.status)
+
+
+def _tell(mirror: Mirror, attempt: Attempt, status: str) -> None:
+    """The one line about a run."""
+    if status not in ("to_retry", "failed"):
+        log.info("mirror run ended", mirror=mirror.id, project=mirror.project_id, status=status)
+        return
+    log.warning(
+        "mirror run failed",
+        mirror=mirror.id,
+        project=mirror.project_id,
+        host=urlsplit(mirror.url).hostname,
+        status=status,
+        reason=attempt.last_error,
+        exc_info=attempt.problem,
+    )
 
 
 async def attend(app: App) -> None:
@@ -123,9 +140,8 @@ async def _attempt(app: App, mirror: Mirror) -> Attempt:
         )
     except Unavailable:  # the queue tries again, and fails in its turn while there is no database
         raise
-    except Exception:
-        log.exception("unexpected failure of a mirror", mirror=mirror.id, project=mirror.project_id)
-        return Attempt("fail", UNEXPECTED)
+    except Exception as problem:
+        return Attempt("fail", UNEXPECTED, problem=problem)
     return Attempt(_event(outcome), outcome.last_error, outcome.learnt_host_keys)
 
 

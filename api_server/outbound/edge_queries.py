@@ -97,19 +97,35 @@ async def debt(database: Executor, edge_id: int, until: datetime.datetime, most:
 
 
 SET_FAILING = """
-    UPDATE edges SET failing_since = coalesce(failing_since, %(now)s),
+    UPDATE edges SET failing_since = coalesce(failing_since, %(now)s), problem = %(problem)s,
         purge_everything = purge_everything OR %(purge_everything)s
-    WHERE id = %(id)s AND (failing_since IS NULL OR %(purge_everything)s AND NOT purge_everything)
+    WHERE id = %(id)s AND (failing_since IS NULL OR %(purge_everything)s AND NOT purge_everything
+        OR problem IS DISTINCT FROM %(problem)s)
 """
 
 
-async def set_failing(transaction: Transaction, edge_id: int, *, purge_everything: bool) -> None:
-    """The edge could not be told; with `purge_everything`, it is told of everything when it can be."""
-    await transaction.run(SET_FAILING, id=edge_id, purge_everything=purge_everything)
+async def set_failing(
+    transaction: Transaction, edge_id: int, problem: str, *, purge_everything: bool
+) -> None:
+    """The edge could not be told, and why; with `purge_everything`, it is told of everything when it can be."""
+    await transaction.run(SET_FAILING, id=edge_id, problem=problem, purge_everything=purge_everything)
+
+
+SET_FAILING_WHILE_OWED = """
+    UPDATE edges SET failing_since = coalesce(failing_since, %(now)s), problem = %(problem)s
+    WHERE id = %(id)s AND (failing_since IS NULL OR problem IS DISTINCT FROM %(problem)s)
+        AND EXISTS (SELECT FROM edge_purges WHERE edge_purges.edge_id = %(id)s)
+"""
+
+
+async def set_failing_while_owed(transaction: Transaction, edge_id: int, problem: str) -> None:
+    """Likewise, unless it has been told by somebody else meanwhile."""
+    await transaction.run(SET_FAILING_WHILE_OWED, id=edge_id, problem=problem)
 
 
 SET_TOLD = """
-    UPDATE edges SET failing_since = NULL, purge_everything = purge_everything AND NOT %(everything)s
+    UPDATE edges SET failing_since = NULL, problem = NULL,
+        purge_everything = purge_everything AND NOT %(everything)s
     WHERE id = %(id)s AND (failing_since IS NOT NULL OR purge_everything)
 """
 

@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.outbound import edge_queries as queries
+from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edge_queries import Debt, Edge, Owed
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
@@ -91,16 +92,41 @@ class Edges:
         not be told, for `catch_up`."""
         document = {"keys": sorted(keys)}
         told = await asyncio.gather(*(self._tell(edge, document) for edge in self._edges))
-        reached = {edge.id for edge, was_told in zip(self._edges, told, strict=True) if was_told}
-        if settled := [one.id for one in owed if one.edge_id in reached]:
-            async with self._database.transaction() as transaction:
+        problems = {edge.id: problem for edge, problem in zip(self._edges, told, strict=True) if problem}
+        settled = [one.id for one in owed if one.edge_id not in problems]
+        if not (settled or problems):
+            return
+        async with self._database.transaction() as transaction:
+            if settled:
                 await queries.settle(transaction, settled)
+            for edge_id, problem in problems.items():
+                await queries.set_failing_while_owed(transaction, edge_id, problem)
 
     async def catch_up(self, age: datetime.timedelta = datetime.timedelta()) -> None:
         """Tells each edge what it has missed, but for the last `age`."""
         async with self._catching_up:
             until = self._database.now - age
             await asyncio.gather(*(self._catch_up(edge, until) for edge in self._edges))
+
+    async def statuses(self) -> dict[str, dict[str, Any] | str]:
+        """What each edge says of itself (`GET /-/status`), by its URL; or in one sentence why it says nothing. One that
+        has no such page says nothing, and is not in it."""
+        said = await asyncio.gather(*(self._status(edge) for edge in self._edges))
+        return {edge.url: one for edge, one in zip(self._edges, said, strict=True) if one is not None}
+
+    async def _status(self, edge: Edge) -> dict[str, Any] | str | None:
+        try:
+            return await self._api(edge).status()
+        except EdgeRefuses as problem:
+            return None if problem.status == 404 else refusal(problem.status)
+        except ValueError:
+            return None
+        except (aiohttp.ClientError, OSError) as problem:
+            return f"It does not answer ({type(problem).__name__})"
+
+    def _api(self, edge: Edge) -> EdgeApi:
+        settings = self._settings
+        return EdgeApi(edge.url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""
@@ -111,37 +137,46 @@ class Edges:
     async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
         while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
             if not (debt.ids or debt.everything):
+                async with self._database.transaction() as transaction:  # others have told what was owed
+                    await queries.set_told(transaction, edge.id, everything=False)
                 return
             everything = debt.everything or len(debt.ids) == MOST_OWED
-            told = await self._tell(edge, _EVERYTHING if everything else {"keys": sorted(debt.keys)})
-            await self._record(edge, debt, everything=everything, told=told)
-            if not told or len(debt.ids) < MOST_OWED:
+            problem = await self._tell(edge, _EVERYTHING if everything else {"keys": sorted(debt.keys)})
+            await self._record(edge, debt, everything=everything, problem=problem)
+            if problem or len(debt.ids) < MOST_OWED:
                 return
 
-    async def _record(self, edge: Edge, debt: Debt, *, everything: bool, told: bool) -> None:
+    async def _record(self, edge: Edge, debt: Debt, *, everything: bool, problem: str | None) -> None:
         """What a purge of everything covers, one that was told or will be, is not written down any longer."""
         async with self._database.transaction() as transaction:
-            if told or everything:
+            if problem is None or everything:
                 await queries.settle(transaction, debt.ids)
-            if told:
+            if problem is None:
                 await queries.set_told(transaction, edge.id, everything=everything)
             else:
-                await queries.set_failing(transaction, edge.id, purge_everything=everything)
+                await queries.set_failing(transaction, edge.id, problem, purge_everything=everything)
 
-    async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> bool:
-        headers = {"Authorization": f"Bearer {self._settings.edge_purge_token}"}
-        timeout = aiohttp.ClientTimeout(total=self._settings.edge_purge_timeout)
-        url = f"{edge.url}/-/purge"
+    async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> str | None:
+        """Why it could not be told, in one sentence; None where it was."""
         try:
-            async with self._session.post(url, json=document, headers=headers, timeout=timeout) as answer:
-                answer.raise_for_status()
-        except aiohttp.ClientResponseError as problem:
-            log.warning("an edge does not take a purge", about=edge.id, edge=edge.id, status=problem.status)
-        except (aiohttp.ClientError, OSError) as problem:  # TimeoutError is one
-            log.warning("an edge cannot be told", about=edge.id, edge=edge.id, problem=type(problem).__name__)
+            await self._api(edge).purge(document)
+        except EdgeRefuses as problem:
+            reason = refusal(problem.status)
+        except (aiohttp.ClientError, OSError, ValueError) as problem:  # TimeoutError is one
+            reason = f"It does not answer ({type(problem).__name__})"
         else:
-            return True
-        return False
+            return None
+        log.warning("an edge cannot be told", about=edge.id, edge=edge.url, reason=reason)
+        return reason
+
+
+def refusal(status: int) -> str:
+    """What the status means that an edge answers, in one sentence."""
+    if status in (401, 403):
+        return f"It refuses the token of this service ({status})"
+    if status == 404:
+        return "There is no storage edge with a purge token at this address (404)"
+    return f"It answers {status}"
 
 
 EDGES = web.AppKey("edges", Edges)

@@ -1,15 +1,18 @@
 """How a page is answered: its template, the headers that keep it to itself, and forms that only our pages can send."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp_jinja2
 import jinja2
+import markupsafe
 from aiohttp import web
+from jinja2.bccache import Bucket
 
-from api_server.pages import sessions
+from api_server.pages import assets, flash, sessions, texts
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context, grounds
 from api_server.web.errors import ApiError
@@ -18,10 +21,10 @@ from api_server.web.request_data import read_form
 #: Answers a form of the page's visitor.
 FormHandler = Callable[[web.Request, Visitor, Form], Awaitable[web.StreamResponse]]
 
-#: Nothing is loaded but our own style, nothing frames us, no address of a page (which may hold a token) leaks.
+#: Nothing is loaded but our own files, nothing frames us, no address of a page (which may hold a token) leaks.
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none';"
-    " base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+    " img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -30,29 +33,92 @@ _HEADERS = {
 }
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Templates that this process has compiled, for all of its applications."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if (code := self._code.get(bucket.key)) is not None:
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+_COMPILED = _Compiled()
+
+
 def setup(app: web.Application) -> None:
-    aiohttp_jinja2.setup(app, loader=jinja2.PackageLoader("api_server.pages"))
-    app.router.add_get("/-/pages.css", style)
+    environment = aiohttp_jinja2.setup(
+        app,
+        bytecode_cache=_COMPILED,
+        loader=jinja2.PackageLoader("api_server.pages"),
+        autoescape=True,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        filters=texts.FILTERS,
+    )
+    environment.globals["asset"] = assets.path_of
+    assets.setup(app)
 
+    async def compile_all(_app: web.Application) -> None:
+        """Not when a page is first asked for, which would keep everybody else waiting."""
+        for name in environment.list_templates(["html"]):
+            await asyncio.to_thread(environment.get_template, name)
 
-async def style(_request: web.Request) -> web.Response:
-    text = resources.files("api_server.pages").joinpath("pages.css").read_text()
-    return web.Response(text=text, content_type="text/css", headers={"Cache-Control": "max-age=3600"})
+    app.on_startup.append(compile_all)
 
 
 def answer(
     request: web.Request, who: Visitor, template: str, status: int = 200, **values: Any
 ) -> web.Response:
-    """The page, which sets the visitor's cookie."""
-    response = aiohttp_jinja2.render_template(template, request, {"visitor": who, **values}, status=status)
+    """The page. It sets the visitor's cookie where it has a form that needs one.
+
+    Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the field
+    that every form needs) and `flash` (what the page before has left to be said).
+    """
+    forms: list[None] = []
+
+    def csrf() -> markupsafe.Markup:
+        forms.append(None)
+        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(who.csrf_token)
+
+    told = {
+        "visitor": who,
+        "path": request.path,
+        "here": quote(address(request), safe="/"),
+        "csrf": csrf,
+        "flash": flash.left(request, who),
+    }
+    told |= values
+    response = aiohttp_jinja2.render_template(template, request, told, status=status)
     response.headers.update(_HEADERS)
-    sessions.remember(request, response, who)
+    flash.said(request, response)
+    if forms and who.is_new:
+        sessions.remember(request, response, who)
     return response
+
+
+def address(request: web.Request) -> str:
+    """Path and query of the page, by which it can be opened again; the first page where a form was sent."""
+    return request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/"
 
 
 def say(request: web.Request, who: Visitor, title: str, text: str = "", status: int = 200) -> web.Response:
     """A page that only tells something."""
     return answer(request, who, "message.html", status, title=title, text=text)
+
+
+def see_other(request: web.Request, who: Visitor, path: str, text: str = "") -> web.Response:
+    """Sends the browser on to `path` of ours after a form; the page there says `text`."""
+    response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
+    if text:
+        flash.leave(request, response, who, text)
+    return response
 
 
 def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

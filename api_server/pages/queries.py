@@ -1,6 +1,7 @@
 """Statements about the accounts that sign in, and their sessions."""
 
 import datetime
+from collections.abc import Sequence
 
 import attrs
 
@@ -37,15 +38,74 @@ CREATE_SESSION = """
             sign_in_count = sign_in_count + 1
         WHERE id = %(user_id)s
     )
-    INSERT INTO sessions (digest, user_id, expires_at, created_at)
-    VALUES (%(digest)s, %(user_id)s, %(expires_at)s, %(now)s)
+    INSERT INTO sessions (digest, user_id, expires_at, ip_address, user_agent, created_at)
+    VALUES (%(digest)s, %(user_id)s, %(expires_at)s, %(ip_address)s, %(user_agent)s, %(now)s)
 """
 
 
 async def create_session(
-    transaction: Transaction, digest: bytes, user_id: int, expires_at: datetime.datetime
+    transaction: Transaction,
+    digest: bytes,
+    user_id: int,
+    expires_at: datetime.datetime,
+    *,
+    ip_address: str | None = None,
+    user_agent: str = "",
 ) -> None:
-    await transaction.run(CREATE_SESSION, digest=digest, user_id=user_id, expires_at=expires_at)
+    await transaction.run(
+        CREATE_SESSION,
+        digest=digest,
+        user_id=user_id,
+        expires_at=expires_at,
+        ip_address=ip_address,
+        user_agent=user_agent,
+    )
+
+
+@attrs.frozen
+class Session:
+    """Where somebody has signed in; `present` is the one that asks."""
+
+    id: int
+    ip_address: str | None
+    user_agent: str | None
+    created_at: datetime.datetime
+    expires_at: datetime.datetime
+    present: bool
+
+
+LIST_SESSIONS = Query(
+    """
+    SELECT sessions.id, sessions.ip_address, sessions.user_agent, sessions.created_at, sessions.expires_at,
+        sessions.digest = %(digest)s AS present
+    FROM sessions WHERE sessions.user_id = %(user_id)s AND sessions.expires_at > %(now)s
+    ORDER BY present DESC, sessions.created_at DESC, sessions.id DESC LIMIT %(limit)s
+    """,
+    Session,
+)
+
+
+async def list_sessions(database: Executor, user_id: int, digest: bytes, limit: int) -> Sequence[Session]:
+    """The present one first, then the newest."""
+    return await database.rows(LIST_SESSIONS, user_id=user_id, digest=digest, limit=limit)
+
+
+END_SESSION = """
+    DELETE FROM sessions WHERE user_id = %(user_id)s AND id = %(id)s
+"""
+
+
+async def end_session(transaction: Transaction, user_id: int, session_id: int) -> None:
+    await transaction.run(END_SESSION, user_id=user_id, id=session_id)
+
+
+END_OTHERS = """
+    DELETE FROM sessions WHERE user_id = %(user_id)s AND digest <> %(digest)s
+"""
+
+
+async def end_other_sessions(transaction: Transaction, user_id: int, digest: bytes) -> None:
+    await transaction.run(END_OTHERS, user_id=user_id, digest=digest)
 
 
 DELETE_SESSION = """

@@ -20,12 +20,18 @@ from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.secrets import digest
 from api_server.web import context
+from api_server.web.auth import WRITE_SCOPES, Caller
 from api_server.web.grounds import Ground, rely_on
+from api_server.web.routes import CALLER
 
 #: The fields of a form that was sent.
 Form = Mapping[str, object]
 
+#: In the place of a stranger's id, where a statement wants one.
+NOBODY = 0
+
 LIFETIME = datetime.timedelta(days=14)
+_LONGEST_USER_AGENT = 255
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 
 
@@ -37,6 +43,16 @@ class Visitor:
     user: User | None
     csrf_token: str = attrs.field(repr=False)
     ip_address: str | None
+    #: The browser has not sent the cookie: pages with a form set it.
+    is_new: bool = False
+
+    @property
+    def user_id(self) -> int | None:
+        return self.user.id if self.user else None
+
+    @property
+    def is_admin(self) -> bool:
+        return self.user is not None and self.user.admin
 
     def author(self, name: str = "") -> Author:
         """For audit events; `name` is for somebody who has not signed in."""
@@ -56,8 +72,12 @@ class Visitor:
         return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
 
 
+VISITOR = web.RequestKey("visitor", Visitor)
+
+
 async def visitor(request: web.Request) -> Visitor:
-    """Reads the cookie, or draws a new one for somebody without."""
+    """Reads the cookie, or draws a new one for somebody without. Who is signed in is the request's caller, as one who
+    sends a token of scope `api`."""
     sent = request.cookies.get(_cookie_name(request), "")
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
@@ -65,19 +85,40 @@ async def visitor(request: web.Request) -> Visitor:
     if user is not None:
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         rely_on(request, Ground((f"user:{user.id}",), user, read))
-    return _visitor(request, cookie, user)
+        request[CALLER] = Caller(
+            user.id, user.username, user.name, user.email, user.admin, scopes=frozenset(WRITE_SCOPES)
+        )
+    found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
+    return found
 
 
-def _visitor(request: web.Request, cookie: str, user: User | None) -> Visitor:
+async def signed_in_user(request: web.Request) -> int | None:
+    """The id of whoever is signed in with this browser, for what is no page; nothing is asked of one without cookie."""
+    return (await visitor(request)).user_id if _cookie_name(request) in request.cookies else None
+
+
+def stranger(request: web.Request) -> Visitor:
+    """Somebody of whom nothing is known, where nothing can be asked."""
+    return request.get(VISITOR) or _visitor(request, _new_cookie(), None)
+
+
+def _visitor(request: web.Request, cookie: str, user: User | None, *, is_new: bool = False) -> Visitor:
     token = context.vault(request).derived_token("", b"form of a page:" + cookie.encode())
-    return Visitor(cookie, user, token, request.remote)
+    return Visitor(cookie, user, token, request.remote, is_new)
 
 
 async def begin(request: web.Request, transaction: Transaction, user: User) -> Visitor:
     """A session of `user`; whatever the browser had before is worth nothing."""
     await end(request, transaction)
     cookie = _new_cookie()
-    await queries.create_session(transaction, digest(cookie), user.id, transaction.now + LIFETIME)
+    await queries.create_session(
+        transaction,
+        digest(cookie),
+        user.id,
+        transaction.now + LIFETIME,
+        ip_address=request.remote,
+        user_agent=_user_agent(request),
+    )
     return _visitor(request, cookie, user)
 
 
@@ -94,24 +135,30 @@ def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -
         who.cookie,
         max_age=int(LIFETIME.total_seconds()) if who.user else None,
         path="/",
-        secure=_is_secure(request),
+        secure=is_secure(request),
         httponly=True,
         samesite="Lax",
     )
 
 
 def forget(request: web.Request, response: web.StreamResponse) -> None:
-    response.del_cookie(_cookie_name(request), path="/", secure=_is_secure(request), httponly=True)
+    response.del_cookie(_cookie_name(request), path="/", secure=is_secure(request), httponly=True)
+
+
+def _user_agent(request: web.Request) -> str:
+    """What the browser calls itself, fit for the database."""
+    return request.headers.get("User-Agent", "")[:_LONGEST_USER_AGENT].encode(errors="replace").decode()
 
 
 def _new_cookie() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _is_secure(request: web.Request) -> bool:
+def is_secure(request: web.Request) -> bool:
+    """Whether browsers reach us over TLS."""
     return context.settings(request).base_url.startswith("https://")
 
 
 def _cookie_name(request: web.Request) -> str:
     # With this prefix browsers take the cookie from this very host only, and over TLS only.
-    return "__Host-forgelet_session" if _is_secure(request) else "forgelet_session"
+    return "__Host-forgelet_session" if is_secure(request) else "forgelet_session"

@@ -7,6 +7,7 @@ import re
 from aiohttp import web
 
 from api_server.pages import page, queries, sessions
+from api_server.pages.problems import as_pages
 from api_server.pages.queries import Account
 from api_server.pages.sessions import Form, Visitor
 from api_server.state import audit_trail
@@ -26,17 +27,17 @@ BY_LOGIN = web.AppKey("sign_in_by_login", RateLimiter)
 UNKNOWN = web.AppKey("sign_in_unknown", RateLimiter)
 
 _LONGEST = 1024
-#: Where signing in may lead: our own pages only.
-_RETURN_TO = re.compile(r"/(?:-|admin)/[\w/-]*", re.ASCII)
+#: Where signing in may lead: our own pages only, so nothing that a browser takes for the name of a host.
+_RETURN_TO = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}", re.ASCII)
 
 
 def setup(app: web.Application) -> None:
     app[BY_ADDRESS] = RateLimiter(lambda: ATTEMPTS_BY_ADDRESS)
     app[BY_LOGIN] = RateLimiter(lambda: ATTEMPTS_BY_LOGIN)
     app[UNKNOWN] = RateLimiter(lambda: RECORDED_UNKNOWN)
-    app.router.add_get("/-/sign_in", show_form)
-    app.router.add_post("/-/sign_in", page.form(sign_in))
-    app.router.add_post("/-/sign_out", page.form(sign_out))
+    app.router.add_get("/-/sign_in", as_pages(show_form))
+    app.router.add_post("/-/sign_in", as_pages(page.form(sign_in)))
+    app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
 
 async def show_form(request: web.Request) -> web.Response:
@@ -45,7 +46,7 @@ async def show_form(request: web.Request) -> web.Response:
 
 async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
-    if wait := _retry_after(request, login):
+    if wait := retry_after(request, login):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, who, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
@@ -60,15 +61,15 @@ async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamR
     # A password that another one takes the place of meanwhile opens nothing.
     read = functools.partial(queries.find_account, login=login)
     grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
-    response = _see_other(_safe(form.get("return_to")))
+    response = page.see_other(request, who, _safe(form.get("return_to")))
     sessions.remember(request, response, await _begin(request, account))
     return response
 
 
-async def sign_out(request: web.Request, _who: Visitor, _form: Form) -> web.StreamResponse:
+async def sign_out(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
         await sessions.end(request, transaction)
-    response = _see_other("/-/sign_in")
+    response = page.see_other(request, who, "/-/sign_in")
     sessions.forget(request, response)
     return response
 
@@ -82,7 +83,7 @@ def _form(
     status: int = 200,
 ) -> web.Response:
     if who.user and not problem:
-        return page.say(request, who, "You are signed in")
+        return page.see_other(request, who, _safe(return_to))
     return page.answer(
         request, who, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
     )
@@ -93,14 +94,12 @@ def _text(form: Form, name: str) -> str:
 
 
 def _safe(return_to: object) -> str:
-    return return_to if isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) else "/-/sign_in"
+    fits = isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) and "/.." not in return_to
+    return str(return_to) if fits else "/"
 
 
-def _see_other(path: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
-
-
-def _retry_after(request: web.Request, login: str) -> int:
+def retry_after(request: web.Request, login: str) -> int:
+    """Seconds until somebody may try a password again, from this address and for this account; counts the attempt."""
     by_address = request.config_dict[BY_ADDRESS].retry_after(request.remote)
     return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
 

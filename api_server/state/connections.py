@@ -1,7 +1,7 @@
 """The connections to PostgreSQL: a limited number of them, the last one used handed out first."""
 
 import asyncio
-import contextlib
+import time
 from collections.abc import Awaitable, Callable
 
 from api_server.state.driver import Connection
@@ -21,13 +21,20 @@ class Connections:
         self._open_connection = open_connection
         self._patience = patience
         self._room = asyncio.Semaphore(size)
+        self.size = size
+        #: Who waits for one now, how often somebody has had to, and for how many seconds in all.
+        self.waiting = 0
+        self.waits = 0
+        self.waited_seconds = 0.0
         self._free: list[Connection] = []
         self._used: set[Connection] = set()
 
     async def acquire(self) -> Connection:
         """One that is nobody else's until it is released. Raises `Unavailable` after `patience` seconds without one."""
         try:
-            async with asyncio.timeout(self._patience) if self._room.locked() else contextlib.nullcontext():
+            if self._room.locked():
+                await self._wait()
+            else:
                 await self._room.acquire()
         except TimeoutError:
             busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._patience:g} s")
@@ -39,6 +46,23 @@ class Connections:
             raise
         self._used.add(connection)
         return connection
+
+    async def _wait(self) -> None:
+        """Until there is room. Raises TimeoutError."""
+        began = time.perf_counter()
+        self.waiting += 1
+        self.waits += 1
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._room.acquire()
+        finally:
+            self.waiting -= 1
+            self.waited_seconds += time.perf_counter() - began
+
+    @property
+    def used(self) -> int:
+        """How many are in somebody's hands."""
+        return len(self._used)
 
     def release(self, connection: Connection) -> None:
         """Takes one back. One with a statement or a transaction still running is given up, not reused."""

@@ -160,6 +160,11 @@ class Database(Executor):
         """Counts this process's commits that changed something; what was read under an older number may be old."""
         return self._changes.count
 
+    @property
+    def pool(self) -> Connections:
+        """Its connections, for whoever counts them."""
+        return self._connections
+
     def note_change(self) -> None:
         """Something has changed, here or (where that is noticed) by another process."""
         self._changes.count += 1

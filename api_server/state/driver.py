@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE, Notify, new_array_type,
 from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, Unavailable
 from api_server.state.statements import Statement
 from api_server.state.watched_connection import WatchedConnection
+from common.measures import Durations
 
 #: SQLSTATEs, or their classes, of a database that cannot, whatever it is asked: connections, resources (a full disk,
 #: memory, too many connections), operators' interventions (a shutdown, a statement that was stopped), its system, its
@@ -23,6 +25,8 @@ _CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
 _CLOSES = ("08", "57P", "25P03", "25P04", "28", "3D")
 #: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
 SILENCE = 15.0
+#: How long statements take, all of this process, with the way to the database and back.
+STATEMENTS = Durations("forgelet_database_statement_duration_seconds", "Seconds that statements take.")
 #: What psycopg2 raises for statements and values that are wrong, and for nothing else.
 _OUR_FAULTS = (
     psycopg2.ProgrammingError,
@@ -94,12 +98,14 @@ class Connection:
     async def _cursor(self) -> AsyncIterator[aiopg.Cursor]:
         """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the
         text of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
+        began = time.perf_counter()
         with self._as_our_errors():
             async with self._driver.cursor(timeout=self._patience) as cursor:
                 try:
                     yield cursor
                 finally:
                     del cursor._transaction
+                    STATEMENTS.observe(time.perf_counter() - began)
 
     async def _sql(self, cursor: aiopg.Cursor, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""

@@ -1,7 +1,7 @@
 """Brings a database to the schema of this version: the plain SQL files in `migrations/`, then its functions."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -70,13 +70,11 @@ def migrate(url: str, serving_role: str | None = None) -> None:
     """
     with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
-        if connection.server_version < OLDEST_POSTGRESQL:
-            version = connection.server_version // 10000
-            raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
+        _check_version(connection)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             try:
-                if not _is_up_to_date(cursor):
+                if is_to_be_migrated(cursor):
                     _bring_up_to_date(url, cursor)
             except psycopg2.errors.InsufficientPrivilege as problem:
                 raise _lacks_rights(problem) from None
@@ -85,10 +83,57 @@ def migrate(url: str, serving_role: str | None = None) -> None:
                 cursor.execute(_file("grants.sql").read_text())
 
 
+def planned(url: str) -> list[str]:
+    """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.set_session(readonly=True, autocommit=True)
+        with connection.cursor() as cursor:
+            _check_version(connection)
+            if not is_to_be_migrated(cursor):
+                return []
+            applied = _value(cursor, _APPLIED) if _has_migrations(cursor) else []
+            steps = [f"apply {name}" for name in sorted(known_migrations() - set(applied))]
+            if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
+                steps.insert(0, "make the tables of the queue")
+            return [*steps, "replace the functions"]
+
+
+def make_older_schema(url: str, migrations: Collection[str]) -> None:
+    """Makes the tables of a version that had these migrations, in an empty database; `migrate` goes on from there."""
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            _make_queue(cursor)
+    _apply_migrations(url, migrations)
+
+
+def known_migrations() -> set[str]:
+    """All that this version has."""
+    return {file.name.removesuffix(".sql") for file in _file("migrations").iterdir()}
+
+
+def is_to_be_migrated(cursor: Any) -> bool:
+    """Whether `migrate` would change the database; changes nothing. Raises `UnsuitableDatabase` where it must not or,
+    by the looks of it, could not."""
+    if _is_up_to_date(cursor):
+        return False
+    if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
+        raise _of_another_application(table)
+    if _value(cursor, _IS_OWNER) is False:
+        raise _not_the_owner()
+    return True
+
+
+def _check_version(connection: Any) -> None:
+    if connection.server_version < OLDEST_POSTGRESQL:
+        version = connection.server_version // 10000
+        raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
+
+
 def _is_up_to_date(cursor: Any) -> bool:
     if not _has_migrations(cursor):
         return False
-    known = {file.name.removesuffix(".sql") for file in _file("migrations").iterdir()}
+    known = known_migrations()
     applied = set(_value(cursor, _APPLIED))
     if not applied & known:
         raise _of_another_application("_yoyo_migration")
@@ -100,22 +145,22 @@ def _is_up_to_date(cursor: Any) -> bool:
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
-    if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
-        raise _of_another_application(table)
-    if _value(cursor, _IS_OWNER) is False:
-        raise _not_the_owner()
-    if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
-        cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
-    _apply_migrations(url)
+    _make_queue(cursor)
+    _apply_migrations(url, known_migrations())
     for name in _FUNCTION_FILES:
         cursor.execute(_file(name).read_text())
     cursor.execute(_REMEMBER_FUNCTIONS, (_functions_digest(),))
 
 
-def _apply_migrations(url: str) -> None:
+def _make_queue(cursor: Any) -> None:
+    if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
+        cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
+
+
+def _apply_migrations(url: str, wanted: Collection[str]) -> None:
     backend = yoyo.get_backend(url)
     with resources.as_file(_file("migrations")) as folder:
-        migrations = yoyo.read_migrations(str(folder))
+        migrations = yoyo.read_migrations(str(folder)).filter(lambda one: one.id in wanted)
         try:
             backend.apply_migrations(backend.to_apply(migrations))
         finally:

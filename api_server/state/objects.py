@@ -8,8 +8,8 @@ import datetime
 import errno
 import io
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -18,12 +18,12 @@ import attrs
 import obstore
 import structlog
 from aiohttp import web
-from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as Backend
 
 from api_server.state import disk
 from api_server.state.errors import Unavailable
+from api_server.state.store_failures import store_failures
 from common.operations import Degraded
 from common.throttled_log import ThrottledLog
 
@@ -65,6 +65,11 @@ class Objects:
         #: Of a store of local files.
         self.folder = folder
 
+    @property
+    def place(self) -> str:
+        """What operators know it by."""
+        return "object store" if self.folder is None else str(self.folder)
+
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
 
@@ -73,7 +78,7 @@ class Objects:
         source = _Source(chunks)
         await asyncio.to_thread(self._check_folder)
         try:
-            with _failures():
+            with store_failures():
                 await obstore.put_async(
                     self._backend,
                     key,
@@ -108,7 +113,7 @@ class Objects:
         while position < end:
             began = position
             try:
-                with _failures():
+                with store_failures():
                     found = await obstore.get_async(self._backend, key, options={"range": (position, end)})
                     async for chunk in found.stream(min_chunk_size=64 * 1024):
                         position += len(chunk)
@@ -130,7 +135,7 @@ class Objects:
 
         Raises FileNotFoundError, and as all that reads it, `Unavailable`.
         """
-        with _failures():
+        with store_failures():
             try:
                 reader = obstore.open_reader(self._backend, key, buffer_size=CHUNK)
             except FileNotFoundError:
@@ -143,19 +148,25 @@ class Objects:
 
     async def exists(self, key: str) -> bool:
         """Raises `Unavailable`."""
-        with suppress(FileNotFoundError), _failures():
+        with suppress(FileNotFoundError):
+            await self.size(key)
+            return True
+        return False
+
+    async def size(self, key: str) -> int:
+        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
+        with store_failures():
             try:
-                await obstore.head_async(self._backend, key)
+                return int((await obstore.head_async(self._backend, key))["size"])
             except FileNotFoundError:
                 await asyncio.to_thread(self._check_folder)
                 await obstore.get_async(self._backend, key)  # as in `open`
-            return True
-        return False
+                raise
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Removes them; those that are gone already are passed over. Raises `Unavailable`."""
         for key in keys:
-            with suppress(FileNotFoundError), _failures():
+            with suppress(FileNotFoundError), store_failures():
                 await obstore.delete_async(self._backend, key)
 
     async def discard(self, keys: Iterable[str]) -> None:
@@ -178,7 +189,7 @@ class Objects:
 
     async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """Likewise with what the store says of them, at most 1,000 at a time."""
-        with _failures():
+        with store_failures():
             async for batch in obstore.list(self._backend, prefix=prefix, chunk_size=1000):
                 yield [Listed(meta["path"], meta["size"], meta["last_modified"]) for meta in batch]
 
@@ -209,7 +220,7 @@ class Objects:
             raise Unavailable("the object store") from PermissionError(
                 errno.EACCES, "it cannot be written to"
             )
-        with _failures():
+        with store_failures():
             if not disk.leaves_free(folder, 1, max(self._disk_reserve, 1)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -220,19 +231,6 @@ class Objects:
 
 
 OBJECTS = web.AppKey("objects", Objects)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turns what stores raise into `Unavailable`, but for FileNotFoundError."""
-    try:
-        yield
-    except FileNotFoundError as problem:
-        if "NoSuchBucket" in str(problem):
-            raise Unavailable("the object store") from problem
-        raise
-    except (BaseError, OSError) as problem:
-        raise Unavailable("the object store") from problem
 
 
 class _Source:
@@ -264,13 +262,13 @@ class _Object(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _failures():
+        with store_failures():
             piece = self._reader.read(len(buffer))
         buffer[: len(piece)] = bytes(piece)
         return len(piece)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        with _failures():
+        with store_failures():
             return self._reader.seek(offset, whence)
 
     def tell(self) -> int:

@@ -14,17 +14,18 @@ from procrastinate import App, RetryStrategy
 from procrastinate.exceptions import UniqueViolation
 from procrastinate.jobs import Job, Status
 from procrastinate.retry import RetryDecision
-from procrastinate.worker import Worker
 
 from api_server.state.database import Transaction
 from api_server.state.errors import Unavailable
+from api_server.state.failures import Failures
 from api_server.state.queue_connector import QueueConnector, without_procrastinates_errors
+from api_server.state.queue_worker import TellingWorker
 from common.background import BackgroundTasks
 from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
-for part in ("blueprints", "periodic"):  # they name each task at each start
-    logging.getLogger(f"procrastinate.{part}").setLevel(logging.WARNING)
+#: It names each task at each start, and each run twice.
+logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
 Task = Callable[..., Awaitable[None]]
 
@@ -101,10 +102,22 @@ class Queue:
         """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others."""
         self._app = App(connector=QueueConnector(database_url))
         self._dead_after = dead_after
-        self._worker: Worker | None = None
+        self._worker: TellingWorker | None = None
+        #: Where it is kept what fails, from when there is a database on.
+        self.failures: Failures | None = None
         self._is_stopping = False
         #: Jobs that this worker had at the last look, and was not at.
         self._forgotten: set[int] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tasks."""
+        return sorted(name for name in self._app.tasks if not name.startswith(("builtin:", "procrastinate.")))
+
+    @property
+    def periodic(self) -> dict[str, str]:
+        """When tasks that come again and again do so: their names with their `cron`."""
+        return {one.task.name: one.cron for one in self._app.periodic_registry.periodic_tasks.values()}
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
@@ -151,7 +164,7 @@ class Queue:
         """Until it is stopped, or loses its connection to the database."""
         if self._is_stopping:
             return
-        self._worker = Worker(
+        self._worker = TellingWorker(
             self._app,
             concurrency=CONCURRENCY,
             wait=True,
@@ -162,6 +175,7 @@ class Queue:
             update_heartbeat_interval=self._dead_after / HEARTBEATS,
             stalled_worker_timeout=self._dead_after,
         )
+        self._worker.failures = self.failures
         with without_procrastinates_errors():
             await self._worker.run()  # type: ignore[no-untyped-call]
 

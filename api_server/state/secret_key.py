@@ -60,28 +60,45 @@ def ensure(database_url: str, data_dir: Path) -> None:
             if not (data_dir / NAME).exists() and not _has_secrets(cursor):
                 _make(data_dir)
             vault = open_vault(data_dir)
-            if not _is_of(vault, cursor):
-                raise UnusableKey(
-                    f"The secret key {data_dir / NAME} is not the one that the database's secrets are sealed under:"
-                    " restore that one from a backup, or check database_url and data_dir"
-                )
+            if _row(cursor, _CHECK) is None and _fits(
+                vault, cursor
+            ):  # of before there were check values, or new
+                cursor.execute(_KEEP_CHECK, (vault.check_value(),))
+            if not _fits(vault, cursor):  # another process may have been first
+                raise _not_that_of_the_database(data_dir)
+
+
+def check(cursor: Any, data_dir: Path) -> bool:
+    """Whether there is a key in `data_dir` already; changes nothing. Raises `UnusableKey` where the database that
+    `cursor` reads has secrets, and there is none, or another one."""
+    if not (data_dir / NAME).exists() and not _has_secrets(cursor):
+        return False
+    if not _fits(open_vault(data_dir), cursor):
+        raise _not_that_of_the_database(data_dir)
+    return True
+
+
+def _not_that_of_the_database(data_dir: Path) -> UnusableKey:
+    return UnusableKey(
+        f"The secret key {data_dir / NAME} is not the one that the database's secrets are sealed under:"
+        " restore that one from a backup, or check database_url and data_dir"
+    )
 
 
 def _has_secrets(cursor: Any) -> bool:
     return _row(cursor, _CHECK) is not None or _row(cursor, _DERIVED) is not None
 
 
-def _is_of(vault: Vault, cursor: Any) -> bool:
-    """Whether the database goes with that key. One from before there were check values gets its own."""
-    if _row(cursor, _CHECK) is None:
-        derived = _row(cursor, _DERIVED)
-        if derived is not None:
-            seed, expected = map(bytes, derived)
-            if not hmac.compare_digest(digest(vault.derived_token(STATIC_OBJECT_TOKEN, seed)), expected):
-                return False
-        cursor.execute(_KEEP_CHECK, (vault.check_value(),))
-    (kept,) = _row(cursor, _CHECK)  # another process may have been first
-    return hmac.compare_digest(bytes(kept), vault.check_value())
+def _fits(vault: Vault, cursor: Any) -> bool:
+    """Whether the database goes with that key, as far as it can tell: one without secrets goes with any."""
+    kept = _row(cursor, _CHECK)
+    if kept is not None:
+        return hmac.compare_digest(bytes(kept[0]), vault.check_value())
+    derived = _row(cursor, _DERIVED)
+    if derived is None:
+        return True
+    seed, expected = map(bytes, derived)
+    return hmac.compare_digest(digest(vault.derived_token(STATIC_OBJECT_TOKEN, seed)), expected)
 
 
 def _make(data_dir: Path) -> None:

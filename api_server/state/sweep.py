@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 import structlog
 
+from api_server.state import backups
 from api_server.state import sweep_queries as queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
@@ -47,10 +48,16 @@ class Swept:
 
 
 async def sweep(
-    database: Database, objects: Objects, age: datetime.timedelta, *, dry_run: bool = False
+    database: Database,
+    objects: Objects,
+    age: datetime.timedelta,
+    repositories: Path,
+    *,
+    dry_run: bool = False,
 ) -> AsyncIterator[Swept]:
     """Removes what no row names and is older than `age`, batch after batch, and gives what it was; a dry run only
-    gives it. Raises `Unavailable`, and can be begun anew at any time."""
+    gives it. Raises `Unavailable`, also while a backup is under way that may still name what is found, and can be
+    begun anew at any time."""
     before = await _time_of(objects) - age
     async for batch in objects.listed("projects"):
         found = await _unnamed(database, [one for one in batch if one.modified < before])
@@ -58,6 +65,7 @@ async def sweep(
             await _rows_that_arrive()
             found = await _unnamed(database, found)
         if found and not dry_run:
+            backups.not_during(repositories)
             await objects.delete(one.key for one in found)
         if found:
             yield Swept(objects=found)
@@ -89,18 +97,18 @@ async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[s
                         yield kind, key
 
 
-async def sweep_daily(database: Database, objects: Objects, age: int) -> None:
+async def sweep_daily(database: Database, objects: Objects, age: int, repositories: Path) -> None:
     """The sweep as a task; `age` in seconds, 0 is not at all. Says in the log what it did."""
     if not age:
         return
     count = size = unfinished = 0
     try:
-        async for swept in sweep(database, objects, at_least(age)):
+        async for swept in sweep(database, objects, at_least(age), repositories):
             count += len(swept.objects)
             size += sum(one.size for one in swept.objects)
             unfinished += len(swept.unfinished)
     except Unavailable as problem:
-        log.warning("the sweep of stored objects was not finished", cause=problem.cause)
+        log.warning("the sweep of stored objects was not finished", cause=problem.cause or str(problem))
     log.info("stored objects swept", without_row=count, bytes=size, unfinished=unfinished)
 
 

@@ -1,6 +1,7 @@
 """Who asks for a static object: a user, or the external storage for one; and what they may read."""
 
 import hmac
+from collections.abc import Awaitable, Callable
 
 import attrs
 from aiohttp import web
@@ -17,6 +18,12 @@ from common.static_paths import (
     STATIC_OBJECT_TOKEN_HEADER,
     StaticPath,
     StaticPathError,
+)
+
+#: Finds the id of whoever is signed in with the browser that asks; joined by what knows browsers.
+SIGNED_IN_USER: web.AppKey[Callable[[web.Request], Awaitable[int | None]]] = web.AppKey(
+    "signed_in_user",
+    Callable[[web.Request], Awaitable[int | None]],  # type: ignore[arg-type]
 )
 
 
@@ -48,8 +55,8 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 
 
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
-    """By static-object token (parameter before header), else by personal access token. Raises 401, 403 for tokens
-    that are not valid (any more)."""
+    """By static-object token (parameter before header), else by personal access token, else by a browser's session.
+    Raises 401, 403 for tokens that are not valid (any more)."""
     sudo.refuse_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
     database = context.database(request)
@@ -61,12 +68,13 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
             raise web.HTTPForbidden(text="Your account has been blocked.\n")
         return Reader(user.id, user.admin, user.static_object_seed)
     caller = await _caller(request)
-    if caller is None:
+    user_id = caller.user_id if caller else await request.config_dict[SIGNED_IN_USER](request)
+    if user_id is None:
         return Reader()
-    user = await queries.user(database, caller.user_id)
+    user = await queries.user(database, user_id)
     if user is None:
         raise web.HTTPUnauthorized(text="The token is not valid.\n")
-    return Reader(user.id, caller.admin, user.static_object_seed)
+    return Reader(user.id, user.admin, user.static_object_seed)
 
 
 async def _caller(request: web.Request) -> auth.Caller | None:

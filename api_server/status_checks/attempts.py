@@ -49,6 +49,11 @@ class Outcome:
         return self.status is not None and 200 <= self.status < 300
 
     @property
+    def problem(self) -> str | None:
+        """Why it has not succeeded, in one sentence without secrets."""
+        return None if self.succeeded else self.error or f"The receiver answered {self.status}"
+
+    @property
     def gone(self) -> bool:
         """The receiver wants no more deliveries."""
         return self.status == 410

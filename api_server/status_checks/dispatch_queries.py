@@ -120,9 +120,9 @@ RECORD = Statement(
         SELECT * FROM unnest(%(ids)s::bigint[], %(succeeded)s::boolean[], %(next_attempt_at)s::timestamptz[],
             %(request_headers)s::text[], %(response_status)s::integer[], %(response_headers)s::text[],
             %(response_body)s::text[], %(error)s::text[], %(duration)s::double precision[],
-            %(began_at)s::timestamptz[])
+            %(began_at)s::timestamptz[], %(problem)s::text[])
         AS outcomes (id, succeeded, next_attempt_at, request_headers, response_status, response_headers,
-            response_body, error, duration, began_at)
+            response_body, error, duration, began_at, problem)
     ),
     recorded AS (
         UPDATE status_check_deliveries deliveries SET
@@ -135,7 +135,7 @@ RECORD = Statement(
                 CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN outcomes.next_attempt_at END,
             delivered_at = CASE WHEN outcomes.succeeded THEN %(now)s::timestamptz ELSE delivered_at END
         FROM outcomes WHERE deliveries.id = outcomes.id
-        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded
+        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded, outcomes.problem
     ),
     attempts AS (
         INSERT INTO status_check_delivery_attempts (delivery_id, number, request_headers, response_status,
@@ -147,9 +147,13 @@ RECORD = Statement(
     ),
     health AS (
         UPDATE external_status_checks checks SET
-            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s) END
-        FROM (SELECT check_id, bool_or(succeeded) AS succeeded FROM recorded GROUP BY check_id) told
-        WHERE checks.id = told.check_id AND (checks.failing_since IS NULL) <> told.succeeded
+            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s) END,
+            problem = CASE WHEN NOT told.succeeded THEN told.problem END
+        FROM (
+            SELECT check_id, bool_or(succeeded) AS succeeded, max(problem) AS problem FROM recorded GROUP BY check_id
+        ) told
+        WHERE checks.id = told.check_id AND ((checks.failing_since IS NULL) <> told.succeeded
+            OR NOT told.succeeded AND checks.problem IS DISTINCT FROM told.problem)
     )
     SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- as they were before
     FROM recorded JOIN external_status_checks checks ON checks.id = recorded.check_id
@@ -186,6 +190,7 @@ async def record(transaction: Transaction, landed: Sequence[Landed]) -> list[Rec
         error=[outcome.error for outcome in outcomes],
         duration=[round(outcome.duration, 6) for outcome in outcomes],
         began_at=[outcome.began_at for outcome in outcomes],
+        problem=[outcome.problem for outcome in outcomes],
     )
 
 

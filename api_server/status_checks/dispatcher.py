@@ -9,6 +9,7 @@ import collections
 import contextlib
 import datetime
 from collections.abc import AsyncIterator, Callable
+from urllib.parse import urlsplit
 
 import aiohttp
 import attrs
@@ -128,9 +129,11 @@ class Dispatcher:
     async def _attempt(self, row: Due) -> None:
         try:
             outcome = await send(self._session, self._message(row), self._database.now)
+            if not outcome.succeeded:
+                _tell(row, outcome.problem)
             self._landed.append((row, outcome))
-        except Exception:
-            log.exception("a delivery could not be attempted", delivery_id=row.id)
+        except Exception as problem:
+            _tell(row, f"{type(problem).__name__}: the request could not be made", exc_info=problem)
             unsent = Outcome(
                 request_headers={},
                 began_at=self._database.now,
@@ -196,6 +199,7 @@ class Dispatcher:
         await dispatch_queries.give_up(transaction, check_id)
         paused = await service_queries.pause(transaction, check_id, reason)
         if paused is not None:
+            log.warning("deliveries paused", check=check_id, project=paused.project_id, reason=reason)
             await audit_trail.record(
                 transaction,
                 "external_status_check_paused",
@@ -217,3 +221,16 @@ class Dispatcher:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]
                 await dispatch_queries.give_back(transaction, ids)
+
+
+def _tell(row: Due, reason: str | None, exc_info: Exception | None = None) -> None:
+    """The one line about an attempt that has failed. The rest of the URL may hold secrets."""
+    log.warning(
+        "delivery failed",
+        delivery=row.id,
+        check=row.check_id,
+        host=urlsplit(row.external_url).hostname,
+        attempt=row.attempts + 1,
+        reason=reason,
+        exc_info=exc_info,
+    )

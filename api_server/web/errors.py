@@ -169,7 +169,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
         case Unavailable() | TooBusy():
             return _answer(503, {"message": "503 Service Unavailable"}, told_to_come_later(problem))
         case _:
-            _tell_unexpected(problem, request)
+            tell_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
 
 
@@ -185,7 +185,7 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
         case Unavailable() | TooBusy():
             return web.Response(status=503, text=f"503: {REASONS[503]}", headers=told_to_come_later(problem))
         case _:
-            _tell_unexpected(problem, request)
+            tell_unexpected(problem, request)
             return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
@@ -202,7 +202,7 @@ def tell_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> No
     often.error(event or str(problem), about=str(problem), cause=problem.cause, **fields)
 
 
-def _tell_unexpected(problem: Exception, request: web.Request) -> None:
+def tell_unexpected(problem: Exception, request: web.Request) -> None:
     """Logs it, unless the client has gone while it took its answer, of which aiohttp makes a bare ConnectionError."""
     if isinstance(problem, ConnectionError) and request.transport is None:
         return

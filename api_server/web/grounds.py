@@ -76,6 +76,12 @@ async def share(transaction: Transaction, names: Set[str]) -> None:
     await grounds_queries.lock(transaction, shared=names, alone=frozenset())
 
 
+async def end_alone(transaction: Transaction, name: str) -> None:
+    """The transaction takes away the rights of what is called `name`, judged on nothing: an operator wants it. Raises
+    `LockNotAvailable`."""
+    await grounds_queries.lock(transaction, shared=frozenset(), alone={name})
+
+
 GROUNDS = web.RequestKey("grounds", Grounds)
 
 

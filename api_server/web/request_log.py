@@ -4,21 +4,33 @@ import re
 import secrets
 import time
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from api_server.web.routes import CALLER
+from common import logs, operations
+from common.measures import Durations
 
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
-log = structlog.get_logger("access")
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
+#: Whoever took longer was slow.
+SLOW_SECONDS = 1.0
+REQUESTS = web.AppKey("requests", Durations)
+
+write = logs.AccessLog("access")
 
 
-def request_log(registry: CollectorRegistry) -> Middleware:
-    """The middleware for `X-Request-Id` (a client's own is kept), the access log and the request metrics."""
-    requests = Counter("http_requests", "Requests answered", ["method", "status"], registry=registry)
-    seconds = Histogram("http_request_seconds", "Time to answer", registry=registry)
+def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
+    """The middleware for `X-Request-Id` (a client's own is kept), the access log and the request metrics; and the
+    latter, by method, route and class of the status."""
+    durations = Durations(
+        "forgelet_http_request_duration_seconds",
+        "Seconds until requests were answered.",
+        ("method", "route", "status"),
+    )
+    registry.register(durations)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -26,38 +38,52 @@ def request_log(registry: CollectorRegistry) -> Middleware:
         request_id = sent if _SENT_ID.fullmatch(sent) else secrets.token_hex(16)
         started = time.perf_counter()
         status = 499  # the client went away
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
-            try:
-                response = await handler(request)
-                status = response.status
-                if not response.prepared:
-                    response.headers["X-Request-Id"] = request_id
-                return response
-            except web.HTTPException as error:
-                status = error.status
-                error.headers["X-Request-Id"] = request_id
-                raise
-            finally:
-                took = time.perf_counter() - started
-                requests.labels(request.method, str(status)).inc()
-                seconds.observe(took)
-                log.info(
-                    "request",
-                    method=request.method,
-                    path=request.path_qs,
-                    status=status,
-                    ms=round(took * 1000, 1),
-                    **_who(request),
-                )
+        token = logs.REQUEST_ID.set(request_id)
+        try:
+            response = await handler(request)
+            status = response.status
+            if not response.prepared:
+                response.headers["X-Request-Id"] = request_id
+            return response
+        except web.HTTPException as error:
+            status = error.status
+            error.headers["X-Request-Id"] = request_id
+            raise
+        except ConnectionResetError as cut:
+            if cut.__cause__ is not None:  # not the client has cut the answer off, but we
+                status = 500
+            raise
+        finally:
+            logs.REQUEST_ID.reset(token)
+            took = time.perf_counter() - started
+            durations.observe(took, _labels(request, status))
+            if request.path not in operations.ROUTES or status >= 400:
+                _tell(request, request_id, status, took)
 
-    return middleware
+    return middleware, durations
 
 
-def _who(request: web.Request) -> dict[str, str]:
-    """Who asked, and with whose rights where these are another user's (`Sudo`); nothing where no route needed it."""
+def _labels(request: web.Request, status: int) -> tuple[str, str, str]:
+    """None of them is for strangers to choose."""
+    method = request.method if request.method in _METHODS else "other"
+    resource = request.match_info.route.resource
+    return method, "none" if resource is None else resource.canonical, _CLASSES.get(status, "other")
+
+
+def _tell(request: web.Request, request_id: str, status: int, took: float) -> None:
+    """Who asked stands in the line, and with whose rights where these are another user's (`Sudo`); nothing where no
+    route needed it."""
+    fields: dict[str, object] = {
+        "method": request.method,
+        "path": request.path_qs,
+        "status": status,
+        "ms": round(took * 1000, 1),
+        "client": request.remote,
+        "request_id": request_id,
+    }
     who = request.get(CALLER)
-    if who is None:
-        return {}
-    if who.impersonator is None:
-        return {"user": who.username}
-    return {"user": who.impersonator.username, "sudo": who.username}
+    if who is not None and who.impersonator is None:
+        fields["user"] = who.username
+    elif who is not None:
+        fields["user"], fields["sudo"] = who.impersonator.username, who.username
+    write(fields)

@@ -25,6 +25,8 @@ from api_server.web.request_data import in_url, limit_body, merged
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
+#: Gives what a request sends, by name.
+Sent = Callable[[], Awaitable[dict[str, Any]]]
 ParametersT = TypeVar("ParametersT")
 
 CALLER = web.RequestKey("caller", Caller)
@@ -74,6 +76,10 @@ class ById:
     id: str
 
 
+#: The route of each handler.
+_ROUTES: dict[Handler, Route] = {}
+
+
 class Routes:
     """The routes of one resource, in the order in which they are tried."""
 
@@ -104,10 +110,15 @@ class Routes:
             if declared.get("takes_job_token") and declared["access"].who != "project":
                 raise TypeError(f"{path}: only projects say which jobs they let in")
             told: dict[str, Any] = {"scopes": scopes, **declared, **taken}
-            self.routes.append(Route(method=method, path=path, handler=handler, **told))
+            route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **told)
+            self.routes.append(route)
             return handler
 
         return declare
+
+    def of(self, handler: Handler) -> Route:
+        """The route that `handler` answers. Raises KeyError for any other function."""
+        return {route.handler: route for route in self.routes}[handler]
 
     def register(self, app: web.Application) -> None:
         for route in self.routes:
@@ -149,16 +160,41 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             await sudo.refuse(request, reads_body=not route.streams_body)
         else:
             request[CALLER] = await _caller(request, route)
-        if route.feature:
-            tiers.require(route.feature, context.settings(request))
-        given = await _given(request, route)
-        if route.ends is not None:
-            grounds.end(request, _named(route.ends, request, given))
-        response = await route.handler(request, **given)
+
+        async def sent() -> dict[str, Any]:
+            return in_url(request) if route.streams_body else await merged(request)
+
+        response = await _handled(request, route, sent)
         unsupported.tell(request, response)
         return response
 
     return answer
+
+
+async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.StreamResponse:
+    """What the API's route of `handler` answers the caller of `request`, who has sent it these parameters: for pages,
+    which show what the API shows, and do what it does, by the same rules. Strangers may look at what the route's rule
+    lets everybody see. Raises what the route raises."""
+    route = _ROUTES[handler]
+    if CALLER not in request and route.method == "GET" and isinstance(route.access, Place):
+        request[CALLER] = typing.cast("Caller", auth.ANONYMOUS)
+    elif route.access.who == "administrator" and not caller(request).admin:
+        raise forbidden()
+
+    async def given() -> dict[str, Any]:
+        return sent
+
+    return await _handled(request, route, given)
+
+
+async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
+    """The handler's answer to a known caller, behind the rest of the route's declarations."""
+    if route.feature:
+        tiers.require(route.feature, context.settings(request))
+    given = await _given(request, route, sent)
+    if route.ends is not None:
+        grounds.end(request, _named(route.ends, request, given))
+    return await route.handler(request, **given)
 
 
 def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
@@ -172,24 +208,26 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
     return pattern.format(**values)
 
 
-async def _given(request: web.Request, route: Route) -> dict[str, Any]:
+async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, Any]:
     """What the handler takes, by name. Raises 400, and what the route's rule raises."""
     given: dict[str, Any] = {}
     if route.parameters is not None:
-        given["wanted"] = await _parsed(request, route, route.parameters)
+        given["wanted"] = await _parsed(request, route, route.parameters, sent)
     if isinstance(route.access, Place):
-        named: Any = given.get("wanted") or await _parsed(request, route, ById)
+        named: Any = given.get("wanted") or await _parsed(request, route, ById, sent)
         found = await route.access.find(request, named.id)
         if route.takes_found:
             given["found"] = found
     return given
 
 
-async def _parsed(request: web.Request, route: Route, parameters: type[ParametersT]) -> ParametersT:
-    sent = in_url(request) if route.streams_body else await merged(request)
-    wanted = structure(sent, parameters)
+async def _parsed(
+    request: web.Request, route: Route, parameters: type[ParametersT], sent: Sent
+) -> ParametersT:
+    values = await sent()
+    wanted = structure(values, parameters)
     if route.ignores is not None:
-        unsupported.look_at(request, sent, route.ignores)
+        unsupported.look_at(request, values, route.ignores)
     return wanted
 
 

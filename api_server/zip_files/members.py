@@ -1,11 +1,13 @@
 """Files of the zip archives in the object store, each archive with its index beside it."""
 
 import asyncio
+import contextlib
 import itertools
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 
+import attrs
 from aiohttp import web
 
 from api_server.state.objects import INDEX, Objects
@@ -26,6 +28,16 @@ def with_indices(keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         yield key
         yield _index_key(key)
+
+
+@attrs.frozen
+class Folder:
+    """What stands directly in a folder of an archive: folders by name, files by name with their bytes."""
+
+    folders: list[str]
+    files: dict[str, int]
+    #: There is more than that.
+    is_cut: bool
 
 
 class ZipFiles:
@@ -68,6 +80,31 @@ class ZipFiles:
         if place is None:
             raise FileNotFoundError(key)
         return index.find(await self._bytes(_index_key(key), *place), name, _secret(key))
+
+    async def folder(self, key: str, path: str, most: int) -> Folder:
+        """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
+        much: nothing where the archive is damaged, or holds more than the limits allow.
+
+        Raises FileNotFoundError where the archive is gone, and `TooBusy`.
+        """
+        async with self._turns.place():
+            return await asyncio.to_thread(self._folder, key, path.encode(), most)
+
+    def _folder(self, key: str, path: bytes, most: int) -> Folder:
+        folders: set[str] = set()
+        files: dict[str, int] = {}
+        with self._objects.open(key) as file, contextlib.suppress(DamagedError, TooMuchError):
+            for name, member in directory.entries(file, self._limits):
+                if not name.startswith(path):
+                    continue
+                first, slash, _ = name[len(path) :].decode().partition("/")
+                if slash:
+                    folders.add(first)
+                else:
+                    files[first] = member.size
+                if len(folders) + len(files) > most:
+                    return Folder(sorted(folders), dict(sorted(files.items())), is_cut=True)
+        return Folder(sorted(folders), dict(sorted(files.items())), is_cut=False)
 
     async def _place(self, key: str, name: bytes) -> tuple[int, int] | None:
         try:

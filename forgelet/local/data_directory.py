@@ -3,10 +3,17 @@
 import contextlib
 import fcntl
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from forgelet.local.processes import CannotStart
+from common.mistakes import Mistake
+
+#: What a `forgelet up` has written down of itself is remembered under this name.
+RUNNING = "running"
+#: Seconds for which a folder is waited for that a short command holds, or that is only looked at.
+PATIENCE = 5.0
 
 
 class DataDirectory:
@@ -17,22 +24,38 @@ class DataDirectory:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder if it is missing; one `up` at a time holds it, until its block or process ends."""
+        """Makes the folder if it is missing; one `up` or command at a time holds it, until its block or process ends.
+        Raises `Mistake` where it cannot be had."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
         except OSError as problem:
-            raise CannotStart(
-                f"The data directory {self.path} cannot be used ({problem.strerror}); choose another."
+            raise Mistake(
+                f"The data directory {self.path} cannot be used ({problem.strerror}): choose another"
             ) from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise CannotStart(
-                    f"Another scripts/up runs on {self.path}; stop it or choose another --data-dir."
-                ) from None
+            self._lock(lock)
+            self.forget(RUNNING)  # of one that was killed
             yield
+
+    def exists(self) -> bool:
+        """Whether it has been `opened` before."""
+        return (self.path / "lock").exists()
+
+    def is_held(self) -> bool:
+        """Whether somebody has it `opened` now; whoever was killed has not. Raises `Mistake` where that is hidden."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as problem:
+            raise Mistake(
+                f"The data directory {self.path} cannot be read ({problem.strerror}): it is another account's"
+            ) from None
+        return False
 
     def part(self, name: str) -> Path:
         """The sub-folder `name`, which only we can read."""
@@ -63,6 +86,10 @@ class DataDirectory:
     def remember(self, what: str, value: str) -> None:
         _write(self.part("state") / what, value)
 
+    def forget(self, what: str) -> None:
+        """Takes back what was asked to `remember`."""
+        (self.part("state") / what).unlink(missing_ok=True)
+
     def secret(self, name: str, prefix: str = "") -> str:
         """The secret `name`, drawn from the system's randomness the first time it is asked for."""
         value = self.read_secret(name)
@@ -75,6 +102,20 @@ class DataDirectory:
         """The path of the file that holds the secret `name`, for programs that read it there."""
         self.secret(name, prefix)
         return str(self.secret_file(name))
+
+    def _lock(self, lock: IO[str]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if self.recall(RUNNING) or time.monotonic() > deadline:
+                    raise Mistake(
+                        f"Another forgelet uses {self.path}: stop it or choose another --data-dir"
+                    ) from None
+                time.sleep(0.05)
+            else:
+                return
 
     def _create(self) -> None:
         if not self.path.is_dir():

@@ -45,7 +45,9 @@ PUBLIC = Project(
 PRIVATE = Project("secret", "private", {"erin": MAINTAINER, "bob": DEVELOPER, "carol": REPORTER})
 
 
-def ensure(administrator: Api, data: DataDirectory, checkout: Path, tell: Callable[[str], None]) -> None:
+def ensure(
+    administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
+) -> None:
     """Makes what is missing, once for each database: what people delete later stays deleted."""
     try:
         instance = str(administrator.get("user")["created_at"])
@@ -54,9 +56,7 @@ def ensure(administrator: Api, data: DataDirectory, checkout: Path, tell: Callab
             _make(administrator, data, checkout)
             data.remember(_DONE_FOR, instance)
     except ApiError as problem:
-        raise CannotStart(
-            f"The demo data cannot be made: {problem}; scripts/up --no-demo leaves it out."
-        ) from None
+        raise CannotStart(f"The demo data cannot be made: {problem}; --no-demo leaves it out") from None
     data.write_secret("git-credentials", _git_credentials(administrator.base_url, data))
 
 
@@ -65,7 +65,7 @@ def token_name(username: str) -> str:
     return f"{username}-token"
 
 
-def _make(administrator: Api, data: DataDirectory, checkout: Path) -> None:
+def _make(administrator: Api, data: DataDirectory, checkout: Path | None) -> None:
     ids = {username: _user(administrator, username, name) for username, name in USERS.items()}
     for username, user_id in ids.items():
         _token(administrator, data, username, user_id)

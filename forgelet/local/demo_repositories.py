@@ -48,10 +48,12 @@ deploy:
 }
 
 
-def push_project(checkout: Path, base_url: str, path: str, branch: str, username: str, token: str) -> None:
-    """Pushes the history of `checkout` with its tags if it is a whole git repository, else a small one."""
+def push_project(
+    checkout: Path | None, base_url: str, path: str, branch: str, username: str, token: str
+) -> None:
+    """Pushes the history of `checkout` with its tags if that is a whole git repository, else a small one."""
     remote = _Remote(f"{base_url}/{path}.git", username, token)
-    if _is_whole_repository(checkout):
+    if checkout and _is_whole_repository(checkout):
         remote.push(checkout, f"HEAD:refs/heads/{branch}", "refs/tags/*:refs/tags/*")
     else:
         _push_files(_SMALL, remote, branch)
@@ -81,7 +83,7 @@ class _Remote:
         done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
         if done.returncode != 0 and "[rejected]" not in done.stderr:
             said = done.stderr.strip().splitlines()
-            raise CannotStart(f"git push of the demo data failed: {said[-1] if said else 'no reason given'}.")
+            raise CannotStart(f"git push of the demo data failed: {said[-1] if said else 'no reason given'}")
 
 
 def _push_files(files: dict[str, str], remote: _Remote, branch: str) -> None:
@@ -97,7 +99,7 @@ def _push_files(files: dict[str, str], remote: _Remote, branch: str) -> None:
         ):
             done = _git(repository, *arguments, **_AUTHOR)
             if done.returncode != 0:
-                raise CannotStart(f"git {arguments[0]} of the demo data failed: {done.stderr.strip()}.")
+                raise CannotStart(f"git {arguments[0]} of the demo data failed: {done.stderr.strip()}")
         remote.push(repository, f"HEAD:refs/heads/{branch}")
 
 

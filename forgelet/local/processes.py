@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
+from common.mistakes import Mistake
 
 #: What asks `up` to end.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
 
-class CannotStart(click.ClickException):
-    """Something a person has to put right, in one sentence: click prints it and exits with status 1."""
+class CannotStart(Mistake):
+    """Something a person has to put right, in one sentence."""
 
 
 class Account(NamedTuple):
@@ -45,7 +45,7 @@ class Account(NamedTuple):
         for name in names:
             with contextlib.suppress(KeyError):
                 return cls.of(pwd.getpwnam(name).pw_uid)
-        raise CannotStart(f"None of the accounts {', '.join(names)} exists on this machine.")
+        raise CannotStart(f"None of the accounts {', '.join(names)} exists on this machine")
 
     @property
     def is_ours(self) -> bool:
@@ -115,7 +115,7 @@ class Child:
                     **(account or current_account()).popen_arguments(),
                 )
             except OSError as problem:
-                raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}.") from None
+                raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}") from None
 
     def has_ended(self) -> bool:
         # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.

@@ -1,35 +1,31 @@
 """Starts the database, the API server and the edge as one, joins them, and stops them as one."""
 
+import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import attrs
 
-from api_server.settings import Settings as ApiSettings
-from common.client_settings import ClientSettings
-from common.settings import SETTINGS_FILE_VARIABLE, Sources
-from forgelet.local import embedded_postgres
+from forgelet.local import embedded_postgres, running, variables
 from forgelet.local.api_client import Api, ApiError, answers
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.keeping_up import Service
 from forgelet.local.processes import CannotStart, Child, end_processes_in
-from storage_edge.settings import Settings as EdgeSettings
+from forgelet.local.variables import HOST, Addresses
 
-HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 #: How long a server may take to end beyond its `shutdown_timeout`: it closes what it has opened.
 CLOSING_SECONDS = 5.0
 #: How long PostgreSQL may.
 POSTGRES_SECONDS = 10.0
 POSTGRESQL, API_SERVER, EDGE = "PostgreSQL", "The API server", "The storage edge"
-#: Section and prefix of the servers' settings.
-SOURCES = {"api": ("api_server", "FORGELET_API_"), "edge": ("edge", "FORGELET_EDGE_")}
 
 
 @attrs.frozen
@@ -37,20 +33,18 @@ class Plan:
     """What to run and where; the commands are fields so that tests can put stand-ins in their place."""
 
     data: DataDirectory
-    checkout: Path
-    api_port: int
-    edge_port: int | None  # None: no edge
-    database_url: str | None  # None: a PostgreSQL of our own
-    api_command: Sequence[str] = (sys.executable, "-P", "-m", "api_server")
-    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "storage_edge")
+    addresses: Addresses
+    database_url: str | None = None  # None: a PostgreSQL of our own
+    api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "api")
+    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "edge")
 
     @property
     def api_url(self) -> str:
-        return f"http://{HOST}:{self.api_port}"
+        return self.addresses.api_url
 
     @property
     def edge_url(self) -> str | None:
-        return None if self.edge_port is None else f"http://{HOST}:{self.edge_port}"
+        return self.addresses.edge_url
 
 
 class Forgelet:
@@ -65,6 +59,7 @@ class Forgelet:
         self._services: list[Service] = []
         self._hurried = False
         self._reload = False
+        self._written = contextlib.ExitStack()
 
     def __enter__(self) -> "Forgelet":
         try:
@@ -85,8 +80,8 @@ class Forgelet:
         return Api(self.plan.api_url, token or self._data.secret("root-token", prefix="flpat-"))
 
     def watch(self) -> None:
-        """Returns never: keeps the processes up, and hands SIGHUP on. Raises `CannotStart` when one of them ends for
-        the third time within a minute."""
+        """Returns never: keeps the processes up, and hands SIGHUP on. Raises `EndsAgainAndAgain` when one of
+        them ends for the third time within a minute."""
         while True:
             for service in self._services:
                 if not service.keep_up():
@@ -111,6 +106,7 @@ class Forgelet:
         servers = [service for service in running if service.title != POSTGRESQL]
         for service in servers:
             self._child(service).ask_to_stop()
+        self._written.close()
         begun = time.monotonic()
         for service in servers:
             left = begun + service.patience - time.monotonic()
@@ -138,11 +134,11 @@ class Forgelet:
 
     def _start(self) -> None:
         plan = self.plan
-        servers = [self._service(API_SERVER, "api", plan.api_command, self._api_environment, ApiSettings)]
+        api = functools.partial(self._service, API_SERVER, "api", plan.api_command, variables.API)
+        servers = [api(self._variables_of_api)]
         if plan.edge_url:
-            servers.append(
-                self._service(EDGE, "edge", plan.edge_command, self._edge_environment, EdgeSettings)
-            )
+            edge = functools.partial(self._service, EDGE, "edge", plan.edge_command, variables.EDGE)
+            servers.append(edge(self._variables_of_edge))
         end_processes_in(
             *(self._data.part(name) for name in ("api", "edge")),
             stop_signal=signal.SIGTERM,
@@ -151,21 +147,30 @@ class Forgelet:
         check_ports(plan)
         if plan.database_url is None:
             self._start_postgres()
+        self._write_down()
         self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
         for server in servers:
             server.start()
             self._services.append(server)
-        for url in filter(None, (plan.api_url, plan.edge_url)):
-            self._wait_for(f"{url}/-/readiness")
-        self._join()
+        self._wait_for(f"{plan.api_url}/-/readiness")
+        self._join()  # before that, the edge is not ready: the service does not know its token
+        if plan.edge_url:
+            self._wait_for(f"{plan.edge_url}/-/readiness")
+
+    def _write_down(self) -> None:
+        """From here on commands find this."""
+        ours = self._variables_of_edge() if self.plan.edge_url else {}
+        environment = {**variables.inherited(os.environ), **self._variables_of_api(), **ours}
+        variables.remember(self._data, self.plan.addresses)
+        self._written.enter_context(
+            running.written_down(self._data, self.plan.api_url, self.plan.edge_url, environment)
+        )
 
     def _start_postgres(self) -> None:
-        directory = embedded_postgres.cluster_directory(self._data.path / "postgres")
-        if directory.parent != self._data.path:
-            self._tell(f"PostgreSQL cannot run as root; its files are kept in {directory}.")
+        cluster = self._cluster = embedded_postgres.of(self._data)
+        if cluster.data.parent.parent != self._data.path:
+            self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
         self._tell("Starting PostgreSQL ...")
-        password = self._data.secret("postgres-password")
-        cluster = self._cluster = embedded_postgres.Cluster(directory, password, durable=True)
         log = self._data.log("postgres")
         service = Service(POSTGRESQL, lambda: cluster.start(log), self._tell, patience=POSTGRES_SECONDS)
         service.start()
@@ -176,51 +181,27 @@ class Forgelet:
         title: str,
         name: str,
         command: Sequence[str],
-        environment: Callable[[], Mapping[str, str]],
-        settings_class: type[ClientSettings],
+        program: variables.Program[Any],
+        own: Callable[[], Mapping[str, str]],
     ) -> Service:
         """One of the two servers, not started yet. Raises `Mistake` where its settings are wrong."""
         log, folder = self._data.log(name), self._data.part(name)
 
-        def variables() -> dict[str, str]:
-            return {**_inherited(os.environ), **environment()}
+        def environment() -> dict[str, str]:
+            return {**variables.inherited(os.environ), **own()}
 
         def start() -> Child:
-            return Child(title, command, log=log, environment=variables(), cwd=folder)
+            return Child(title, command, log=log, environment=environment(), cwd=folder)
 
-        section, prefix = SOURCES[name]
-        sources = Sources(
-            settings_class=settings_class, section=section, env_prefix=prefix, environment=variables()
-        )
-        patience = sources.settings().shutdown_timeout + CLOSING_SECONDS
+        patience = program.sources(environment()).settings().shutdown_timeout + CLOSING_SECONDS
         return Service(title, start, self._tell, patience=patience)
 
-    def _api_environment(self) -> dict[str, str]:
+    def _variables_of_api(self) -> dict[str, str]:
         ours = self._cluster.url() if self._cluster else "postgresql:///"
-        environment = {
-            "FORGELET_API_HOST": HOST,
-            "FORGELET_API_PORT": str(self.plan.api_port),
-            "FORGELET_API_DATABASE_URL": self.plan.database_url or ours,
-            "FORGELET_API_DATA_DIR": str(self._data.part("api")),
-            "FORGELET_API_EXTERNAL_URL": self.plan.api_url,
-            "FORGELET_API_ROOT_TOKEN_FILE": self._data.file_with_secret("root-token", prefix="flpat-"),
-        }
-        if self.plan.edge_url is not None:
-            environment["FORGELET_API_EDGE_URLS"] = self.plan.edge_url
-            environment["FORGELET_API_EDGE_PURGE_TOKEN_FILE"] = self._data.file_with_secret(
-                "edge-purge-token"
-            )
-        return environment
+        return variables.of_api(self._data, self.plan.addresses, self.plan.database_url or ours)
 
-    def _edge_environment(self) -> dict[str, str]:
-        return {
-            "FORGELET_EDGE_HOST": HOST,
-            "FORGELET_EDGE_PORT": str(self.plan.edge_port),
-            "FORGELET_EDGE_ORIGIN": self.plan.api_url,
-            "FORGELET_EDGE_STORAGE_TOKEN_FILE": self._data.file_with_secret("edge-storage-token"),
-            "FORGELET_EDGE_PURGE_TOKEN_FILE": self._data.file_with_secret("edge-purge-token"),
-            "FORGELET_EDGE_DATA_DIR": str(self._data.part("edge")),
-        }
+    def _variables_of_edge(self) -> dict[str, str]:
+        return variables.of_edge(self._data, self.plan.addresses)
 
     def _wait_for(self, url: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -244,32 +225,21 @@ class Forgelet:
                 },
             )
         except ApiError as problem:
-            raise CannotStart(f"The edge cannot be joined to the API server: {problem}.") from None
+            raise CannotStart(f"The edge cannot be joined to the API server: {problem}") from None
 
     def _check_all_start(self) -> None:
         for service in self._services:
             child = self._child(service)
             if child.has_ended():
-                raise CannotStart(f"{child.name} stopped while starting with {child.account_of_end()}.")
-
-
-def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What both processes get of our own environment: no secrets, and the settings file by its full path."""
-    inherited = {
-        name: value
-        for name, value in environment.items()
-        if name not in {"FORGELET_ROOT_TOKEN", "FORGELET_DATABASE_URL"}
-    }
-    if SETTINGS_FILE_VARIABLE in inherited:
-        inherited[SETTINGS_FILE_VARIABLE] = str(Path(inherited[SETTINGS_FILE_VARIABLE]).absolute())
-    return inherited
+                raise CannotStart(f"{child.name} stopped while starting with {child.account_of_end()}")
 
 
 def check_ports(plan: Plan) -> None:
     """Refuses a port that another process listens on, or that this account may not listen on."""
-    wanted = {"--api-port": plan.api_port, "--edge-port": plan.edge_port}
-    if plan.api_port == plan.edge_port:
-        raise CannotStart(f"--api-port and --edge-port are both {plan.api_port}; choose two different ports.")
+    api_port, edge_port = plan.addresses.api_port, plan.addresses.edge_port
+    wanted = {"--api-port": api_port, "--edge-port": edge_port}
+    if api_port == edge_port:
+        raise CannotStart(f"--api-port and --edge-port are both {api_port}; choose two different ports")
     for option, port in wanted.items():
         if port is not None:
             with socket.socket() as probe:
@@ -278,5 +248,5 @@ def check_ports(plan: Plan) -> None:
                     probe.bind((HOST, port))
                 except OSError as problem:
                     raise CannotStart(
-                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another {option}."
+                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another {option}"
                     ) from None

@@ -1,4 +1,4 @@
-"""The command behind `scripts/up`: its options, its progress, and what it says at the end."""
+"""The command `forgelet up`: its options, its progress, and what it says at the end."""
 
 import contextlib
 import os
@@ -13,27 +13,23 @@ from typing import NoReturn
 
 import click
 
+from forgelet.frame import Command
+from forgelet.instance import Instance
 from forgelet.local import demo_data, embedded_postgres
 from forgelet.local.data_directory import DataDirectory
+from forgelet.local.places import CHECKOUT, default_data_dir
 from forgelet.local.processes import ENDING_SIGNALS, CannotStart
 from forgelet.local.supervisor import Forgelet, Plan
+from forgelet.local.variables import Addresses
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 _port = click.IntRange(1, 65535)
 _TOKEN_SHOWN = "root-token-shown"
 _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 
 
 @click.command(
-    context_settings={"auto_envvar_prefix": "FORGELET", "show_default": True, "max_content_width": 110}
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False),
-    default=str(CHECKOUT / ".forgelet"),
-    show_default="<checkout>/.forgelet",
-    show_envvar=True,
-    help="Folder for everything that is kept: database, repositories, secrets, logs.",
+    cls=Command,
+    context_settings={"auto_envvar_prefix": "FORGELET", "show_default": True, "max_content_width": 110},
 )
 @click.option(
     "--api-port", type=_port, default=8080, show_envvar=True, help="Port of the API server on 127.0.0.1."
@@ -61,8 +57,9 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 )
 @click.option("--no-demo", is_flag=True, show_envvar=True, help="Make no demo users, groups and projects.")
 @click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
+@click.pass_obj
 def up(
-    data_dir: str,
+    instance: Instance,
     api_port: int,
     edge_port: int,
     root_token_file: Path | None,
@@ -73,24 +70,24 @@ def up(
 ) -> None:
     """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
 
-    Nothing is reachable from other machines. To start again from nothing, stop it and delete the data folder.
+    Everything is kept below --data-dir: database, repositories, secrets, logs. Its default is .forgelet in a checkout,
+    and where it is installed ~/.local/share/forgelet (XDG_DATA_HOME counts), so that the next run finds it from any
+    folder. To start again from nothing, stop it and delete that folder. Nothing is reachable from other machines.
 
-    Two more variables: FORGELET_PYTHON, the Python to run with (a command or path) instead of the first on PATH,
-    and FORGELET_POSTGRES_VERSION, the PostgreSQL to begin with (such as 18) instead of the machine's newest.
+    FORGELET_POSTGRES_VERSION is the PostgreSQL to begin with (such as 18) instead of the machine's newest; of
+    scripts/up, FORGELET_PYTHON is the Python to run with (a command or path) instead of the first on PATH.
     """
     if root_token_file is not None:
         root_token = root_token_file.read_text(errors="replace").strip()
     if root_token is not None and not _A_TOKEN.fullmatch(root_token):
         given = f"What --root-token-file names ({root_token_file})" if root_token_file else "--root-token"
-        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces.")
-    if not data_dir:  # for Path that is where one happens to be
-        raise CannotStart("--data-dir is empty; name a folder, or leave it out.")
+        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces")
     if shutil.which("git") is None:
-        raise CannotStart("The program git was not found; install it and run scripts/up again.")
+        raise CannotStart("The program git was not found; install it and try again")
     if database_url:
         embedded_postgres.check_external(database_url)
-    data = DataDirectory(Path(data_dir))
-    plan = Plan(data, CHECKOUT, api_port, None if no_edge else edge_port, database_url)
+    data = DataDirectory(instance.named or default_data_dir())
+    plan = Plan(data, Addresses(api_port, None if no_edge else edge_port), database_url)
     run(plan, root_token=root_token, with_demo=not no_demo)
 
 
@@ -107,7 +104,7 @@ def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
         with forgelet:
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
-                demo_data.ensure(forgelet.api(), plan.data, plan.checkout, tell)
+                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
             tell(what_next(plan, with_demo=with_demo))
             forgelet.watch()
     sys.exit(0)
@@ -124,7 +121,7 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         f"  API server     {plan.api_url}/api/v4",
         f"  Storage edge   {plan.edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with: scripts/up --root-token-file FILE",
+        "                 replace it with --root-token-file FILE",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -150,9 +147,10 @@ def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
         "",
         "  # clone, commit, push",
         f'  cd "$(mktemp -d)" && git clone -c credential.helper={quote(store)} \\',
-        f"    {api.replace('://', '://alice@')}/{public}.git try && cd try && git switch -c try &&",
+        f"    {api.replace('://', '://alice@')}/{public}.git try && cd try &&",
+        '    git switch -c "$(mktemp -u try-XXXXXX)" &&',
         "    git -c user.name=alice -c user.email=alice@example.org commit --allow-empty -m 'Try it' &&",
-        "    git push -u origin try",
+        "    git push -u origin HEAD",
         "",
         "  # a file of the public project; the second answer comes from the edge's cache, see Cache-Status",
         f"  curl -i {raw}/{public}/-/raw/{demo_data.BRANCH}/README.md",
@@ -198,7 +196,3 @@ def _obey_signals(forgelet: Forgelet) -> None:
     for number in ENDING_SIGNALS:
         signal.signal(number, end)
     signal.signal(signal.SIGHUP, hang_up)
-
-
-if __name__ == "__main__":
-    up(prog_name="scripts/up")

@@ -10,6 +10,7 @@ import attrs
 from forgelet.local.api_client import Api, encoded
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.supervisor import Forgelet, Plan
+from forgelet.local.variables import Addresses
 from scripts.abuse import repositories
 from scripts.abuse.place import Place
 from scripts.abuse.repositories import Sizes
@@ -51,7 +52,7 @@ def prepared(tell: Callable[[str], None], sizes: Sizes) -> Iterator[Ground]:
     with tempfile.TemporaryDirectory(prefix="forgelet-abuse-") as folder:
         Path(folder).chmod(0o711)  # PostgreSQL may have to run as another account
         data = DataDirectory(Path(folder, "data"))
-        plan = Plan(data, CHECKOUT, api_port=free_port(), edge_port=free_port(), database_url=None)
+        plan = Plan(data, Addresses(free_port(), free_port()))
         with data.opened(), Forgelet(plan, tell) as forgelet:
             tell("Making repositories ...")
             scratch = Path(folder, "scratch")

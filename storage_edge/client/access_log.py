@@ -1,13 +1,12 @@
 """One line for one request, without tokens."""
 
-import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from common.logs import redact
+from common import logs
 from storage_edge.client.who import WHO, Who
 
-log = structlog.get_logger(__name__)
+log = logs.AccessLog(__name__)
 
 #: What is logged of a User-Agent.
 AGENT_LENGTH = 200
@@ -24,17 +23,18 @@ def write(
     agent: str | None,
 ) -> None:
     """The line about one request that was answered."""
-    log.info(
-        "request",
-        client=None if who is None else who.address,
-        method=method,
-        target=redact(target),
-        status=status,
-        cache=cache,
-        bytes=body_bytes,
-        seconds=round(seconds, 6),
-        request_id=None if who is None else who.request_id,
-        agent=None if agent is None else agent[:AGENT_LENGTH],
+    log(
+        {
+            "client": None if who is None else who.address,
+            "method": method,
+            "target": target,
+            "status": status,
+            "cache": cache,
+            "bytes": body_bytes,
+            "seconds": round(seconds, 6),
+            "request_id": None if who is None else who.request_id,
+            "agent": None if agent is None else agent[:AGENT_LENGTH],
+        }
     )
 
 

@@ -1,14 +1,22 @@
 """A server with nothing to do writes nothing: each commit that changes something voids all that requests remember."""
 
 import asyncio
+import logging
 from typing import Any
 
+import pytest
+from structlog.testing import capture_logs
+
+from api_server.operations.watch import WATCH
 from api_server.state.queue import QUEUE
+from common import operations
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.forge import Forge
 from tests.support.merge_requests import new_project, open_merge_request
 
 LONG_ENOUGH = 3.0
+#: Once an hour and once a day something is kept in the log: that is what it is for.
+HOURLY, TOLD = "head of the audit trail", {"keep_audit_head", "sweep_objects"}
 UNDER_WAY = """
     SELECT (SELECT count(*) FROM procrastinate_jobs)
         + (SELECT count(*) FROM status_check_deliveries WHERE status = 'queued')
@@ -44,6 +52,25 @@ async def test_a_server_that_nobody_calls_writes_nothing(new_forge: Any) -> None
         before = forge.database.generation
         await asyncio.sleep(LONG_ENOUGH)
         assert forge.database.generation == before
+
+
+async def test_a_server_that_nobody_calls_says_nothing(
+    new_forge: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor do those who ask how it is, while it is well."""
+    async with new_forge(allow_local_requests=True, disk_reserve=0) as forge:
+        periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
+        with capture_logs() as lines, caplog.at_level(logging.INFO):
+            for entry in periodic.values():
+                if entry.task.name not in TOLD:
+                    await entry.task.func(timestamp=0)
+            await forge.server.app[WATCH].look()
+            for path in operations.ROUTES:
+                assert (await forge.anonymous.get(f"{forge.base}{path}")).status == 200
+        said = [line["event"] for line in lines if line["log_level"] != "debug"]
+        assert [event for event in said if event != HOURLY] == []
+        ours = [record for record in caplog.records if not record.name.startswith("aiohttp.access")]
+        assert [record for record in ours if record.levelno > logging.DEBUG] == []
 
 
 async def test_periodic_tasks_that_find_nothing_to_do_write_nothing(new_forge: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import attrs
 import pytest
+from structlog.testing import capture_logs
 
 from api_server.audit import heads
 from api_server.ci.jobs.artifacts import queries as artifact_queries
@@ -189,3 +190,20 @@ async def test_an_answer_that_has_begun_is_cut_off(scene: Scene) -> None:
         with pytest.raises(aiohttp.ClientPayloadError):
             await asyncio.wait_for(request, 20)  # at once, and not when the idle connection is closed
         file.write_bytes(whole)
+
+
+async def test_a_log_whose_object_is_lost_is_not_there_and_a_line_says_so(scene: Scene) -> None:
+    """It is not begun and cut off, nor logged as if the client had gone."""
+    app = scene.forge.server.app
+    key = await scene.forge.database.value(
+        "SELECT object_key FROM job_logs WHERE job_id = %(id)s", id=scene.finished.id
+    )
+    file = app[OBJECTS].folder / key
+    elsewhere = file.rename(file.with_name("elsewhere"))
+    with capture_logs() as lines:
+        answer = await scene.project.api.get(f"{scene.project.url}/jobs/{scene.finished.id}/trace")
+    elsewhere.rename(file)
+    assert answer.status == 404
+    told = {line["event"]: line for line in lines}
+    assert told["the log of a job is gone from the object store"]["job_id"] == scene.finished.id
+    assert told["request"]["status"] == 404

@@ -87,7 +87,8 @@ async def orphans(project: CiProject, objects: Objects) -> set[str]:
 
 async def swept(forge: Forge, objects: Objects, *, dry_run: bool = False) -> tuple[set[str], set[str]]:
     """The keys of objects, and the names of files of unfinished uploads."""
-    found = [one async for one in sweep.sweep(forge.database, objects, AGE, dry_run=dry_run)]
+    root = forge.settings.data_dir / "repositories"
+    found = [one async for one in sweep.sweep(forge.database, objects, AGE, root, dry_run=dry_run)]
     return {one.key for each in found for one in each.objects}, {
         file.name for each in found for file in each.unfinished
     }
@@ -161,7 +162,8 @@ async def test_the_clock_of_the_store_counts(here: Forge, project: CiProject) ->
     lost = await orphans(project, objects)
     jumped = copy.copy(here.database)
     jumped._clock = lambda: here.database.now + datetime.timedelta(days=2)
-    assert [found async for found in sweep.sweep(jumped, objects, AGE)] == []
+    root = here.settings.data_dir / "repositories"
+    assert [found async for found in sweep.sweep(jumped, objects, AGE, root)] == []
     await objects.delete(lost)
 
 
@@ -178,17 +180,18 @@ async def test_the_command_says_what_it_removes_and_what_is_missing(here: Forge,
     }
 
     async def run(*arguments: str) -> tuple[int, list[str]]:
-        done = await asyncio.to_thread(CliRunner().invoke, forgelet, ["sweep", *arguments], env=environment)
+        done = await asyncio.to_thread(CliRunner().invoke, forgelet, ["store", *arguments], env=environment)
         return done.exit_code, done.output.splitlines()
 
-    status, lines = await run("--dry-run")
+    status, lines = await run("sweep", "--dry-run")
     assert (status, lines[-1]) == (
         0,
         f"would be removed: {len(lost)} objects of {len(lost)} bytes, 0 unfinished uploads",
     )
     assert set(lines[:-1]) == {f"{key}: 1 bytes, no row names it" for key in lost}
     assert await keys_of(objects) >= lost
-    status, lines = await run("--missing")
-    assert "removed: 7 objects of 7 bytes, 0 unfinished uploads" in lines
-    assert (status, [line for line in lines if gone in line]) == (1, [f"{gone}: missing, of logs"])
+    status, lines = await run("sweep")
+    assert (status, lines[-1]) == (0, "removed: 7 objects of 7 bytes, 0 unfinished uploads")
+    status, lines = await run("check")
+    assert (status, [line.split() for line in lines if gone in line]) == (1, [["logs", gone]])
     assert not await keys_of(objects) & lost

@@ -74,6 +74,51 @@ def test_a_line_can_be_written_whatever_text_is_in_it(written: io.BytesIO, forma
     assert written.getvalue().count(b"\n") == 1
 
 
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "is_json"), [(io.TextIOWrapper, True), (_Terminal, False)])
+def test_lines_are_for_programs_where_there_is_no_terminal(
+    written: io.BytesIO, kind: type[io.TextIOWrapper], is_json: bool
+) -> None:
+    logs.configure("auto", stream=kind(written, write_through=True))
+    structlog.configure(cache_logger_on_first_use=False)
+    structlog.get_logger("ours").info("pushed")
+    assert written.getvalue().startswith(b'{"timestamp":"') is is_json
+
+
+def test_the_line_of_a_request_is_as_others_are_and_holds_no_secret(written: io.BytesIO) -> None:
+    _configured(written, "json")
+    write = logs.AccessLog("access")
+    write({"path": f"/user?private_token={SECRET}", "status": 200, "agent": "\udcff", "request_id": "1"})
+    token = logs.REQUEST_ID.set("1")
+    structlog.get_logger("access").info("request", path=f"/user?private_token={SECRET}", status=200)
+    logs.REQUEST_ID.reset(token)
+    short, long = (json.loads(line) for line in written.getvalue().splitlines())
+    assert short.pop("agent") == "\udcff"
+    assert len(short.pop("timestamp")) == len(long.pop("timestamp")) == len("2026-11-22T17:00:00.000000Z")
+    assert (
+        short
+        == long
+        == {
+            "level": "info",
+            "logger": "access",
+            "event": "request",
+            "path": "/user?private_token=[REDACTED]",
+            "status": 200,
+            "request_id": "1",
+        }
+    )
+
+
+def test_requests_are_not_told_of_below_their_level(written: io.BytesIO) -> None:
+    _configured(written, "json", "WARNING")
+    logs.AccessLog("access")({"status": 200})
+    assert written.getvalue() == b""
+
+
 _PIECES = st.sampled_from(
     [
         "flpat-",

@@ -179,7 +179,7 @@ _FILES = [
     file(
         "api commands",
         "[api_server]\nlog_format = 'xml'",
-        "log_format in section [api_server] of settings.toml has to be console or json",
+        "log_format in section [api_server] of settings.toml has to be auto, console or json",
     ),
 ]
 

@@ -232,5 +232,6 @@ async def _has_told_edges(forge: Forge) -> bool:
 async def _requests(forge: Forge) -> int:
     """GETs that the service has answered so far. (A push is counted a moment after its client has gone.)"""
     metrics = (await forge.anonymous.get(f"{forge.base}/-/metrics")).body
-    lines = [line for line in metrics.splitlines() if line.startswith('http_requests_total{method="GET"')]
+    counts = 'forgelet_http_request_duration_seconds_count{method="GET"'
+    lines = [line for line in metrics.splitlines() if line.startswith(counts)]
     return sum(round(float(line.rsplit(" ", 1)[1])) for line in lines)

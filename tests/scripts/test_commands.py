@@ -110,7 +110,7 @@ def test_the_commands_are_plain_shell(command: str) -> None:
 def test_up_runs_from_any_folder_with_its_arguments_as_they_are(copy: Copy) -> None:
     assert copy.run("scripts/up", "--data-dir", "a b") == (0, copy_note(copy))
     *_, last = copy.ran()
-    assert last == ["/", str(copy.path), "-P", "-m", "forgelet.local.up", "--data-dir", "a b"]
+    assert last == ["/", str(copy.path), "-P", "-m", "forgelet", "up", "--data-dir", "a b"]
 
 
 def test_an_installation_is_made_once_until_what_it_depends_on_changes(copy: Copy) -> None:
@@ -146,7 +146,7 @@ def test_test_hands_its_arguments_to_pytest_in_the_checkout(copy: Copy) -> None:
     copy.run("scripts/test", "tests/edge", "-k", "a or b")
     *_, last = copy.ran()
     assert last[0] == str(copy.path)
-    assert last[2:] == ["-P", "-m", "pytest", "-n", "2", "tests/edge", "-k", "a or b"]
+    assert last[2:] == ["-P", "-m", "pytest", "-n", "3", "tests/edge", "-k", "a or b"]
 
 
 def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
@@ -158,6 +158,7 @@ def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
+        "-m mkdocs build --quiet --strict",
         "",
     ]
     assert copy.run("scripts/check") == (0, "")
@@ -202,11 +203,12 @@ def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_ch
     status, _ = copy.run(".ci/run", "-k", "x", PYENV_ROOT=str(copy.programs / "pyenv"))
     assert status == 0
     assert [" ".join(run[2:]) for run in copy.ran() if "pip" not in run] == [
-        "-P -m pytest -n 2 -k x",
-        "-P -m pytest -n 2 --ignore=tests/scripts -k x",
+        "-P -m pytest -n 3 -k x",
+        "-P -m pytest -n 3 --ignore=tests/scripts --ignore=tests/forgelet -k x",
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
+        "-m mkdocs build --quiet --strict",
         "",
     ]
     assert copy.printed.splitlines()[-3:] == [

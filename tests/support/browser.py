@@ -1,7 +1,9 @@
 """A browser that people sign in with: keeps cookies, follows redirects, fills in forms."""
 
 import contextlib
+import html
 import re
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,10 +11,28 @@ import aiohttp
 import attrs
 from yarl import URL
 
+from api_server.pages import queries
+from api_server.pages.sessions import LIFETIME
+from api_server.state.secrets import digest
 from tests.support.forge import Forge, Person
 
 #: Of the people who sign in with a browser.
 PASSWORD = "correct horse battery"
+
+
+#: Of a server that is reached without TLS.
+COOKIE = "forgelet_session"
+
+
+async def new_session(forge: Forge, user_id: int) -> str:
+    """The cookie of somebody who has signed in."""
+    cookie = secrets.token_urlsafe(32)
+    async with forge.database.transaction() as transaction:
+        until = transaction.now + LIFETIME
+        await queries.create_session(
+            transaction, digest(cookie), user_id, until, ip_address="127.0.0.1", user_agent="Test"
+        )
+    return cookie
 
 
 @attrs.define
@@ -25,24 +45,34 @@ class Browser:
     text: str = ""
     headers: Any = None
     path: str = ""
+    #: The path with its query.
+    path_qs: str = ""
 
     async def get(self, path: str, **options: Any) -> "Browser":
         return await self._ask("GET", path, **options)
 
     async def send(self, path: str, **fields: str) -> "Browser":
         """The form of the page at hand, filled in with `fields`."""
-        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text))
+        hidden = {
+            name: html.unescape(value)
+            for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text)
+        }
         return await self._ask("POST", path, data=hidden | fields)
 
     async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
         async with self.session.request(method, URL(f"{self.base}{path}", encoded=True), **options) as answer:
             self.status, self.text, self.headers = answer.status, await answer.text(), answer.headers
-            self.path = answer.url.path
+            self.path, self.path_qs = answer.url.path, answer.url.path_qs
         return self
 
     async def sign_in(self, person: Person, password: str = PASSWORD, **query: str) -> "Browser":
         await self.get("/-/sign_in", params=query)
         return await self.send("/-/sign_in", login=person.username, password=password)
+
+    async def enter(self, forge: Forge, person: Person) -> "Browser":
+        """Signed in, without the form: attempts to sign in are counted."""
+        self.session.cookie_jar.update_cookies({COOKIE: await new_session(forge, person.id)}, URL(self.base))
+        return self
 
     @property
     def title(self) -> str:

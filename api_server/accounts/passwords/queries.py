@@ -83,6 +83,17 @@ async def set_password(transaction: Transaction, digest: bytes, password_hash: s
     return await transaction.row(SET_PASSWORD, digest=digest, password_hash=password_hash)
 
 
+CHANGE_PASSWORD = Query(
+    f"UPDATE users SET password_hash = %(password_hash)s, updated_at = %(now)s WHERE id = %(id)s RETURNING {_ACCOUNT}",
+    Account,
+)
+
+
+async def change_password(transaction: Transaction, user_id: int, password_hash: str) -> Account:
+    """Ends what rests on the one before: sessions and links, by triggers. Raises NotFound."""
+    return await transaction.one(CHANGE_PASSWORD, id=user_id, password_hash=password_hash)
+
+
 DELETE_EXPIRED = """
     DELETE FROM password_resets WHERE expires_at <= %(now)s
 """

@@ -45,21 +45,30 @@ async def use(
     """Sets the password; sessions end, tokens do not. None where the link is good for nothing (any more)."""
     account = await queries.set_password(transaction, digest(token), password_hash)
     if account is not None:
-        author = Author(
-            id=account.id,
-            name=account.name,
-            email=account.email,
-            username=account.username,
-            ip_address=ip_address,
-        )
-        await audit_trail.record(
-            transaction,
-            "user_password_updated",
-            author=author,
-            entity=account.entity,
-            message="Changed the password",
-        )
+        await _record(transaction, account, ip_address)
     return account
+
+
+async def change(transaction: Transaction, user_id: int, password_hash: str, ip_address: str | None) -> None:
+    """Sets the password of somebody who knows the present one; all sessions end, tokens do not."""
+    await _record(transaction, await queries.change_password(transaction, user_id, password_hash), ip_address)
+
+
+async def _record(transaction: Transaction, account: Account, ip_address: str | None) -> None:
+    author = Author(
+        id=account.id,
+        name=account.name,
+        email=account.email,
+        username=account.username,
+        ip_address=ip_address,
+    )
+    await audit_trail.record(
+        transaction,
+        "user_password_updated",
+        author=author,
+        entity=account.entity,
+        message="Changed the password",
+    )
 
 
 def setup(app: web.Application) -> None:

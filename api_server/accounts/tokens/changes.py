@@ -43,17 +43,19 @@ async def issue(transaction: Transaction, new: NewToken) -> Issued:
     return Issued(token_id, text)
 
 
-async def create(transaction: Transaction, new: NewToken, user_name: str, author: Author) -> str:
+async def create(
+    transaction: Transaction, new: NewToken, username: str, user_name: str, author: Author
+) -> str:
     """The entity with the token's text."""
     created = await issue(transaction, new)
-    await _record(transaction, "created", author, new.user_id, user_name, created.id)
+    await _record(transaction, "created", author, created.id, new.user_id, username, user_name)
     return await queries.show_new_token(transaction, created.id, created.text)
 
 
 async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
     """Revoking twice changes nothing. A bot goes with its last token."""
     if await queries.revoke_token(transaction, token.id):
-        await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
+        await _record_of(transaction, "revoked", author, token)
         if token.bot and not await queries.has_token(transaction, token.user_id):
             await accounts.delete(app, transaction, token.user_id, author)
 
@@ -63,8 +65,8 @@ async def rotate(
 ) -> str:
     """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
     successor = await succeed(transaction, token, expires_at)
-    await _record(transaction, "revoked", author, token.user_id, token.user_name, token.id)
-    await _record(transaction, "created", author, token.user_id, token.user_name, successor.id)
+    await _record_of(transaction, "revoked", author, token)
+    await _record_of(transaction, "created", author, attrs.evolve(token, id=successor.id))
     return await queries.show_new_token(transaction, successor.id, successor.text)
 
 
@@ -84,14 +86,26 @@ async def succeed(transaction: Transaction, token: Token, expires_at: datetime.d
     return await issue(transaction, successor)
 
 
+async def _record_of(transaction: Transaction, verb: str, author: Author, token: Token) -> None:
+    await _record(transaction, verb, author, token.id, token.user_id, token.username, token.user_name)
+
+
 async def _record(
-    transaction: Transaction, verb: str, author: Author, user_id: int, user_name: str, token_id: int
+    transaction: Transaction,
+    verb: str,
+    author: Author,
+    token_id: int,
+    user_id: int,
+    username: str,
+    user_name: str,
 ) -> None:
+    """It belongs to whoever did it, as with GitLab; to the token's user where that was no user."""
+    owner = (author.id, author.username) if author.username else (user_id, username)
     await audit_trail.record(
         transaction,
         f"personal_access_token_{verb}",
         author=author,
-        entity=Entity(type="User", id=author.id, path=author.username),
+        entity=Entity(type="User", id=owner[0], path=owner[1]),
         target_id=user_id,
         target_details=user_name,
         message=f"{verb.capitalize()} personal access token with id {token_id}",

@@ -78,7 +78,7 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
     async with context.database(request).transaction() as transaction:
         user = await existing_user(transaction, wanted.user_id)
         new = changes.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
-        made = await changes.create(transaction, new, user.name, author(request))
+        made = await changes.create(transaction, new, user.username, user.name, author(request))
     return json_text(made, status=201)
 
 
@@ -96,7 +96,7 @@ async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.
         expires_at=wanted.expires_at or context.now(request).date() + datetime.timedelta(days=1),
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, new, who.name, author(request))
+        made = await changes.create(transaction, new, who.username, who.name, author(request))
     return json_text(made, status=201)
 
 

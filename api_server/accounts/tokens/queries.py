@@ -56,7 +56,7 @@ async def show_token(database: Executor, token_id: int) -> str:
 
 @attrs.frozen
 class Token:
-    """A token, and its user's name."""
+    """A token, and its user's names."""
 
     id: int
     name: str
@@ -64,6 +64,7 @@ class Token:
     scopes: list[str]
     expired: bool
     user_id: int
+    username: str
     user_name: str
     bot: bool
 
@@ -71,8 +72,8 @@ class Token:
 FIND_TOKEN = Query(
     """
     SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
-        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.name AS user_name,
-        users.bot
+        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.username,
+        users.name AS user_name, users.bot
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id WHERE tokens.id = %(id)s
     """,
     Token,

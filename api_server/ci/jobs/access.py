@@ -35,8 +35,13 @@ def id_of_calling_job(request: web.Request) -> int:
     return job_id
 
 
-def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
-    """Raises 403 for Developers but on jobs of their own on refs that are not protected."""
+def may_erase(request: web.Request, project: Project, job: Job) -> bool:
+    """Developers only jobs of their own on refs that are not protected."""
     own = job.user_id == caller(request).user_id and not job.protected
-    if project.role < Role.MAINTAINER and not own:
+    return project.role >= Role.MAINTAINER or own
+
+
+def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
+    """Raises 403 unless `may_erase`."""
+    if not may_erase(request, project, job):
         raise forbidden()

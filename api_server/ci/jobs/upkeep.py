@@ -11,6 +11,7 @@ from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
 from api_server.git.repositories import REPOSITORIES
+from api_server.state import backups
 from api_server.state.database import Database
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
@@ -31,6 +32,7 @@ def setup(app: web.Application) -> None:
             await seal(logs_of(app), job_id)
 
     async def delete_bytes(keys: list[str]) -> None:
+        backups.not_during(app[REPOSITORIES].root)
         await app[OBJECTS].delete(with_indices(keys))
 
     async def expire() -> None:

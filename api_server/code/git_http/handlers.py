@@ -4,6 +4,7 @@ from functools import partial
 
 from aiohttp import web
 
+from api_server.accounts.path_rules import PROJECT_PATH
 from api_server.code.git_http import judgement, places
 from api_server.code.git_http.access import gone, readable_project, writable_project
 from api_server.code.git_http.bodies import begun
@@ -22,9 +23,10 @@ _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
 
 def setup(app: web.Application) -> None:
-    app.router.add_get("/{path:.+}.git/info/refs", info_refs)
-    app.router.add_post("/{path:.+}.git/git-upload-pack", fetch)
-    app.router.add_post("/{path:.+}.git/git-receive-pack", push)
+    repository = f"/{{path:{PROJECT_PATH}}}.git"
+    app.router.add_get(f"{repository}/info/refs", info_refs)
+    app.router.add_post(f"{repository}/git-upload-pack", fetch)
+    app.router.add_post(f"{repository}/git-receive-pack", push)
     places.setup(app)
     judgement.setup(app)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from api_server.accounts.path_rules import PROJECT_PATH
 from api_server.code.git_http.access import check_may_push, readable_project, writable_project
 from api_server.code.lfs import queries, storing
 from api_server.code.lfs.answers import Links, lfs_errors, lfs_json, with_actions, with_error
@@ -19,7 +20,7 @@ from api_server.web import context, request_body
 
 
 def setup(app: web.Application) -> None:
-    base, oid = "/{path:.+}.git/info/lfs", "{oid:[0-9a-f]{64}}"
+    base, oid = f"/{{path:{PROJECT_PATH}}}.git/info/lfs", "{oid:[0-9a-f]{64}}"
     app.router.add_post(f"{base}/objects/batch", lfs_errors(batch))
     app.router.add_get(f"{base}/objects/{oid}", lfs_errors(download))
     app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(upload))

@@ -1,6 +1,7 @@
 """The JSON of what lives in git and not in PostgreSQL."""
 
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import pygit2
@@ -34,7 +35,7 @@ def branch(
         "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),
         "can_push": protection.may_push(project.role, admin=project.admin),
         "default": found.name == project.default_branch,
-        "web_url": f"{project_url}/-/tree/{found.name}",
+        "web_url": f"{project_url}/-/tree/{quote(found.name)}",
     }
 
 

@@ -61,7 +61,8 @@ class Token(BotToken):
 FIND_TOKEN = Query(
     f"""
     SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
-        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.name AS user_name, users.bot,
+        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.username,
+        users.name AS user_name, users.bot,
         members.access_level
     FROM personal_access_tokens tokens
     JOIN users ON users.id = tokens.user_id

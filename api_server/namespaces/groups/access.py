@@ -25,6 +25,11 @@ class GroupAccess(Place):
     async def find(self, request: web.Request, reference: str) -> Group:
         return await find_group(request, reference, self.role)
 
+    def check(self, found: Group) -> None:
+        """Raises 403 where the rule keeps whoever has `found` the group out."""
+        if found.role < self.role:
+            raise forbidden()
+
 
 def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
     """The rule of a route whose `{id}` names a group."""
@@ -33,7 +38,7 @@ def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
 
 async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    found = await _visible_group(request, reference)
+    found = await _visible_to_caller(request, reference)
     if found is None:
         raise not_found("Group")
     if found.moved:
@@ -45,27 +50,35 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
 
 async def group_to_name(request: web.Request, parameter: str, group_id: int) -> Group:
     """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _visible_group(request, str(group_id))
+    found = await _visible_to_caller(request, str(group_id))
     if found is None:
         raise not_found(f"{parameter} not found")
     return found
 
 
-async def _visible_group(request: web.Request, reference: str) -> Group | None:
-    who = caller(request)
-    number = redirects.id_in(reference)
+async def _visible_to_caller(request: web.Request, reference: str) -> Group | None:
+    who, number = caller(request), redirects.id_in(reference)
+    return await visible_group(
+        request, reference if number is None else number, user_id=who.user_id, admin=who.admin
+    )
+
+
+async def visible_group(
+    request: web.Request, reference: int | str, *, user_id: int | None, admin: bool
+) -> Group | None:
+    """The group with that id (a number) or full path (a text), where that user (None: a stranger) can see it."""
 
     async def read(executor: Executor) -> Group | None:
         return await queries.find_group(
             executor,
-            group_id=number,
-            path=None if number is not None else reference,
-            user_id=who.user_id,
-            admin=who.admin,
+            group_id=reference if isinstance(reference, int) else None,
+            path=reference if isinstance(reference, str) else None,
+            user_id=user_id,
+            admin=admin,
         )
 
     found = await read(context.database(request))
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        rely_on(request, Ground((f"user:{who.user_id}", *groups), found, read))
+        rely_on(request, Ground((f"user:{user_id}", *groups), found, read))
     return found

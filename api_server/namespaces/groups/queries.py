@@ -150,9 +150,10 @@ FIND_GROUP = Statement(
 
 
 async def find_group(
-    database: Executor, *, group_id: int | None, path: str | None, user_id: int, admin: bool
+    database: Executor, *, group_id: int | None, path: str | None, user_id: int | None, admin: bool
 ) -> Group | None:
-    """By id or (without one) by a path that it has or had; where that user can see it."""
+    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see
+    it."""
     return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id, admin=admin)
 
 

@@ -31,9 +31,14 @@ class ProjectAccess(Place):
 
     async def find(self, request: web.Request, reference: str) -> Project:
         found = await find_project(request, reference, self.role)
-        if (self.opens is not None and not found.shows(self.opens)) or (self.changes and found.archived):
-            raise forbidden()
+        self.check(found)
         return found
+
+    def check(self, found: Project) -> None:
+        """Raises 403 where the rule keeps whoever has `found` the project out."""
+        closed = self.opens is not None and not found.shows(self.opens)
+        if found.role < self.role or closed or (self.changes and found.archived):
+            raise forbidden()
 
 
 def project(

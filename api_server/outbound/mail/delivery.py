@@ -15,8 +15,10 @@ from aiohttp import web
 from api_server.outbound.mail.letters import Letter, compose
 from api_server.settings import Settings
 from api_server.state.database import Transaction
+from api_server.state.failures import FAILURES, reason_of
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, SETTINGS
+from common.background import Passing
 
 log = structlog.get_logger(__name__)
 
@@ -26,10 +28,18 @@ ATTEMPTS = 12
 _TIMEOUT = 30.0
 
 
+class MailNotTaken(Passing):
+    """The server does not take letters now; the text says which, and why."""
+
+
 class Outbox(Protocol):
     """Where messages go. Raises OSError or aiosmtplib.SMTPException for what is worth trying again."""
 
     async def send(self, message: EmailMessage) -> None: ...
+
+    @property
+    def place(self) -> str:
+        """What operators know it by, without secrets."""
 
 
 @attrs.frozen
@@ -44,6 +54,10 @@ class SmtpServer:
     use_tls: bool = False
     #: True: refuse to go on without; None: use it where it is offered.
     start_tls: bool | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.hostname}:{self.port}"
 
     async def send(self, message: EmailMessage) -> None:
         try:
@@ -63,12 +77,30 @@ class SmtpServer:
                 raise
             log.warning("mail was refused for good", message_id=message["Message-ID"], problem=str(problem))
 
+    async def greet(self) -> None:
+        """Connects, encrypts and logs in as `send` does, and sends nothing. Raises as that does."""
+        async with aiosmtplib.SMTP(
+            hostname=self.hostname,
+            port=self.port,
+            username=self.username,
+            password=self.password,
+            use_tls=self.use_tls,
+            start_tls=None if self.use_tls else self.start_tls,
+            tls_context=ssl.create_default_context(),
+            timeout=_TIMEOUT,
+        ) as client:
+            await client.noop()
+
 
 @attrs.frozen
 class Folder:
     """Messages as .eml files, which mail programs open."""
 
     path: Path
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
 
     async def send(self, message: EmailMessage) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,14 +148,21 @@ async def queue_letter(transaction: Transaction, letter: Letter) -> None:
 
 
 async def send(app: web.Application, letter: Letter) -> None:
-    """Sends the letter now. An address that is none is logged, not tried again."""
+    """Sends the letter now. An address that is none is logged, not tried again. Raises `MailNotTaken`, which operators
+    see until a letter has been taken."""
     settings = app[SETTINGS]
     try:
         message = compose(letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]())
     except ValueError as problem:
         log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
         return
-    await app[OUTBOX].send(message)
+    outbox, failures = app[OUTBOX], app[FAILURES]
+    try:
+        await outbox.send(message)
+    except (OSError, aiosmtplib.SMTPException) as problem:
+        await failures.note("mail", outbox.place, reason_of(problem))
+        raise MailNotTaken(f"{outbox.place}: {reason_of(problem)}") from problem
+    await failures.settle("mail", outbox.place)
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:

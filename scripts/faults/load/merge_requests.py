@@ -68,7 +68,7 @@ class MergeRequests:
         merges = await subjects(clone, "main")
         requests = await self._in_step(merges)
         said: Counter[str] = Counter()
-        for iid in self._responses:
+        for iid in self._responses.keys() & {one["iid"] for one in requests}:
             path = f"{HERE}/merge_requests/{iid}/status_checks/{self._check}/responses"
             said.update(one["description"] for one in await owner.all(path))
         return {

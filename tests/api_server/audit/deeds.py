@@ -145,6 +145,54 @@ async def a_new_password(things: Things) -> AsyncIterator[None]:
         await _send(browser, "/-/password/flpwd-x", **fields)
 
 
+@deed("POST /-/user_settings/password", "user_password_updated")
+async def another_password(things: Things) -> AsyncIterator[None]:
+    async with browsing(things.forge) as browser:
+        await _settings(things, browser, "password")
+        yield
+        fields = dict.fromkeys(("password", "password_confirmation"), "even longer")
+        await _send(browser, "/-/user_settings/password", present_password=PASSWORD, **fields)
+
+
+@deed("POST /-/user_settings/personal_access_tokens", "personal_access_token_created")
+async def a_token_of_her_own(things: Things) -> AsyncIterator[None]:
+    async with browsing(things.forge) as browser:
+        await _settings(things, browser, "personal_access_tokens")
+        yield
+        await _send(browser, "/-/user_settings/personal_access_tokens", name="mine", scope_api="1")
+
+
+@deed("POST /-/user_settings/personal_access_tokens/{id}/revoke", "personal_access_token_revoked")
+async def a_token_given_up(things: Things) -> AsyncIterator[None]:
+    token = await things.get("token")
+    async with browsing(things.forge) as browser:
+        await _settings(things, browser, "personal_access_tokens")
+        yield
+        await _send(browser, f"/-/user_settings/personal_access_tokens/{token}/revoke")
+
+
+@deed("POST /-/user_settings/emails", "email_created")
+async def a_further_address(things: Things) -> AsyncIterator[None]:
+    async with browsing(things.forge) as browser:
+        await _settings(things, browser)
+        yield
+        await _send(browser, "/-/user_settings/emails", email=f"{await things.get('new')}@example.org")
+
+
+@deed("POST /-/user_settings/emails/{id}/remove", "email_destroyed")
+async def an_address_given_up(things: Things) -> AsyncIterator[None]:
+    email = await things.get("email")
+    async with browsing(things.forge) as browser:
+        await _settings(things, browser)
+        yield
+        await _send(browser, f"/-/user_settings/emails/{email}/remove")
+
+
+async def _settings(things: Things, browser: Browser, below: str = "") -> None:
+    await browser.enter(things.forge, await things.get("person"))
+    await browser.get(f"/-/user_settings/{below}".removesuffix("/"))
+
+
 @deed(
     "POST /admin/application_settings/repository", "application_setting_updated application_setting_updated"
 )

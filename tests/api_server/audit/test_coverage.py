@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from api_server.pages.site import PAGES
 from api_server.state.audit_event_types import EVENT_TYPES
 from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
@@ -73,6 +74,8 @@ SILENT = {
     "POST /jobs/{id}/artifacts": "as above",
     "POST /jobs/{id}/artifacts/authorize": "changes nothing",
     "POST /-/sign_out": "ends what signing in has told of",
+    "POST /-/user_settings/active_sessions/{id}/end": "as above",
+    "POST /-/user_settings/active_sessions/end_others": "as above",
     "POST /{path}.git/git-upload-pack": "reads only",
     "POST /{path}.git/git-receive-pack": "git's own history tells",
     "POST /{path}.git/info/lfs/objects/batch": "changes nothing",
@@ -80,6 +83,8 @@ SILENT = {
     "POST /{path}.git/info/lfs/verify": "changes nothing",
     "* /{path}.git/info/lfs/locks{rest}": "refused, whatever it is",
 }
+#: One route for all pages there, which declare themselves.
+BELOW_PROJECTS = "POST /{project}/-/{below}"
 EVENTS = """
     SELECT event_type, author_id, ip_address, details, audit_events::text AS text FROM audit_events
     WHERE id > %(after)s ORDER BY id
@@ -160,8 +165,11 @@ async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_for
         for route in quiet_forge.server.app.router.routes()
         if route.method not in ("GET", "HEAD") and route.resource is not None
     }
+    pages |= {
+        f"POST {route.path}" for of_module in PAGES for route in of_module.routes if route.method == "POST"
+    }
     routes = {name_of(route) for route in ROUTES if route.method != "GET"} | {
-        page for page in pages if "/api/v4" not in page
+        page for page in pages if "/api/v4" not in page and page != BELOW_PROJECTS
     }
     assert set(SILENT) <= routes
     loud = {shape(change.request) for change in CHANGES if change.events} | {

@@ -81,5 +81,5 @@ async def test_one_that_cannot_be_looked_at_stops_no_other(new_forge: Any) -> No
 
 
 def test_settings_and_defaults_agree(forge: Forge) -> None:
-    assert housekeeping.style(forge.server.app) == Style()
+    assert housekeeping.style_of(forge.settings) == Style()
     assert housekeeping.thresholds(forge.server.app) == housekeeping.Thresholds()

@@ -1,12 +1,32 @@
 """What tests of the pages share: a browser, and a server that nobody else signs in to."""
 
+import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser as Chromium
+from playwright.async_api import async_playwright
 
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
+
+#: Without these Chromium looks for its makers' hosts.
+QUIET = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run"),
+]
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Chromium]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        await browser.close()
 
 
 @pytest.fixture

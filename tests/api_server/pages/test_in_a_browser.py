@@ -1,10 +1,9 @@
 """The pages in a real Chromium: they are found by their labels, work without scripts, and fit a small screen."""
 
-import shutil
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from api_server.accounts.passwords import queries as passwords
 from api_server.accounts.passwords import resets
@@ -15,22 +14,6 @@ from tests.support.invitations import invite, page_of, source_of
 
 SMALL_SCREEN = {"width": 360, "height": 640}
 SETTINGS = "/admin/application_settings/repository"
-#: Without these Chromium looks for its makers' hosts.
-QUIET = [
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-]
-
-
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
-        yield browser
-        await browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +70,7 @@ async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Fo
         await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=person.id)
     await page.goto(link)
     assert await _fits(page)
-    await page.get_by_role("link", name="Sign in").click()
+    await page.get_by_role("main").get_by_role("link", name="Sign in").click()
     assert await _fits(page)
     await _sign_in(page, person)
     await page.get_by_role("button", name="Accept").click()
@@ -121,9 +104,9 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
         await page.get_by_label(label, exact=True).fill("another password")
     assert await _fits(page)
     await page.get_by_role("button", name="Set the password").click()
-    await page.get_by_role("link", name="Sign in").click()
+    await page.get_by_role("main").get_by_role("link", name="Sign in").click()
     await _sign_in(page, person, "another password")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("You are signed in")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Your projects")
 
 
 async def test_an_administrator_finds_and_changes_the_external_storage(page: Page, page_forge: Forge) -> None:

@@ -21,8 +21,8 @@ async def test_signing_in_and_out(page_forge: Forge, browser: Browser, by: str) 
     person = await page_forge.user(password=PASSWORD)
     await browser.get("/-/sign_in")
     await browser.send("/-/sign_in", login=getattr(person, by).upper(), password=PASSWORD)
-    assert (browser.status, browser.title) == (200, "You are signed in")
-    assert f"({person.username})" in browser.text
+    assert (browser.status, browser.title) == (200, "Your projects")
+    assert f'href="/-/user_settings">{person.username}</a>' in browser.text
     (details,) = await details_of(page_forge, f"event_type=authenticated_with_password&author_id={person.id}")
     assert (details["custom_message"], details["with"]) == (
         "Signed in with STANDARD authentication",
@@ -168,11 +168,12 @@ async def test_a_form_that_cannot_be_read_is_refused(browser: Browser, kind: str
     ("wanted", "reached"),
     [
         ("/-/invites/flinv-x_-1", "/-/invites/flinv-x_-1"),
-        ("//evil.example.org", "/-/sign_in"),
-        ("https://evil.example.org", "/-/sign_in"),
-        ("/-/../evil", "/-/sign_in"),
-        ("/\\evil.example.org", "/-/sign_in"),
-        ("/-/a\r\nSet-Cookie: x=y", "/-/sign_in"),
+        ("/?page=2", "/"),
+        ("//evil.example.org", "/"),
+        ("https://evil.example.org", "/"),
+        ("/-/../evil", "/"),
+        ("/\\evil.example.org", "/"),
+        ("/-/a\r\nSet-Cookie: x=y", "/"),
     ],
 )
 async def test_signing_in_leads_to_our_own_pages_only(
@@ -184,18 +185,22 @@ async def test_signing_in_leads_to_our_own_pages_only(
 
 async def test_pages_load_nothing_foreign_and_leak_no_address(browser: Browser) -> None:
     await browser.get("/-/sign_in")
-    assert browser.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'self'")
-    assert "<script" not in browser.text
+    policy = browser.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+    assert "unsafe" not in policy
     expected = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
     assert {name: browser.headers[name] for name in expected} == expected
-    assert (await browser.get("/-/pages.css")).headers["Content-Type"].startswith("text/css")
+    for address in re.findall(r'<link rel="\w+" href="([^"]+)"', browser.text):
+        assert (await browser.get(address)).status == 200
+        assert "immutable" in browser.headers["Cache-Control"]
+    assert (await browser.get("/-/assets/pages.000000000000.css")).status == 404
 
 
 async def test_a_session_ends_after_14_days(new_database: Callable[[], str], tmp_path: Path) -> None:
     async with forge_with_clock(new_database(), tmp_path) as (forge, clock), browsing(forge) as browser:
         await browser.sign_in(await forge.user(password=PASSWORD))
         clock.move(days=14, seconds=-1)
-        assert (await browser.get("/-/sign_in")).title == "You are signed in"
+        assert (await browser.get("/-/sign_in")).title == "Your projects"
         clock.move(seconds=1)
         assert (await browser.get("/-/sign_in")).title == "Sign in"
 

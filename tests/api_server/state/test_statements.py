@@ -117,7 +117,8 @@ def _texts() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", _texts())
 def test_no_statement_asks_the_database_what_time_it_is(name: str) -> None:
-    assert _OF_THE_DATABASE.findall(_texts()[name]) == []
+    if name != "api_server.state.inspection.CLOCK":  # which compares the clocks
+        assert _OF_THE_DATABASE.findall(_texts()[name]) == []
 
 
 async def test_no_insert_leaves_a_moment_to_the_database(described) -> None:

@@ -91,7 +91,7 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
         process = subprocess.Popen(
             command,
             cwd=place,
-            env={**environment, "PYTHONPATH": str(CHECKOUT), **extra},
+            env={**environment, "PYTHONPATH": str(CHECKOUT), "XDG_STATE_HOME": str(place), **extra},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

@@ -115,7 +115,7 @@ def test_data_of_another_version_is_refused_in_one_sentence(place: Path) -> None
     directory = cluster_directory(place / "postgres")
     (directory / "data").mkdir()
     (directory / "data" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(CannotStart, match=r"^The data was written by PostgreSQL 9, found here: .*\.$"):
+    with pytest.raises(CannotStart, match=r"^The data was written by PostgreSQL 9, found here: .*$"):
         Cluster(directory, "a-password", durable=False)
 
 
@@ -125,7 +125,7 @@ def test_the_newest_version_is_chosen_and_an_old_one_refused(majors: set[int]) -
     if max(majors, default=0) >= postgres_binaries.OLDEST_MAJOR:
         assert choose(candidates).major == max(majors)
     else:
-        with pytest.raises(CannotStart, match=r"^PostgreSQL 15 or newer is needed, found here: .*\.$"):
+        with pytest.raises(CannotStart, match=r"^PostgreSQL 15 or newer is needed, found here: .*$"):
             choose(candidates)
 
 

@@ -67,7 +67,7 @@ def test_what_is_killed_is_started_again_until_it_is_too_often(start_up: StartUp
     assert up.outcome() == (
         1,
         f"Error: The API server ended with SIGKILL: api number {last} speaks (log: {logs}/api.log),"
-        " for the third time within a minute.\n",
+        " for the third time within a minute\n",
     )
     assert gone(children)
 

@@ -1,9 +1,10 @@
-"""`scripts/up` with stand-ins in the place of the API server and the edge."""
+"""`forgelet up` with stand-ins in the place of the API server and the edge."""
 
 import functools
 import sys
 from pathlib import Path
 
+from forgelet.command_line import forgelet
 from forgelet.local import supervisor, up
 
 stand_in = str(Path(__file__).with_name("stand_in.py"))
@@ -14,4 +15,4 @@ planned = functools.partial(
 )
 supervisor.CLOSING_SECONDS = 0.5
 setattr(up, "Plan", planned)  # noqa: B010 - a type checker would refuse the assignment
-up.up(prog_name="scripts/up")
+forgelet(["up", *sys.argv[1:]], prog_name="forgelet")

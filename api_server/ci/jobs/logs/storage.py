@@ -1,11 +1,11 @@
 """Adding to a log and reading it, wherever its bytes are."""
 
-import contextlib
 import zlib
 from collections.abc import AsyncIterator
 
 import attrs
 import orjson
+import structlog
 
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.masking import mask
@@ -13,6 +13,8 @@ from api_server.state.database import Database
 from api_server.state.objects import OBJECTS, Objects
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
+
+log = structlog.get_logger(__name__)
 
 #: Bytes that are stored as one piece at most; a statement that stores it takes some times as much memory.
 CHUNK = 2**18
@@ -64,8 +66,8 @@ class Logs:
 
     async def size(self, job_id: int) -> int:
         """Bytes received; 0 without a log."""
-        log = await queries.find_log(self.database, job_id)
-        return 0 if log is None else log.size
+        found = await queries.find_log(self.database, job_id)
+        return 0 if found is None else found.size
 
     async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
         """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
@@ -79,11 +81,19 @@ class Logs:
                 position += len(piece)
                 yield piece
         if position < end:  # they were moved, before this began or meanwhile
-            log = await queries.find_log(self.database, job_id)
-            if log is not None and log.object_key is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    async for piece in self.objects.read(log.object_key, position, end):
+            found = await queries.find_log(self.database, job_id)
+            if found is not None and found.object_key is not None:
+                try:
+                    async for piece in self.objects.read(found.object_key, position, end):
                         yield piece
+                except FileNotFoundError:
+                    await self._tell_if_lost(job_id, found.object_key)
+
+    async def _tell_if_lost(self, job_id: int, key: str) -> None:
+        """An object goes after its row; one that has a row still is lost."""
+        log_now = await queries.find_log(self.database, job_id)
+        if log_now is not None and log_now.object_key == key:
+            log.error("the log of a job is gone from the object store", job_id=job_id, key=key)
 
     def opened(self, held: bytes | None) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""

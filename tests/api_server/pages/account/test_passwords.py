@@ -75,7 +75,7 @@ async def _set(browser: Browser, page: str, password: str = NEW, again: str | No
 
 async def _signs_in(forge: Forge, person: Person, password: str) -> bool:
     async with browsing(forge) as browser:
-        return (await browser.sign_in(person, password)).title == "You are signed in"
+        return (await browser.sign_in(person, password)).title == "Your projects"
 
 
 async def test_a_new_password_is_asked_for_and_set(
@@ -93,7 +93,7 @@ async def test_a_new_password_is_asked_for_and_set(
             await visitor.get(page)
         assert (visitor.status, visitor.title) == (200, "Set a new password")
         assert visitor.headers["Referrer-Policy"] == "no-referrer"
-        assert (await elsewhere.get("/-/sign_in")).title == "You are signed in"
+        assert (await elsewhere.get("/-/sign_in")).title == "Your projects"
         await _set(visitor, page)
         assert (visitor.status, visitor.title) == (200, "Your password has been changed")
         assert (await elsewhere.get("/-/sign_in")).title == "Sign in"
@@ -248,7 +248,7 @@ async def test_an_account_is_made_with_a_link_to_set_its_password(
     await _set(visitor, page)
     assert visitor.status == 200
     await visitor.sign_in(Person(user_id, name, values["email"], postal_forge.root), NEW)
-    assert visitor.title == "You are signed in"
+    assert visitor.title == "Your projects"
     shown = (await postal_forge.root.get(f"/users/{user_id}")).body
     assert shown["sign_in_count"] == 1
     assert shown["last_sign_in_at"] == shown["current_sign_in_at"] > shown["created_at"]

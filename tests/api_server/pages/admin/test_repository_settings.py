@@ -1,29 +1,24 @@
 """The page on which an administrator sets the external storage of static objects."""
 
-from typing import Any
+from tests.api_server.pages.admin.conftest import Scene
+from tests.support.browser import Browser
 
-from tests.support.browser import PASSWORD, browsing
+PATH = "/admin/application_settings/repository"
+URL = "static_objects_external_storage_url"
+TOKEN = "static_objects_external_storage_auth_token"
 
 
-async def test_an_administrator_sets_the_external_storage_on_a_page(new_forge: Any) -> None:
-    path = "/admin/application_settings/repository"
-    async with new_forge() as forge:
-        boss = await forge.user("boss", admin=True, force_random_password=False, password=PASSWORD)
-        clerk = await forge.user("clerk", force_random_password=False, password=PASSWORD)
-        async with browsing(forge) as browser:
-            assert (await browser.get(path)).path == "/-/sign_in"
-            await browser.sign_in(clerk)
-            assert (await browser.get(path)).status == 403
-        async with browsing(forge) as browser:
-            await browser.sign_in(boss, return_to=path)
-            assert (browser.title, browser.path) == ("Repository settings", path)
-            fields = {"static_objects_external_storage_url": "https://cdn.example.org"}
-            await browser.send(path, **fields)
-            assert "External storage authentication token can&#39;t be blank." in browser.text
-            assert 'value="https://cdn.example.org"' in browser.text
-            await browser.send(path, **fields, static_objects_external_storage_auth_token="hidden-token")
-            assert "The settings are saved." in browser.text
-            assert "hidden-token" not in browser.text
-        shown = (await forge.root.get("/application/settings")).body
-        assert shown["static_objects_external_storage_url"] == "https://cdn.example.org"
-        assert shown["static_objects_external_storage_auth_token"] == "hidden-token"
+async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Browser) -> None:
+    await boss.get(PATH)
+    await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: ""})
+    assert (boss.status, boss.path) == (400, PATH)
+    assert "External storage authentication token can&#39;t be blank." in boss.text
+    assert 'value="https://cdn.example.org"' in boss.text
+    await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: "hidden-token"})
+    assert (boss.status, boss.path) == (200, PATH)
+    assert "The settings are saved." in boss.text
+    assert "hidden-token" not in boss.text
+    shown = (await scene.forge.root.get("/application/settings")).body
+    assert (shown[URL], shown[TOKEN]) == ("https://cdn.example.org", "hidden-token")
+    await boss.send(PATH, **{URL: "", TOKEN: ""})
+    assert (await scene.forge.root.get("/application/settings")).body[URL] is None

@@ -1,0 +1,180 @@
+"""What fails now, why, and what to do about it, in one list: pages, `doctor` and metrics show the same."""
+
+import datetime
+from typing import Literal, cast, get_args
+
+import attrs
+
+from api_server.operations import failing_queries as queries
+from api_server.state import failures
+from api_server.state.database import Executor
+from api_server.state.failures import Noted
+
+Kind = Literal["store", "disk", "background", "edge", "mail", "runner", "mirror", "delivery", "task"]
+#: What stops most comes first.
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: Of one kind so many are shown.
+MOST = 100
+#: Failed tasks of one name that are counted.
+_COUNTED = 1000
+#: Jobs that wait of which it is asked who could take them.
+_LOOKED_AT = 1000
+#: A runner that was not heard of for so long is not there: it asks at least once in 50 seconds, and that it did is
+#: written down every 40.
+RUNNER_SILENCE = datetime.timedelta(seconds=120)
+#: What a process says of itself counts for so long; it says so twice in this time.
+HEARD_OF = datetime.timedelta(seconds=60)
+
+_PAGES: dict[Kind, str] = {
+    "edge": "/admin/edges",
+    "runner": "/admin/runners",
+    "mirror": "/admin/mirrors",
+    "delivery": "/admin/deliveries",
+    "task": "/admin/background_tasks",
+}
+_REMEDIES = {
+    "mail": "Check `smtp_url` and the mail server; letters are sent again for an hour, then `forgelet task retry`.",
+    "store": "Check `object_store_url`, the folder or the bucket behind it and its credentials.",
+    "disk": "Free space on this disk, or lower `disk_reserve`: until then nothing large is stored.",
+    "background": "The log of this process says why it ended; it is started again by itself.",
+    "edge": "Check that the edge runs at this address and that its `purge_token` is this service's `edge_purge_token`.",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """One thing that fails. `name` says whose (a path, an address), `since` is the first failure after the last
+    success, or that success itself where it is all that is known; `reason` and `remedy` are sentences without secrets;
+    `page` is the path of the page that shows and repairs it."""
+
+    kind: Kind
+    name: str
+    reason: str
+    remedy: str
+    since: datetime.datetime | None = None
+    page: str | None = None
+
+
+async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
+    """All that fails at the moment `now`, at most 100 of a kind, what stops most first. Raises `Unavailable` where
+    there is no database, which is then what fails."""
+    found: list[Failure] = []
+    for part in ("store", "disk", "background"):
+        found += [_noted(one) for one in await _of(database, part, now)]
+    found += await _edges(database, now)
+    found += [_noted(one) for one in await _of(database, "mail", now)]
+    found += await _runners(database, now)
+    found += [_mirror(one) for one in await queries.mirrors(database, MOST)]
+    found += [_check(one) for one in await queries.checks(database, MOST)]
+    found += [_tasks(one) for one in await queries.failed_tasks(database, MOST, _COUNTED)]
+    return found
+
+
+async def _of(database: Executor, part: str, now: datetime.datetime) -> list[Noted]:
+    return await failures.noted(database, part, heard_since=now - HEARD_OF, most=MOST)
+
+
+def _noted(one: Noted) -> Failure:
+    kind = cast("Kind", one.part)
+    return Failure(
+        kind=kind,
+        name=f"{one.subject} ({one.source})" if one.source else one.subject,
+        since=one.first_at,
+        reason=_sentence(one.reason),
+        remedy=_REMEDIES[kind],
+        page=_PAGES.get(kind),
+    )
+
+
+async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
+    """Those that cannot be told, by the queue's own word, and those that do not answer when they are asked how they
+    are: each once."""
+    found = {
+        one.url: Failure(
+            kind="edge",
+            name=one.url,
+            since=one.since,
+            reason=_sentence(
+                f"It cannot be told of changes: {failures.shortened(one.problem or 'the log has the reason')}"
+            ),
+            remedy=_REMEDIES["edge"],
+            page=_PAGES["edge"],
+        )
+        for one in await queries.edges(database, MOST)
+    }
+    for noted in await _of(database, "edge", now):
+        found.setdefault(noted.subject, _noted(noted))
+    return list(found.values())
+
+
+async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
+    return [
+        Failure(
+            kind="runner",
+            name=one.full_path,
+            since=one.waits_since,
+            reason=_why_unserved(one),
+            remedy="Start a runner, or register one that may take them (`forgelet runner create`)."
+            if one.last_heard is None
+            else "Start the runner again, and look into its own log.",
+            page=_PAGES["runner"],
+        )
+        for one in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
+    ]
+
+
+def _why_unserved(one: queries.Unserved) -> str:
+    jobs = "1 job waits" if one.jobs == 1 else f"{one.jobs} jobs wait"
+    tagged = f" with the tags {', '.join(one.tags)}" if one.tags else ""
+    if not one.runners:
+        return failures.shortened(f"{jobs}{tagged}, and there is no runner that may take them.")
+    who = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
+    heard = "was ever heard of" if one.runners > 1 else "was never heard of"
+    if one.last_heard is not None:
+        when = f"{one.last_heard:%Y-%m-%d %H:%M:%S} UTC"
+        heard = f"has been heard of since {when}" if one.runners > 1 else f"was last heard of at {when}"
+    return failures.shortened(f"{jobs}{tagged}; {who} that may take them {heard}.")
+
+
+def _mirror(one: queries.FailingMirror) -> Failure:
+    return Failure(
+        kind="mirror",
+        name=f"{one.full_path} to {failures.shortened(one.target)}",
+        since=one.since,
+        reason=_sentence(failures.shortened(one.last_error)),
+        remedy="Mend the target, its address or the credentials, then let the mirror run again.",
+        page=_PAGES["mirror"],
+    )
+
+
+def _check(one: queries.FailingCheck) -> Failure:
+    paused = one.pause_reason is not None
+    reason = one.pause_reason or one.problem or "The last attempt to deliver has failed"
+    return Failure(
+        kind="delivery",
+        name=f"{one.full_path}: {one.name}",
+        since=one.since,
+        reason=_sentence(failures.shortened(f"Paused: {reason}" if paused else reason)),
+        remedy="Mend the receiver, then resume the check and send again what was given up."
+        if paused
+        else "Mend the receiver; what is queued is sent again by itself.",
+        page=_PAGES["delivery"],
+    )
+
+
+def _tasks(one: queries.FailedTasks) -> Failure:
+    count = f"{_COUNTED} or more" if one.count >= _COUNTED else str(one.count)
+    why = "" if one.reason is None else f"; the last: {one.reason}"
+    return Failure(
+        kind="task",
+        name=one.task,
+        since=one.since,
+        reason=_sentence(f"{count} failed for good{why}"),
+        remedy="Mend what the reason names, then `forgelet task retry`, or remove it.",
+        page=_PAGES["task"],
+    )
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "\N{HORIZONTAL ELLIPSIS}")) else f"{text}."

@@ -1,0 +1,193 @@
+"""What fails now, by the state that each part keeps; every list is bounded, and read by an index of what fails."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Executor
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class FailingMirror:
+    """A mirror whose last run has failed. `target` is its URL without credentials."""
+
+    full_path: str
+    target: str
+    since: datetime.datetime | None
+    last_error: str
+
+
+MIRRORS = Query(
+    """
+    SELECT projects.full_path, remote_mirrors.url AS target,
+        coalesce(remote_mirrors.last_successful_update_at, remote_mirrors.created_at) AS since,
+        remote_mirrors.last_error
+    FROM (
+        SELECT * FROM remote_mirrors WHERE last_error IS NOT NULL AND enabled
+        ORDER BY id DESC LIMIT %(most)s::integer
+    ) remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
+    ORDER BY remote_mirrors.id DESC
+    """,
+    FailingMirror,
+)
+
+
+async def mirrors(database: Executor, most: int) -> list[FailingMirror]:
+    """Enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last success."""
+    return await database.rows(MIRRORS, most=most)
+
+
+@attrs.frozen
+class FailingCheck:
+    """A status check whose receiver fails, or that is paused."""
+
+    full_path: str
+    name: str
+    since: datetime.datetime | None
+    problem: str | None
+    pause_reason: str | None
+
+
+CHECKS = Query(
+    """
+    SELECT projects.full_path, checks.name, coalesce(checks.failing_since, checks.paused_at) AS since,
+        checks.problem, checks.pause_reason
+    FROM (
+        SELECT * FROM external_status_checks WHERE failing_since IS NOT NULL OR paused_at IS NOT NULL
+        ORDER BY id DESC LIMIT %(most)s::integer
+    ) checks JOIN projects ON projects.id = checks.project_id
+    ORDER BY checks.id DESC
+    """,
+    FailingCheck,
+)
+
+
+async def checks(database: Executor, most: int) -> list[FailingCheck]:
+    """Status checks to which deliveries fail or are not sent any more, the newest checks first."""
+    return await database.rows(CHECKS, most=most)
+
+
+@attrs.frozen
+class FailingEdge:
+    """An edge that could not be told of changes."""
+
+    url: str
+    since: datetime.datetime | None
+    problem: str | None
+    forgets_all: bool
+
+
+EDGES = Query(
+    """
+    SELECT url, failing_since AS since, problem, purge_everything AS forgets_all FROM edges
+    WHERE failing_since IS NOT NULL ORDER BY id LIMIT %(most)s::integer
+    """,
+    FailingEdge,
+)
+
+
+async def edges(database: Executor, most: int) -> list[FailingEdge]:
+    return await database.rows(EDGES, most=most)
+
+
+@attrs.frozen
+class FailedTasks:
+    """Tasks of one name that have failed for good: how many, and why the newest did, as far as it is known."""
+
+    task: str
+    count: int
+    since: datetime.datetime | None
+    reason: str | None
+
+
+#: Names are found one after the other, so that very many tasks of one name cost no more than one; of each name so many
+#: are counted.
+TASKS = Query(
+    """
+    WITH RECURSIVE names (task) AS (
+        (SELECT jobs.task_name FROM procrastinate_jobs jobs WHERE jobs.status = 'failed'
+        ORDER BY jobs.task_name LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT jobs.task_name FROM procrastinate_jobs jobs
+            WHERE jobs.status = 'failed' AND jobs.task_name > names.task ORDER BY jobs.task_name LIMIT 1
+        ) FROM names WHERE names.task IS NOT NULL
+    )
+    SELECT names.task, counted.count, known.last_at AS since, known.reason
+    FROM names
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count, max(bounded.id) AS newest FROM (
+            SELECT jobs.id FROM procrastinate_jobs jobs WHERE jobs.status = 'failed' AND jobs.task_name = names.task
+            ORDER BY jobs.id DESC LIMIT %(counted)s::integer
+        ) bounded
+    ) counted
+    LEFT JOIN operations_failures known
+        ON known.part = 'task' AND known.subject = counted.newest::text AND known.source = ''
+    WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(most)s::integer
+    """,
+    FailedTasks,
+)
+
+
+async def failed_tasks(database: Executor, most: int, counted: int) -> list[FailedTasks]:
+    """By name; a count that reaches `counted` goes no further."""
+    return await database.rows(TASKS, most=most, counted=counted)
+
+
+@attrs.frozen
+class Unserved:
+    """Jobs of a project that wait while none of the runners that may take them is there: how many runners there are,
+    and when one of them was last heard of."""
+
+    full_path: str
+    jobs: int
+    waits_since: datetime.datetime | None
+    runners: int
+    last_heard: datetime.datetime | None
+    tags: list[str]
+
+
+#: What a runner may take is said in `CHOOSE` of ci/runners/hand_out_queries.py. Of all jobs that wait, the oldest
+#: `looked_at` are looked at: the others wait behind them.
+UNSERVED = Query(
+    """
+    WITH waiting AS MATERIALIZED (
+        SELECT jobs.project_id, jobs.tag_list, jobs.protected, coalesce(jobs.queued_at, jobs.created_at) AS queued_at
+        FROM jobs WHERE jobs.status = 'pending' AND jobs.kind = 'build'
+        ORDER BY jobs.id LIMIT %(looked_at)s::integer
+    ),
+    wanted AS (
+        SELECT project_id, tag_list, protected, count(*) AS jobs, min(queued_at) AS waits_since
+        FROM waiting GROUP BY project_id, tag_list, protected
+    )
+    SELECT projects.full_path, wanted.jobs, wanted.waits_since, able.runners, able.last_heard,
+        wanted.tag_list AS tags
+    FROM wanted JOIN projects ON projects.id = wanted.project_id
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS runners, max(runners.contacted_at) AS last_heard FROM (
+            SELECT * FROM runners WHERE runners.runner_type = 'instance_type'
+            UNION ALL
+            SELECT * FROM runners WHERE runners.namespace_id = ANY (namespaces.lineage)
+            UNION ALL
+            SELECT runners.* FROM runner_projects JOIN runners ON runners.id = runner_projects.runner_id
+            WHERE runner_projects.project_id = projects.id AND runners.runner_type = 'project_type'
+        ) runners
+        WHERE runners.active AND wanted.tag_list <@ runners.tag_list
+            AND (wanted.tag_list <> '{}' OR runners.run_untagged)
+            AND (wanted.protected OR runners.access_level <> 'ref_protected')
+    ) able
+    WHERE projects.builds_access_level <> 'disabled' AND NOT projects.archived
+        AND (able.last_heard IS NULL OR able.last_heard < %(silent_since)s::timestamptz)
+    ORDER BY wanted.waits_since LIMIT %(most)s::integer
+    """,
+    Unserved,
+)
+
+
+async def unserved(
+    database: Executor, silent_since: datetime.datetime, most: int, looked_at: int
+) -> list[Unserved]:
+    """Projects whose jobs nobody takes: no runner that may was heard of since a moment."""
+    return await database.rows(UNSERVED, silent_since=silent_since, most=most, looked_at=looked_at)

@@ -1,0 +1,186 @@
+"""Figures of the whole instance. Each is counted by an index of just what it counts, or looked up one by one."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Executor
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Counted:
+    """How many there are of a status."""
+
+    status: str
+    count: int
+
+
+JOBS = Query(
+    """
+    SELECT status, count(*) AS count FROM jobs
+    WHERE kind = 'build' AND status NOT IN ('success', 'failed', 'canceled', 'skipped', 'manual') GROUP BY status
+    """,
+    Counted,
+)
+
+
+async def jobs(database: Executor) -> list[Counted]:
+    """Builds that are not finished, by status."""
+    return await database.rows(JOBS)
+
+
+FINISHED = Query(
+    """
+    SELECT status, count(*) AS count FROM jobs
+    WHERE kind = 'build' AND finished_at > %(since)s::timestamptz GROUP BY status
+    """,
+    Counted,
+)
+
+
+async def finished(database: Executor, since: datetime.datetime) -> list[Counted]:
+    """Builds that have finished since a moment, by status."""
+    return await database.rows(FINISHED, since=since)
+
+
+@attrs.frozen
+class QueueOfTask:
+    """Tasks of one name: how many wait, since when the one has been due that waits longest, how many have failed."""
+
+    task: str
+    waiting: int
+    due_since: datetime.datetime | None
+    failed: int
+
+
+QUEUE = Query(
+    """
+    SELECT known.task, waiting.count AS waiting, oldest.due_since, failed.count AS failed
+    FROM unnest(%(tasks)s::text[]) AS known (task)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM procrastinate_jobs jobs
+        WHERE jobs.status = 'todo' AND jobs.task_name = known.task
+    ) waiting
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM procrastinate_jobs jobs
+        WHERE jobs.status = 'failed' AND jobs.task_name = known.task
+    ) failed
+    LEFT JOIN LATERAL (
+        SELECT coalesce(jobs.scheduled_at, (
+            SELECT min(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
+        )) AS due_since
+        FROM (
+            SELECT jobs.id, jobs.scheduled_at FROM procrastinate_jobs jobs
+            WHERE jobs.status = 'todo' AND jobs.task_name = known.task
+            ORDER BY jobs.id LIMIT 1000
+        ) jobs
+        WHERE jobs.scheduled_at IS NULL OR jobs.scheduled_at <= %(now)s
+        ORDER BY jobs.id LIMIT 1
+    ) oldest ON true
+    ORDER BY known.task
+    """,
+    QueueOfTask,
+)
+
+
+async def queue(database: Executor, tasks: list[str]) -> list[QueueOfTask]:
+    """The queue by task, for these names."""
+    return await database.rows(QUEUE, tasks=tasks)
+
+
+@attrs.frozen
+class Deliveries:
+    """Deliveries that wait, those of them that are due, and checks whose receiver fails or that are paused."""
+
+    queued: int
+    due: int
+    failing: int
+    paused: int
+
+
+DELIVERIES = Query(
+    """
+    SELECT deliveries.queued, deliveries.due, checks.failing, checks.paused FROM (
+        SELECT count(*) AS queued, count(*) FILTER (WHERE next_attempt_at <= %(now)s) AS due
+        FROM status_check_deliveries WHERE next_attempt_at IS NOT NULL
+    ) deliveries, (
+        SELECT count(*) FILTER (WHERE paused_at IS NULL) AS failing,
+            count(*) FILTER (WHERE paused_at IS NOT NULL) AS paused
+        FROM external_status_checks WHERE failing_since IS NOT NULL OR paused_at IS NOT NULL
+    ) checks
+    """,
+    Deliveries,
+)
+
+
+async def deliveries(database: Executor) -> Deliveries:
+    return await database.one(DELIVERIES)
+
+
+@attrs.frozen
+class Mirrors:
+    """Enabled mirrors of a status, and the last success that is longest ago, or null where there was none."""
+
+    status: str
+    count: int
+    oldest_success: datetime.datetime | None
+
+
+MIRRORS = Query(
+    """
+    SELECT update_status AS status, count(*) AS count, min(last_successful_update_at) AS oldest_success
+    FROM remote_mirrors WHERE enabled GROUP BY update_status
+    """,
+    Mirrors,
+)
+
+
+async def mirrors(database: Executor) -> list[Mirrors]:
+    return await database.rows(MIRRORS)
+
+
+ALIVE = "SELECT count(*) FROM runners WHERE active AND contacted_at >= %(since)s::timestamptz"
+
+
+async def alive_runners(database: Executor, since: datetime.datetime) -> int:
+    """Active runners that were heard of since a moment."""
+    return int(await database.value(ALIVE, since=since))
+
+
+WORKERS = "SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= %(since)s::timestamptz"
+
+
+async def alive_workers(database: Executor, since: datetime.datetime) -> int:
+    """Processes that do background work."""
+    return int(await database.value(WORKERS, since=since))
+
+
+DATABASE_BYTES = "SELECT pg_database_size(current_database())"
+
+
+async def database_bytes(database: Executor) -> int:
+    return int(await database.value(DATABASE_BYTES))
+
+
+def _sampled(table: str, condition: str) -> str:
+    """The sum of a table's sizes from some 100 of its pages, all of them where it is small."""
+    return f"""
+        SELECT coalesce(sum(size), 0) * greatest(max(part.whole), 1) AS bytes FROM {table}
+            TABLESAMPLE SYSTEM (least(100, 10000.0 / greatest(pg_relation_size('{table}') / 8192, 1)))
+        CROSS JOIN (SELECT pg_relation_size('{table}') / 8192 / 100.0 AS whole) part
+        {condition}
+    """
+
+
+STORE_BYTES = f"""
+    SELECT sum(bytes)::bigint FROM (
+        {_sampled("job_artifacts", "")} UNION ALL {_sampled("lfs_objects", "")}
+        UNION ALL {_sampled("job_logs", "WHERE object_key IS NOT NULL")}
+    ) parts
+"""
+
+
+async def store_bytes(database: Executor) -> int:
+    """Bytes of stored objects, estimated."""
+    return int(await database.value(STORE_BYTES))

@@ -1,0 +1,160 @@
+"""What each process looks at by itself every few seconds: its store, its disks, its background work, and its edges.
+What fails is written down for `failing`, and taken away when it works again."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.operations import samples
+from api_server.operations.failing import HEARD_OF
+from api_server.outbound.edges import EDGES
+from api_server.state import disk, failures
+from api_server.state.errors import LockNotAvailable, Unavailable
+from api_server.state.objects import OBJECTS
+from api_server.web.context import DATABASE, SETTINGS
+from api_server.web.request_log import REQUESTS, SLOW_SECONDS
+from common.background import BACKGROUND
+from common.operations import Degraded
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks.
+EVERY_SECONDS = 5.0
+NAME = "watch of parts"
+
+#: What fails: a part and which one of its kind.
+What = tuple[str, str]
+
+
+@attrs.define
+class Watch:
+    """What this process has found to fail, and what the edges have said last."""
+
+    _app: web.Application
+    source: str
+    #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
+    _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
+    #: Requests answered until the last look.
+    _counted: dict[str, int] = attrs.field(init=False, factory=dict)
+    _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
+    #: By their URLs, what edges have said of themselves at the last look.
+    edges: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
+
+    async def run(self) -> None:
+        """For as long as the process lives."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def look(self) -> None:
+        """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
+        found = await self._disks()
+        found |= await self._store(found)
+        found |= {("background", name): reason for name, reason in self._app[BACKGROUND].down.items()}
+        found |= await self._edges()
+        try:
+            await self._write(found)
+            await self._count_requests()
+        except (Unavailable, LockNotAvailable):
+            return
+
+    async def _count_requests(self) -> None:
+        """Adds to the present minute what has been answered since the last look, if anything was."""
+        requests = self._app[REQUESTS]
+        now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
+        grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
+        if any(grown.values()):
+            await samples.keep(self._app[DATABASE], grown, sums=True)
+        self._counted = now
+
+    async def _write(self, found: dict[What, str]) -> None:
+        database, now = self._app[DATABASE], asyncio.get_running_loop().time()
+        for (part, subject), reason in found.items():
+            before, at = self._written.get((part, subject), (None, 0.0))
+            if reason == before and now - at < HEARD_OF.total_seconds() / 2:
+                continue
+            async with database.transaction() as transaction:
+                await failures.note(transaction, part, subject, reason, self.source)
+            if reason != before:
+                log.warning("a part fails", part=part, subject=subject, reason=failures.shortened(reason))
+            self._written[part, subject] = reason, now
+        for part, subject in self._written.keys() - found.keys():
+            async with database.transaction() as transaction:
+                await failures.settle(transaction, part, subject, self.source)
+            log.info("a part works again", part=part, subject=subject)
+            del self._written[part, subject]
+
+    async def _disks(self) -> dict[What, str]:
+        """Of the data and of a store of local files; that the latter's folder is gone is for `_store` to say."""
+        data, store, reserve = (
+            self._app[SETTINGS].data_dir,
+            self._app[OBJECTS].folder,
+            self._app[SETTINGS].disk_reserve,
+        )
+        found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
+        if store is not None and store.exists():
+            found[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
+        return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
+
+    async def _store(self, disks: dict[What, str]) -> dict[What, str]:
+        objects = self._app[OBJECTS]
+        if ("disk", objects.place) in disks:
+            return {}
+        try:
+            await objects.check()
+        except Degraded as problem:
+            return {("store", objects.place): str(problem)}
+        return {}
+
+    async def _edges(self) -> dict[What, str]:
+        said = await self._app[EDGES].statuses()
+        self.edges = {url: status for url, status in said.items() if isinstance(status, dict)}
+        problems = {url: _problem_of(status) for url, status in said.items()}
+        return {("edge", url): problem for url, problem in problems.items() if problem is not None}
+
+
+WATCH = web.AppKey("watch", Watch)
+
+
+async def watching(app: web.Application) -> AsyncIterator[None]:
+    """Looks while the application runs."""
+    source = f"{socket.gethostname()}:{app[SETTINGS].port}"
+    app[WATCH] = Watch(app, source)
+    app[BACKGROUND].start(NAME, app[WATCH].run, longest_pause=EVERY_SECONDS)
+    yield
+    await app[BACKGROUND].finish(NAME, 0)
+
+
+def problem_of_disk(folder: Path, reserve: int) -> str | None:
+    """What is the matter with the disk below a folder, of which `reserve` bytes stay free."""
+    least = max(reserve, 1)
+    try:
+        return (
+            None if disk.leaves_free(folder, 0, least) else f"Less than {least:,} bytes are free on this disk"
+        )
+    except OSError as problem:
+        return failures.reason_of(problem)
+
+
+def _problem_of(status: dict[str, Any] | str) -> str | None:
+    """Why an edge does not do what it is for, by what it says or does not say."""
+    if isinstance(status, str):
+        return status
+    origin = status.get("origin")
+    if not isinstance(origin, dict):
+        return None
+    if origin.get("token") == "wrong":
+        return "Its storage token is not the one of this service: it cannot fetch what is private"
+    if origin.get("reachable") is False:
+        return f"It cannot reach its origin: {origin.get('problem') or 'it does not say why'}"
+    return None

@@ -1,0 +1,58 @@
+"""What an edge answers to whoever has its purge token: that it forgets, how it is, and what it has stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import attrs
+
+
+class EdgeRefuses(Exception):
+    """The edge has answered, but not what it was asked for; `status` is that of its answer."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the edge answers {status}")
+        self.status = status
+
+
+@attrs.frozen
+class EdgeApi:
+    """The operators' routes of one edge. All methods raise `EdgeRefuses`, aiohttp.ClientError and TimeoutError; 401 is
+    a wrong token, 404 an edge that has none."""
+
+    url: str
+    token: str = attrs.field(repr=False)
+    session: aiohttp.ClientSession
+    #: Seconds for one request.
+    timeout: float
+
+    async def purge(self, document: Mapping[str, Any]) -> int:
+        """Has it forget `{"keys": [...], "urls": [...], "prefixes": [...]}`; how many responses that were."""
+        answer = await self._ask("POST", "/-/purge", json=document)
+        return int(answer.get("purged", 0))
+
+    async def status(self) -> dict[str, Any]:
+        """Version, start, requests, bytes, tiers, purges, and how its origin is: docs/edge.md has the fields."""
+        return await self._ask("GET", "/-/status")
+
+    async def stored(
+        self, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """What it has stored of URLs whose path begins with `prefix`, and where to go on after it, if more follows."""
+        parameters = {"prefix": prefix, "limit": str(limit)} | ({"after": after} if after else {})
+        answer = await self._ask("GET", "/-/stored", params=parameters)
+        return list(answer["stored"]), answer.get("next")
+
+    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        async with self.session.request(
+            method,
+            f"{self.url.rstrip('/')}{path}",
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=aiohttp.ClientTimeout(total=self.timeout),
+            allow_redirects=False,
+            **options,
+        ) as answer:
+            if not 200 <= answer.status < 300:
+                raise EdgeRefuses(answer.status)
+            found = await answer.json(content_type=None)
+            return found if isinstance(found, dict) else {}

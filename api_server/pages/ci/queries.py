@@ -1,0 +1,146 @@
+"""Statements of the pages of pipelines and jobs: what those show and the API does not."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Executor
+from api_server.state.statements import Query
+
+
+@attrs.frozen(kw_only=True)
+class PipelineJob:
+    """A job on its pipeline's page: a build, a bridge (`downstream_*`: the pipeline that it has started) or what
+    another system says (`target_url`, `description`)."""
+
+    id: int
+    kind: str
+    status: str
+    name: str
+    stage: str
+    stage_index: int
+    #: Names; None: it waits for all earlier stages.
+    needs: list[str] | None
+    when_run: str
+    allow_failure: bool
+    failure_reason: str | None
+    retried: bool
+    queued_at: datetime.datetime | None
+    started_at: datetime.datetime | None
+    finished_at: datetime.datetime | None
+    target_url: str | None
+    description: str | None
+    downstream_id: int | None
+    downstream_status: str | None
+    downstream_path: str | None
+
+
+_COLUMNS = """
+    jobs.id, jobs.kind, jobs.status, jobs.name, jobs.stage, jobs.stage_index, jobs.needs, jobs.when_run,
+    jobs.allow_failure, jobs.failure_reason, jobs.retried, jobs.queued_at, jobs.started_at, jobs.finished_at,
+    jobs.target_url, jobs.description, downstream.id AS downstream_id, downstream.status AS downstream_status,
+    downstream_project.full_path AS downstream_path
+"""
+_DOWNSTREAM = """
+    LEFT JOIN pipelines downstream ON downstream.source_job_id = jobs.id
+    LEFT JOIN projects downstream_project ON downstream_project.id = downstream.project_id
+"""
+
+JOBS_OF_PIPELINE = Query(
+    f"""
+    SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
+    WHERE jobs.pipeline_id = %(pipeline_id)s
+    ORDER BY jobs.retried, jobs.id LIMIT %(most)s
+    """,
+    PipelineJob,
+)
+
+
+async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> list[PipelineJob]:
+    """The first `most`, those that count before those that others have taken the place of."""
+    return await database.rows(JOBS_OF_PIPELINE, pipeline_id=pipeline_id, most=most)
+
+
+ATTEMPTS = Query(
+    f"""
+    SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
+    WHERE jobs.pipeline_id = (SELECT this.pipeline_id FROM jobs this WHERE this.id = %(job_id)s)
+        AND jobs.name = (SELECT this.name FROM jobs this WHERE this.id = %(job_id)s)
+    ORDER BY jobs.id DESC LIMIT %(most)s
+    """,
+    PipelineJob,
+)
+
+
+async def attempts(database: Executor, job_id: int, most: int) -> list[PipelineJob]:
+    """The job and those of its name in its pipeline, newest first: what it was tried with before and after."""
+    return await database.rows(ATTEMPTS, job_id=job_id, most=most)
+
+
+JOB = Query(f"SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM} WHERE jobs.id = %(id)s", PipelineJob)
+
+
+async def find_job(database: Executor, job_id: int) -> PipelineJob:
+    """Raises NotFound where the job has gone."""
+    return await database.one(JOB, id=job_id)
+
+
+@attrs.frozen(kw_only=True)
+class JobDetails:
+    """What the page of a job says beside what the API shows of it."""
+
+    #: Seconds.
+    timeout: int
+    exit_code: int | None
+    resource_group: str | None
+    environment: str | None
+    scheduled_at: datetime.datetime | None
+    #: What a person is asked before she starts it.
+    manual_confirmation: str | None
+    erased_by: str | None
+    #: Nothing is added to its log any more; None without one.
+    log_closed: bool | None
+    has_artifacts: bool
+
+
+JOB_DETAILS = Query(
+    """
+    SELECT jobs.timeout, jobs.exit_code, jobs.resource_group, jobs.environment, jobs.scheduled_at,
+        jobs.plan ->> 'manual_confirmation' AS manual_confirmation, eraser.name AS erased_by,
+        job_logs.closed AS log_closed,
+        EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id) AS has_artifacts
+    FROM jobs LEFT JOIN users eraser ON eraser.id = jobs.erased_by_id
+    LEFT JOIN job_logs ON job_logs.job_id = jobs.id
+    WHERE jobs.id = %(job_id)s
+    """,
+    JobDetails,
+)
+
+
+async def job_details(database: Executor, job_id: int) -> JobDetails:
+    """Raises NotFound where the job has gone."""
+    return await database.one(JOB_DETAILS, job_id=job_id)
+
+
+@attrs.frozen
+class Parent:
+    """The pipeline that has started a child, and by which of its jobs."""
+
+    id: int
+    job_id: int
+    job_name: str
+
+
+PARENT = Query(
+    """
+    SELECT parent.id, jobs.id AS job_id, jobs.name AS job_name
+    FROM pipelines JOIN jobs ON jobs.id = pipelines.source_job_id JOIN pipelines parent ON parent.id = jobs.pipeline_id
+    WHERE pipelines.id = %(pipeline_id)s AND parent.project_id = pipelines.project_id
+    """,
+    Parent,
+)
+
+
+async def parent_of(database: Executor, pipeline_id: int) -> Parent | None:
+    """None for one that no other of the same project has started."""
+    return await database.row(PARENT, pipeline_id=pipeline_id)

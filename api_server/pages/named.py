@@ -1,0 +1,48 @@
+"""`/<full path>` of a project, a group or a user: what no other route has taken, and so the last of all."""
+
+import re
+
+from aiohttp import web
+
+from api_server.namespaces.groups.access import visible_group
+from api_server.namespaces.paths import problem_with
+from api_server.pages import finding, page, users
+from api_server.pages.below_projects import FULL_PATH
+from api_server.pages.problems import SignInFirst
+from api_server.pages.projects.overview import show_project
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Visitor
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated
+from api_server.web.params import structure
+from api_server.web.request_data import in_url
+
+pages = Pages()
+
+_FULL_PATH = re.compile(FULL_PATH)
+_CLONED_FROM = ".git"
+
+
+@pages.get("/{full_path:(?s:.*)}")
+async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
+    """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
+    path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
+    if not _leads_somewhere(path):
+        raise not_found("Page")
+    if path != request.match_info["full_path"]:
+        return page.see_other(request, who, f"/{path}")
+    if "/" in path and (found := await finding.visible_project(request, who, path)) is not None:
+        return await show_project(request, who, found)
+    if await visible_group(request, path, user_id=who.user_id, admin=who.is_admin) is not None:
+        return page.see_other(request, who, f"/groups/{path}")
+    if "/" in path:
+        raise SignInFirst if who.user is None else not_found("Page")
+    return await users.show_user(request, who, structure(in_url(request), Paginated), path)
+
+
+def _leads_somewhere(path: str) -> bool:
+    """Whether something may have that full path."""
+    if not _FULL_PATH.fullmatch(path):
+        return False
+    parts = path.split("/")
+    return all(problem_with("/".join(parts[: number + 1])) is None for number in range(len(parts)))

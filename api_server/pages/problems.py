@@ -1,0 +1,131 @@
+"""What went wrong, as a page: refusals of the rules that the API has too, and what is not there."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from api_server.pages import page, sessions
+from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
+from api_server.web.errors import ApiError, BodyRefused, record_not_found, tell_unexpected, told_to_come_later
+from common.concurrency import ShareTaken, TooBusy
+from common.connection import BodyTooSlow
+
+#: Titles and texts by status; a reason that a rule gives stands in the place of the text.
+_WORDS: Mapping[int, tuple[str, str]] = {
+    400: (
+        "This request cannot be understood",
+        "Something in the address or the form is not as it should be.",
+    ),
+    403: ("This is not open to you", "Your role does not allow it, or it is closed. Ask who maintains it."),
+    404: ("There is no such page", "It may have been removed or renamed, or you may not see it."),
+    405: ("There is nothing there", "The list is not as long as that."),
+    408: ("The form took too long to arrive", "Go back and send it once more."),
+    409: (
+        "Somebody was faster",
+        "It was changed at the same moment. Go back, load the page again, and look.",
+    ),
+    413: ("That is too large", "Make it shorter, or use git."),
+    422: ("This cannot be done", "Something about it does not fit."),
+    429: ("There were too many requests", "Wait a minute, then try again."),
+    500: (
+        "Something went wrong here",
+        "It was not your fault, and it has been written down for the operator.",
+    ),
+    503: ("The service is busy or not complete at the moment", "Try again in a few seconds."),
+}
+
+
+class SignInFirst(Exception):
+    """A stranger is where only somebody who has signed in may be, or perhaps may be."""
+
+
+def as_pages(handler: Handler) -> Handler:
+    """Answers what `handler` raises with pages."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (asyncio.CancelledError, ConnectionResetError):
+            raise
+        except web.HTTPException as problem:
+            if problem.status < 400:
+                raise
+            return _page(request, problem.status)
+        except Exception as problem:
+            if request.writer.output_size:
+                raise ConnectionResetError from problem
+            return _answer_to(problem, request)
+
+    return handle
+
+
+def say(request: web.Request, status: int, reason: str = "") -> web.Response:
+    """The page of that status."""
+    return _page(request, status, reason)
+
+
+def _answer_to(problem: Exception, request: web.Request) -> web.Response:
+    match problem:
+        case SignInFirst():
+            return sign_in_first(request)
+        case ApiError():
+            return _page(request, problem.status, reason(problem), problem.headers)
+        case NotFound():
+            return _page(request, record_not_found().status)
+        case BodyRefused():
+            return _page(request, problem.status, str(problem), problem.headers)
+        case BodyTooSlow():
+            return _page(request, 408)
+        case ShareTaken():
+            return _page(request, 429, headers={"Retry-After": "5"})
+        case LockNotAvailable():
+            return _page(request, 409)
+        case Unavailable() | TooBusy():
+            return _page(request, 503, headers=told_to_come_later(problem))
+        case _:
+            tell_unexpected(problem, request)
+            return _page(request, 500)
+
+
+def sign_in_first(request: web.Request) -> web.Response:
+    """Sends a stranger to sign in, and back to where she wanted to go."""
+    location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"
+    return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
+
+
+def reason(problem: ApiError) -> str:
+    """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
+    `Name is too long.`"""
+    told = problem.body.get("message", problem.body.get("error", ""))
+    text = " ".join(_sentences(told))
+    return (
+        ""
+        if text.startswith(f"{problem.status} ") and " - " not in text
+        else text.partition(" - ")[2] or text
+    )
+
+
+def _sentences(told: Any, field: str = "") -> list[str]:
+    if isinstance(told, Mapping):
+        return [text for name, inner in told.items() for text in _sentences(inner, str(name))]
+    if isinstance(told, list):
+        return [text for inner in told for text in _sentences(inner, field)]
+    text = (
+        f"{field.replace('_', ' ')} {told}".strip()
+        if field not in ("", "base", "error")
+        else str(told).strip()
+    )
+    return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"] if text else []
+
+
+def _page(
+    request: web.Request, status: int, text: str = "", headers: Mapping[str, str] | None = None
+) -> web.Response:
+    title, usual = _WORDS.get(status, _WORDS[500 if status >= 500 else 400])
+    response = page.say(request, sessions.stranger(request), title, text or usual, status)
+    response.headers.update(headers or {})
+    return response

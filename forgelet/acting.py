@@ -1,0 +1,84 @@
+"""What commands need to change something as the API does: the application without a server, and who asks."""
+
+import getpass
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.app import joined
+from api_server.state import migrate, secret_key
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable, Unavailable
+from api_server.web.context import DATABASE
+from api_server.web.errors import ApiError
+from api_server.web.grounds import end_alone
+from common.mistakes import Mistake
+from forgelet.instance import Instance
+
+#: Connections to the database.
+_POOL = 2
+
+
+@asynccontextmanager
+async def application(instance: Instance) -> AsyncIterator[web.Application]:
+    """The application with its database, whether the service runs or not. Raises `Mistake` where the database is not of
+    this version, or the secret key is not that of the database; and for what the block is refused."""
+    url = instance.ready_database_url
+    settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
+    if migrate.planned(url):
+        raise Mistake(
+            "The database is not of this version's schema: run `forgelet migrate`, or start the service"
+        )
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret_key.ensure(url, settings.data_dir)
+    with _refusals():
+        async with joined(settings) as app:
+            yield app
+
+
+@asynccontextmanager
+async def changing(app: web.Application, *, ends: str | None = None) -> AsyncIterator[Transaction]:
+    """One transaction; it holds the rights of what is called `ends` ("user:7") alone, which it takes away."""
+    async with app[DATABASE].transaction() as transaction:
+        if ends is not None:
+            await end_alone(transaction, ends)
+        yield transaction
+
+
+def author() -> Author:
+    """Whom audit events name: the account of this machine that gives the command."""
+    try:
+        account = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        account = str(os.getuid())
+    return Author(id=-1, name=f"{account} (command line)")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the API would answer is a `Mistake` of whoever gave the command."""
+    try:
+        yield
+    except ApiError as refused:
+        raise Mistake(_sentence(refused.body)) from None
+    except LockNotAvailable:
+        raise Mistake("Requests to the service hold what is to be changed: try again") from None
+    except Unavailable as problem:
+        raise Mistake(f"PostgreSQL cannot be used: {problem.cause or problem}") from None
+
+
+def _sentence(body: Any) -> str:
+    """Out of `{"message": {"email": ["is invalid"]}}` and its like."""
+    said = body.get("message") or body.get("error") if isinstance(body, dict) else body
+    if isinstance(said, dict):
+        parts = [f"{field.replace('_', ' ')} {text}" for field, texts in said.items() for text in texts]
+        said = "; ".join(parts)
+        said = said[:1].upper() + said[1:]
+    if isinstance(said, list):
+        said = "; ".join(map(str, said))
+    return str(said)

@@ -1,0 +1,227 @@
+"""Making a backup of an instance that runs: one moment for database, refs and stored objects.
+
+The order makes it so:
+
+1. From now on nothing is removed that rows have named (`api_server/state/backups.py`); who packs is waited for.
+2. Pushes wait: nobody writes down or settles one. The snapshot of the database is taken, and all refs are read. Pushes
+   go on. One that was written down before, and is not settled, is so in the backup too: the next start settles it.
+3. Tables are copied from the snapshot.
+4. Objects of git and stored objects are copied. Both are complete before a ref or a row names them, and are never
+   changed afterwards.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib import metadata
+from typing import IO, Any
+
+import attrs
+import orjson
+import psycopg2
+
+from api_server.state.backups import backing_up
+from api_server.state.migrate import CONNECT_SECONDS
+from common.mistakes import Mistake
+from forgelet.backup import form, repositories, table_queries
+from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Writer
+from forgelet.backup.places import Places
+from forgelet.backup.repositories import Refs
+from forgelet.backup.sealing import Seal
+from forgelet.backup.stored_objects import Copier, Keys, Tally
+
+#: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
+_PATIENCE_SECONDS = 3.0
+_TRIES = 20
+#: Bytes of a table, packed, that are held in memory.
+_PIECE = 4 * 2**20
+
+#: `tell(what, done, of)`: how far it is with what it does.
+Progress = Callable[[str, int, int], None]
+
+
+@attrs.frozen
+class BackedUp:
+    """What a backup has; `missing` are repositories and objects that rows name and that are not there."""
+
+    projects: int
+    objects: int
+    rows: int
+    bytes: int
+    pushes_waited: float
+    missing: list[str]
+
+
+@attrs.define
+class _Moment:
+    """What belongs to the moment of a backup, beside the snapshot."""
+
+    ids: list[int]
+    refs: Refs
+    pushes_waited: float
+
+
+def back_up(
+    places: Places, passphrase: str, stream: IO[bytes], now: datetime.datetime, progress: Progress
+) -> BackedUp:
+    """Writes a backup to `stream`.
+
+    Raises `Mistake`, `Unavailable`, psycopg2's errors and OSError; what was written is no backup then.
+    """
+    _check_place(places)
+    seal = Seal.new(passphrase)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(backing_up(places.repositories.root))
+        snapshot, barrier = (stack.enter_context(_cursor(places)) for _ in range(2))
+        refs, keys = stack.enter_context(closing(Refs())), stack.enter_context(closing(Keys()))
+        moment = _take_moment(places, snapshot, barrier, refs, progress)
+        writer = Writer(stream)
+        header = _header(places, seal, snapshot, now)
+        writer.add(HEADER, header)
+        rows = _copy_tables(writer, snapshot, progress)
+        keys.add(table_queries.keys(snapshot))
+        chain_end = table_queries.chain_end(snapshot)
+        snapshot.execute("COMMIT")  # what follows may take long
+        for done, (project_id, files) in enumerate(refs.each()):
+            progress("repositories", done, len(moment.ids))
+            repositories.copy(writer, places.repositories, project_id, files)
+        tally = _copy_objects(writer, places, keys, chain_end, progress)
+        made = BackedUp(
+            projects=len(moment.ids) - len(refs.missing),
+            objects=tally.count,
+            rows=sum(rows.values()),
+            bytes=sum(part.size for part in writer.parts.values()),
+            pushes_waited=moment.pushes_waited,
+            missing=[*(f"repository of project {one}" for one in refs.missing), *tally.missing],
+        )
+        _close(writer, seal, header, made, rows)
+    return made
+
+
+def _check_place(places: Places) -> None:
+    if not places.repositories.root.is_dir():
+        if not places.data_dir.is_dir():
+            raise Mistake(f"There is no data directory {places.data_dir}: check the setting data_dir")
+        places.repositories.root.mkdir()
+
+
+@contextlib.contextmanager
+def _cursor(places: Places) -> Iterator[Any]:
+    with closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progress: Progress) -> _Moment:
+    snapshot.execute("SELECT 1")
+    known = table_queries.projects(snapshot)
+    for project_id in repositories.wait_for_packing(places.repositories, known):
+        progress(f"waiting until the repository of project {project_id} is packed", 0, 0)
+    _hold_pushes(barrier)
+    begun = time.monotonic()
+    try:
+        table_queries.begin_snapshot(snapshot)
+        ids = table_queries.projects(snapshot)
+        refs.read(places.repositories, ids, table_queries.pushed(snapshot))
+    finally:
+        barrier.execute("ROLLBACK")
+    return _Moment(ids, refs, time.monotonic() - begun)
+
+
+def _hold_pushes(barrier: Any) -> None:
+    for _ in range(_TRIES):
+        barrier.execute("BEGIN")
+        try:
+            table_queries.hold_pushes(barrier, _PATIENCE_SECONDS)
+        except psycopg2.errors.LockNotAvailable:
+            barrier.execute("ROLLBACK")  # those who came after us go on
+        else:
+            return
+    seconds = f"{_TRIES * _PATIENCE_SECONDS:.0f} seconds"
+    raise Mistake(f"A push has been moving refs for more than {seconds}: try again when it has ended")
+
+
+def _header(places: Places, seal: Seal, snapshot: Any, now: datetime.datetime) -> bytes:
+    return orjson.dumps(
+        {
+            "format": form.FORMAT,
+            "forgelet": metadata.version("forgelet"),
+            "made_at": now.isoformat(),
+            "postgresql": snapshot.connection.server_version,
+            "migrations": table_queries.migrations(snapshot),
+            "key": seal.derivation,
+            "sealed": seal.close({"files": places.small_files()}),
+        }
+    )
+
+
+def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str, int]:
+    """How many rows each table has."""
+    tables = table_queries.tables(snapshot)
+    schema = {
+        "tables": {table.name: table.columns for table in tables},
+        "partitions": table_queries.partitions(snapshot),
+    }
+    writer.add(f"{DATABASE}/schema.json", orjson.dumps(schema))
+    rows = {}
+    for done, table in enumerate(tables):
+        progress("tables", done, len(tables))
+        target = _Pieces(writer, table.name)
+        rows[table.name] = table_queries.dump(snapshot, table, target)
+        target.flush()
+    writer.add(f"{DATABASE}/sequences.json", orjson.dumps(table_queries.sequences(snapshot)))
+    return rows
+
+
+def _copy_objects(writer: Writer, places: Places, keys: Keys, chain_end: int, progress: Progress) -> Tally:
+    with asyncio.Runner() as runner:
+        copier = Copier(places.objects(), writer, runner)
+        for done, _ in enumerate(copier.copy(keys.each())):
+            progress("stored objects", done, keys.count)
+        for _ in copier.copy(copier.heads(chain_end)):
+            continue
+        return copier.tally
+
+
+def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict[str, int]) -> None:
+    parts = {name: part.told() for name, part in writer.parts.items()}
+    counts = {"projects": made.projects, "objects": made.objects, "rows": rows, "missing": made.missing}
+    text = orjson.dumps({**counts, "parts": parts})
+    signed = {"manifest": text.decode(), "signature": seal.signature(header, text)}
+    writer.add(MANIFEST, orjson.dumps(signed))
+    writer.close()
+
+
+class _Pieces:
+    """What COPY writes, packed, as members of a backup; each is a whole gzip file."""
+
+    def __init__(self, writer: Writer, table: str) -> None:
+        self._writer = writer
+        self._table = table
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._packer = zlib.compressobj(1, wbits=31)
+        self._packed = bytearray()
+        self._is_empty = True
+
+    def write(self, text: bytes) -> int:
+        self._is_empty = False
+        self._packed += self._packer.compress(text)
+        if len(self._packed) >= _PIECE:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        if self._is_empty:
+            return
+        self._packed += self._packer.flush()
+        self._writer.add(f"{DATABASE}/{self._table}.{self._number:06}.gz", bytes(self._packed))
+        self._number += 1
+        self._begin()

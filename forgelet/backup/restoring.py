@@ -1,0 +1,224 @@
+"""Restoring a backup into an empty place: all of it, or nothing.
+
+Files are written below a folder whose name says what they are, rows in one transaction. Both become the instance's at
+the end, when all has been read and is as it was written; the secret key, without which no server starts, comes last.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+import orjson
+import psycopg2
+
+from api_server.state import disk
+from api_server.state.migrate import CONNECT_SECONDS, make_older_schema, migrate, unsuitable_database
+from api_server.state.objects import Objects
+from api_server.state.secret_key import NAME as SECRET_KEY
+from common.mistakes import Mistake
+from forgelet.backup import form, table_queries
+from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member
+from forgelet.backup.places import Places, is_without_objects, small_files_of_up
+from forgelet.backup.reading import Members, opened
+from forgelet.backup.stored_objects import pieces_of
+from forgelet.backup.table_queries import Table
+
+#: In the data directory, until all is there.
+UNFINISHED = "unfinished-restore"
+
+#: `tell(what, bytes)`: what comes, and how many bytes of it have come.
+Progress = Callable[[str, int], None]
+
+
+@attrs.frozen
+class Restored:
+    """What a backup had; `migrations` are those that its schema was brought up to date by."""
+
+    projects: int
+    objects: int
+    rows: int
+    migrations: list[str]
+    missing: list[str]
+
+
+def check_is_empty(places: Places) -> None:
+    """Raises `Mistake` where the database, the data directory or the object store has something already."""
+    unfinished = places.data_dir / UNFINISHED
+    if unfinished.exists():
+        raise Mistake(f"A restore into {places.data_dir} was killed: delete what is in that folder")
+    if places.data_dir.exists() and any(places.data_dir.iterdir()):
+        raise Mistake(f"The data directory {places.data_dir} is not empty: name another one")
+    with unsuitable_database(), _cursor(places) as cursor:
+        if not table_queries.is_empty(cursor):
+            raise Mistake("The database is not empty: create another one, and name it by --database-url")
+    if places.object_store_url and not asyncio.run(is_without_objects(places.objects())):
+        raise Mistake(
+            f"The object store {places.object_store_url} is not empty: name another place by object_store_url"
+        )
+
+
+def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progress) -> Restored:
+    """Restores into `places`, which `check_is_empty` has found empty. Raises `Mistake`, `Unavailable`, psycopg2's
+    errors and OSError; everything is then as it was."""
+    reader, seal, files = opened(stream, passphrase)
+    disk.make_folder(places.data_dir)
+    places.data_dir.chmod(0o700)
+    stage = places.data_dir / UNFINISHED
+    stage.mkdir(mode=0o700)
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, stage, ignore_errors=True)
+        target = _Files(places, stage, undo.enter_context(asyncio.Runner()))
+        undo.callback(target.remove)
+        undo.callback(_empty_database, places)
+        _make_schema(places, reader.header["migrations"])
+        with _cursor(places) as cursor:
+            members = Members(reader)
+            rows = _load_tables(cursor, members, progress)
+            while (member := members.next) is not None:
+                progress(member.part, reader.parts[member.part].size)
+                target.write(member)
+                members.skip()
+            reader.check(seal)
+            _compare(rows, reader.manifest["rows"])
+            cursor.execute("COMMIT")
+        target.make_durable()
+        before = set(reader.header["migrations"])
+        migrate(places.database_url)
+        with _cursor(places) as cursor:
+            added = sorted(set(table_queries.migrations(cursor)) - before)
+        _put_in_place(places, stage, files)
+        undo.pop_all()
+        target.close()
+    told = reader.manifest
+    return Restored(told["projects"], told["objects"], sum(rows.values()), added, told["missing"])
+
+
+@contextlib.contextmanager
+def _cursor(places: Places) -> Any:
+    with closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def _make_schema(places: Places, migrations: Sequence[str]) -> None:
+    with _cursor(places) as cursor:
+        table_queries.drop_everything(cursor)
+    make_older_schema(places.database_url, migrations)
+
+
+def _empty_database(places: Places) -> None:
+    with contextlib.suppress(psycopg2.Error), _cursor(places) as cursor:
+        table_queries.drop_everything(cursor)
+
+
+def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str, int]:
+    """Leaves the transaction open, with all rows in it."""
+    schema = _document(members, "schema.json")
+    foreign_keys = table_queries.begin_loading(cursor)
+    table_queries.begin_partitions(cursor, schema["partitions"])
+    known = {table.name for table in table_queries.tables(cursor)}
+    rows = dict.fromkeys(schema["tables"], 0)
+    size = 0
+    while (found := members.rows_of_next_table()) is not None:
+        name, source = found
+        if name not in known or name not in rows:
+            raise form.damaged(f"the table {name} is none of its version")
+        progress(DATABASE, size)
+        rows[name] = table_queries.load(cursor, Table(name, schema["tables"][name]), source)  # type: ignore[arg-type]
+        size += rows[name]
+    table_queries.set_sequences(cursor, _document(members, "sequences.json"))
+    table_queries.end_loading(cursor, foreign_keys)
+    return rows
+
+
+def _document(members: Members, name: str) -> Any:
+    member = members.next
+    if member is None or member.name != f"{DATABASE}/{name}":
+        raise form.damaged(f"{name} is not where it has to be")
+    text = member.content.read()
+    members.skip()
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise form.damaged(name) from None
+
+
+def _compare(loaded: Mapping[str, int], told: Mapping[str, int]) -> None:
+    for name, count in told.items():
+        if loaded.get(name) != count:
+            raise form.damaged(f"{count:,} rows of {name} were written, {loaded.get(name):,} were read")
+
+
+class _Files:
+    """Writes repositories and stored objects below a folder; objects that have a store elsewhere go there at once."""
+
+    def __init__(self, places: Places, stage: Path, runner: asyncio.Runner) -> None:
+        self._stage = stage
+        self._runner = runner
+        self._store: Objects | None = places.objects() if places.object_store_url else None
+        self._put: list[str] = []
+        for name in (REPOSITORIES, OBJECTS):
+            (stage / name).mkdir(mode=0o700)
+
+    def write(self, member: Member) -> None:
+        if member.part == REPOSITORIES:
+            project_id, _, name = member.path.partition("/")
+            if not project_id.isdecimal() or not name:
+                raise form.damaged(f"{member.name!r} is of no repository")
+            folder = self._stage / REPOSITORIES / f"{int(project_id) % 256:02x}" / f"{int(project_id)}.git"
+            self._write_file(folder / name, member)
+        elif member.part == OBJECTS and self._store is not None:
+            self._put.append(member.path)
+            self._runner.run(self._store.put(member.path, pieces_of(member.content)))
+        elif member.part == OBJECTS:
+            self._write_file(self._stage / OBJECTS / member.path, member)
+        else:
+            raise form.damaged(f"{member.name!r} does not belong there")
+
+    @staticmethod
+    def _write_file(file: Path, member: Member) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as opened_file:
+            shutil.copyfileobj(member.content, opened_file, PIECE)
+
+    def make_durable(self) -> None:
+        """Returns when all is on the disk, and each repository has the folders that git asks for."""
+        for repository in (self._stage / REPOSITORIES).glob("*/*.git"):
+            for name in ("refs/heads", "refs/tags", "objects/info", "objects/pack"):
+                (repository / name).mkdir(parents=True, exist_ok=True)
+        os.sync()
+
+    def remove(self) -> None:
+        """Takes away what was put into a store elsewhere."""
+        with contextlib.suppress(Exception):
+            if self._store is not None and self._put:
+                self._runner.run(self._store.discard(self._put))
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+def _put_in_place(places: Places, stage: Path, files: Mapping[str, str]) -> None:
+    for name in (REPOSITORIES, OBJECTS):
+        if name == REPOSITORIES or not places.object_store_url:
+            (stage / name).rename(places.data_dir / name)
+    if places.up is not None:
+        for name, text in small_files_of_up(files).items():
+            _write_secret(places.up / name, text)
+    shutil.rmtree(stage)
+    _write_secret(places.data_dir / SECRET_KEY, files[SECRET_KEY])
+    os.sync()
+
+
+def _write_secret(file: Path, text: str) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as opened_file:
+        opened_file.write(text)

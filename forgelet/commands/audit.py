@@ -1,0 +1,146 @@
+"""What operators do with the audit trail: verify, export, remove old months."""
+
+import asyncio
+import datetime
+import errno
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from api_server.audit import chain, export_queries, exports, heads
+from api_server.state.database import Database
+from api_server.state.errors import Unavailable
+from api_server.state.objects import open_objects
+from forgelet.frame import Group
+from forgelet.instance import Instance
+from forgelet.output import answer, progress, table, wants_json
+
+ResultT = TypeVar("ResultT")
+#: Seconds; a month of events may take a while to count or to lock.
+_STATEMENT_TIMEOUT = 3600
+_DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+
+
+@click.group(cls=Group)
+def audit() -> None:
+    """The audit trail: verify its chain, export events, remove old months."""
+
+
+@audit.command()
+@click.option("--expect", metavar="HEAD", help="A head reported earlier, which the chain must still contain.")
+@click.pass_obj
+def verify(instance: Instance, expect: str | None) -> None:
+    """Checks every event against the chain of hashes, and the chain against the heads in the object store.
+
+    Prints the head of the chain; keep it where neither the database's owner nor the object store's reaches, and give it
+    as --expect the next time. Ends with status 1 and names the first broken row, or what is missing.
+    """
+    try:
+        expected = [chain.Head.parse(expect)] if expect else []
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--expect") from None
+
+    async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
+        settings = instance.api_settings
+        kept = await heads.kept(open_objects(settings.object_store_url, settings.data_dir))
+        with progress("events") as told:
+            return await chain.verify(db, [*kept, *expected], told), kept
+
+    verdict, kept = _with_database(instance, run)
+    if verdict.problem:
+        raise _broken(verdict.problem)
+    removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
+    agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
+    said = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(kept)}
+    text = f"sound: {verdict.head.position} events{removed}, {agreeing}; head {verdict.head}"
+    answer({"head": str(verdict.head), **said}, text)
+
+
+@audit.command()
+@click.option("--since", type=_DAY, default="1970-01-01", help="First moment (UTC), 2026-01-01 for instance.")
+@click.option("--until", type=_DAY, help="First moment that is not exported; default is now.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; default is standard output.",
+)
+@click.pass_obj
+def export(
+    instance: Instance,
+    since: datetime.datetime,
+    until: datetime.datetime | None,
+    output: Path | None,
+) -> None:
+    """Writes events as NDJSON, oldest first: one JSON object a line, whose SHA-256 is its digest in the chain."""
+    start = since.replace(tzinfo=datetime.UTC)
+
+    async def run(db: Database) -> exports.Exported:
+        end = until.replace(tzinfo=datetime.UTC) if until else db.now
+        with progress("events", await export_queries.count(db, start, end)) as told:
+            async with db.transaction() as transaction:
+                if output:
+                    return await exports.export_to_file(transaction, start, end, output, told)
+                return await exports.export(transaction, start, end, sys.stdout.buffer, told)
+
+    exported = _with_database(instance, run)
+    click.echo(f"{exported.events} events, SHA-256 {exported.sha256}", err=True)
+
+
+@audit.command()
+@click.option("--before", type=_DAY, required=True, help="Whole months before this day (UTC) are removed.")
+@click.option(
+    "--export-to",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    required=True,
+    help="Folder that gets a file for each month before it is removed.",
+)
+@click.confirmation_option(prompt="Remove these months from the database?")
+@click.pass_obj
+def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> None:
+    """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
+    moment = before.replace(tzinfo=datetime.UTC)
+
+    async def run(db: Database) -> list[dict[str, Any]]:
+        removed = []
+        if moment > db.now:
+            raise click.BadParameter("lies in the future", param_hint="--before")
+        if (problem := (await chain.verify(db)).problem) is not None:
+            raise exports.BrokenTrail(problem)
+        found = await export_queries.old_partitions(db, moment)
+        for partition in found:
+            with progress(partition.name) as told:
+                exported = await exports.remove_partition(db, partition, export_to, told)
+            row = {"month": partition.name, "events": exported.events, "sha256": exported.sha256}
+            removed.append(row)
+            if not wants_json():  # each as soon as it is done
+                click.echo(f"{row['month']}: {row['events']} events, SHA-256 {row['sha256']}")
+        return removed
+
+    removed = _with_database(instance, run)
+    if wants_json() or not removed:
+        table(["month", "events", "sha256"], removed, empty="There is no whole month before that day.")
+
+
+def _with_database(instance: Instance, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
+    async def run() -> ResultT:
+        async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as db:
+            return await work(db)
+
+    try:
+        return asyncio.run(run())
+    except exports.BrokenTrail as problem:
+        raise _broken(str(problem)) from None
+    except OSError as problem:
+        if problem.errno == errno.EPIPE:  # whoever reads has enough
+            raise
+        raise click.ClickException(f"the events cannot be written: {problem}") from None
+    except Unavailable as problem:
+        reason = str(problem.__cause__).strip().partition("\n")[0]
+        raise click.ClickException(f"{problem}: {reason}") from None
+
+
+def _broken(problem: str) -> click.ClickException:
+    return click.ClickException(f"the audit trail is broken: {problem}")

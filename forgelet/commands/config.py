@@ -1,0 +1,69 @@
+"""Settings: what they are, and where each comes from."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import click
+
+from common.setting_forms import secret_in
+from common.settings import Sources
+from forgelet.frame import Group
+from forgelet.instance import Instance
+from forgelet.output import table
+
+MASK = "***"
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Settings of both processes."""
+
+
+@config.command()
+@click.option("--changed", is_flag=True, help="Leave out what has its default.")
+@click.pass_obj
+def show(instance: Instance, *, changed: bool) -> None:
+    """Shows all settings of both processes, and where each comes from; secrets are masked.
+
+    The flags of a server that was started by itself are not known here.
+    """
+    rows = [
+        *_rows("api", instance.api_sources, instance.api_settings, instance.own_variables),
+        *_rows("edge", instance.edge_sources, instance.edge_settings, instance.own_variables),
+    ]
+    shown = [row for row in rows if row["source"] != "default" or not changed]
+    table(["process", "setting", "value", "source"], shown)
+
+
+def _rows(
+    process: str, sources: Sources[Any], settings: Any, ours: frozenset[str]
+) -> Iterator[dict[str, Any]]:
+    _, labels = sources.given()
+    files = {secret_in(field): field.name for field in sources.fields.values() if secret_in(field)}
+    for name, field in sources.fields.items():
+        value, source = getattr(settings, name), labels.get(name, "default")
+        if name in files and getattr(settings, files[name]) is not None:
+            source = f"the file of {files[name]}"
+        if source in ours:
+            source = f"forgelet up ({source})"
+        yield {"process": process, "setting": name, "value": _shown(field, value), "source": source}
+
+
+def _shown(field: "attrs.Attribute[Any]", value: Any) -> Any:
+    """As JSON has it; of a secret only whether there is one, of a URL that holds one all but that."""
+    if field.repr not in (True, False):  # a function that masks
+        text = str(value.get_secret_value() if hasattr(value, "get_secret_value") else value)
+        return _masked(text) if text else ""
+    return value if isinstance(value, bool | int | float | list | None) else str(value)
+
+
+def _masked(text: str) -> str:
+    parts = urlsplit(text)
+    if not parts.scheme or (not parts.netloc and not parts.path.startswith("/")):
+        return MASK
+    user, at, host = parts.netloc.rpartition("@")
+    user = f"{user.partition(':')[0]}:{MASK}" if ":" in user else user
+    query = f"?{MASK}" if "password" in parts.query.lower() else f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{user}{at}{host}{parts.path}{query}"

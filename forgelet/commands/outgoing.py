@@ -1,0 +1,175 @@
+"""What operators do with what goes out: mirrors, and deliveries to external status checks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import click
+import orjson
+
+from api_server.mirrors import schedule
+from api_server.pages.admin import list_queries
+from api_server.state.audit_trail import Entity, record
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import NotFound
+from api_server.state.listing import Listed, Page
+from api_server.status_checks import delivery_queries, service_queries
+from forgelet import output
+from forgelet.acting import author
+from forgelet.commands import outgoing_queries, repository_queries
+from forgelet.frame import Group
+from forgelet.instance import Instance
+
+#: Rows that are read at a time.
+_PAGE = 500
+Read = Callable[[Database, Page], Awaitable[Listed]]
+_limit = click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Most that are listed."
+)
+
+
+@click.group(cls=Group)
+def mirror() -> None:
+    """Push mirrors of all projects."""
+
+
+@mirror.command("list")
+@click.option("--failing", is_flag=True, help="Only those whose last run has failed.")
+@_limit
+@click.pass_obj
+def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
+    """Where each mirror stands, and why its last run has failed; the newest mirrors first."""
+
+    async def read(database: Database, page: Page) -> Listed:
+        return await list_queries.list_mirrors(database, page, "failing" if failing else None)
+
+    rows = _listed(instance, limit, read)
+    columns = ["id", "project", "url", "status", "last_successful_update_at", "next_try_at", "last_error"]
+    output.table(columns, rows, empty="None fails." if failing else "There are none.")
+
+
+@mirror.command()
+@click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
+@click.pass_obj
+def sync(instance: Instance, ids: Sequence[int]) -> None:
+    """Has mirrors ID run at once, whenever they ran last; a server with background work has to be there for that."""
+    rows = _act(instance, ids, _run_mirror, "runs soon")
+    output.table(["id", "result", "problem"], rows)
+    _end(rows)
+
+
+@click.group(cls=Group)
+def delivery() -> None:
+    """Deliveries to external status checks."""
+
+
+@delivery.command("list")
+@click.option(
+    "--failing", is_flag=True, help="Only those that were given up, or whose last attempt has failed."
+)
+@_limit
+@click.pass_obj
+def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
+    """What is sent to which check, and why the last attempt has failed; the newest first."""
+    states: list[list_queries.DeliveryState | None] = ["failed", "queued"] if failing else [None]
+    rows: list[dict[str, Any]] = []
+    for state in states:
+
+        async def read(
+            database: Database, page: Page, state: list_queries.DeliveryState | None = state
+        ) -> Listed:
+            return await list_queries.list_deliveries(database, page, state)
+
+        rows += _listed(instance, limit - len(rows), read, _has_been_tried if failing else None)
+    for row in rows:
+        latest = row["latest"] or {}
+        row["problem"] = row["pause_reason"] or latest.get("error") or _status_of(latest)
+    columns = "id project check merge_request_iid status attempts next_attempt_at problem"
+    output.table(columns.split(), rows, empty="None fails." if failing else "There are none.")
+
+
+@delivery.command()
+@click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
+@click.pass_obj
+def retry(instance: Instance, ids: Sequence[int]) -> None:
+    """Sends deliveries ID once more, as the same messages, also to a check that is paused."""
+    rows = _act(instance, ids, _redeliver, "is sent again")
+    output.table(["id", "result", "problem"], rows)
+    _end(rows)
+
+
+def _has_been_tried(row: dict[str, Any]) -> bool:
+    return bool(row["attempts"])
+
+
+def _status_of(latest: dict[str, Any]) -> str | None:
+    status = latest.get("status")
+    return f"it answered {status}" if status and not 200 <= status < 300 else None
+
+
+async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
+    await schedule.run_at_once(transaction, await outgoing_queries.enabled_mirror(transaction, mirror_id))
+
+
+async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
+    """As the API does it, which is written down likewise."""
+    place = await list_queries.place_of_delivery(transaction, delivery_id)
+    check = await service_queries.hold(transaction, place.project_id, place.check_id)
+    await delivery_queries.redeliver(transaction, check.id, delivery_id)
+    project = await repository_queries.project(transaction, str(place.project_id))
+    if project is None:
+        raise NotFound
+    await record(
+        transaction,
+        "status_check_delivery_redelivered",
+        author=author(),
+        entity=Entity(type="Project", id=project.id, path=project.full_path),
+        target_id=check.id,
+        target_details=check.name,
+        message=f"Redelivered to {check.name} status check",
+        delivery_id=delivery_id,
+    )
+
+
+def _listed(
+    instance: Instance, limit: int, read: Read, wanted: Callable[[dict[str, Any]], bool] | None = None
+) -> list[dict[str, Any]]:
+    """Up to `limit` rows of a list that are `wanted`."""
+
+    async def run() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        page, more = Page(size=_PAGE, counted=False), limit > 0
+        async with instance.database() as database:
+            while more and len(found) < limit:
+                listed = await read(database, page)
+                found += [row for row in orjson.loads(listed.body) if wanted is None or wanted(row)]
+                page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
+        return found[:limit]
+
+    return asyncio.run(run())
+
+
+def _act(
+    instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], done: str
+) -> list[dict[str, Any]]:
+    """`{"id", "result", "problem"}` for each."""
+
+    async def run() -> list[dict[str, Any]]:
+        rows = []
+        async with instance.database() as database:
+            for one in ids:
+                row: dict[str, Any] = {"id": one, "result": done, "problem": None}
+                try:
+                    async with database.transaction() as transaction:
+                        await do(transaction, one)
+                except NotFound:
+                    row |= {"result": None, "problem": "there is none of this id, or it is switched off"}
+                rows.append(row)
+        return rows
+
+    return asyncio.run(run())
+
+
+def _end(rows: Sequence[dict[str, Any]]) -> None:
+    if any(row["problem"] for row in rows):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,103 @@
+"""What operators do with queued tasks: list them, have them tried again, remove them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+import click
+
+from api_server.operations import tasks
+from api_server.operations.task_queries import Status
+from api_server.operations.tasks import TaskRefused
+from api_server.state.database import Database
+from forgelet import output
+from forgelet.frame import Group
+from forgelet.instance import Instance
+
+_PAGE = 500
+_STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Background tasks: what waits, is at work, or has failed for good."""
+
+
+@task.command("list")
+@click.option("--failing", is_flag=True, help="Only those that have failed for good.")
+@click.option("--name", help="Only tasks of this name.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each status.")
+@click.pass_obj
+def list_command(instance: Instance, name: str | None, limit: int, *, failing: bool) -> None:
+    """Failed ones first, the newest of them first; of the others the oldest."""
+    wanted = _STATUSES[:1] if failing else _STATUSES
+
+    async def run() -> list[dict[str, Any]]:
+        async with instance.database() as database:
+            found = [await _listed(database, status, name, limit) for status in wanted]
+            return [attrs.asdict(one) for some in found for one in some]
+
+    columns = ["id", "name", "status", "attempts", "due_at", "failed_at", "reason", "arguments"]
+    output.table(columns, asyncio.run(run()))
+
+
+async def _listed(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < limit:
+        size = min(_PAGE, limit - len(found))
+        beyond = found[-1].id if found else None
+        page = await tasks.list_tasks(database, status, name=name, beyond=beyond, limit=size)
+        found += page
+        if len(page) < size:
+            break
+    return found
+
+
+@task.command()
+@click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
+@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks of this name.")
+@click.pass_obj
+def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
+    """Has tasks ID run at once, as if never tried: failed ones, and those that wait for their next try."""
+    _act(instance, ids, tasks.retry, "is tried again", name=name, failed=failed)
+
+
+@task.command()
+@click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
+@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks of this name.")
+@click.pass_obj
+def cancel(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
+    """Removes tasks ID that wait or have failed: what they were to do is not done."""
+    _act(instance, ids, tasks.cancel, "removed", name=name, failed=failed)
+
+
+def _act(
+    instance: Instance,
+    ids: Sequence[int],
+    do: Callable[[Database, int], Awaitable[str]],
+    done: str,
+    *,
+    name: str | None,
+    failed: bool,
+) -> None:
+    if bool(ids) == failed or (name and not failed):
+        raise click.UsageError("Name tasks by their ids, or all with --failed, perhaps of one --name.")
+
+    async def run() -> list[dict[str, Any]]:
+        rows = []
+        async with instance.database() as database:
+            known = await _listed(database, "failed", name, 10**9) if failed else []
+            for task_id in ids or [one.id for one in known]:
+                try:
+                    rows.append({"id": task_id, "name": await do(database, task_id), "result": done})
+                except TaskRefused as refused:
+                    rows.append({"id": task_id, "name": None, "result": None, "problem": str(refused)})
+        return rows
+
+    rows = asyncio.run(run())
+    output.table(["id", "name", "result", "problem"], rows)
+    if any("problem" in row for row in rows):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,202 @@
+"""The machine: programs, the clock, ports, disks, folders, and who may read the secrets."""
+
+import contextlib
+import os
+import platform
+import pwd
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import attrs
+
+from api_server.git.version import OLDEST as OLDEST_GIT
+from api_server.git.version import check_git
+from api_server.state import secret_key
+from common.mistakes import Mistake
+from common.setting_forms import secret_in
+from common.settings import SETTINGS_FILE_VARIABLE
+from forgelet.doctor.findings import Finding, failed, of_mistake, ok, warning
+from forgelet.doctor.patient import Patient, in_thread
+
+OLDEST_PYTHON = (3, 11)
+#: Below this part of a disk, or of its files, it is nearly full.
+NEARLY_FULL = 0.05
+#: Bytes; what is tried out on a disk is more than one that is full has left over.
+_TRIED = 64 * 1024
+#: A line of a settings file in which a token or a password stands.
+_SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
+#: Seconds that a file may be younger than now.
+_FROM_THE_FUTURE = 60.0
+
+
+async def versions(patient: Patient) -> list[Finding]:  # noqa: ARG001 - of this program
+    """Of this program, Python and git."""
+    try:
+        git = f"git {await in_thread(check_git)}"
+    except Mistake as mistake:
+        return [of_mistake(mistake.message)]
+    if sys.version_info < OLDEST_PYTHON:
+        return [failed(f"Python is {platform.python_version()}", "run it with Python 3.11 or newer")]
+    oldest = ".".join(map(str, OLDEST_GIT))
+    return [ok(f"forgelet {program()}, Python {platform.python_version()}, {git} ({oldest} is needed)")]
+
+
+def program() -> str:
+    """This program's version."""
+    try:
+        return version("forgelet")
+    except PackageNotFoundError:
+        return "of a checkout"
+
+
+async def clock(patient: Patient) -> list[Finding]:
+    """Nothing was written later than now; that the clock does not jump is seen by the examination as a whole."""
+    folders = [one.data_dir for one in (patient.api, patient.edge) if one is not None and one.data_dir]
+    files = [Path(__file__), *folders, *(folder / secret_key.NAME for folder in folders)]
+    ahead = 0.0
+    for file in files:
+        with contextlib.suppress(OSError):
+            ahead = max(ahead, file.stat().st_mtime - time.time())
+    if ahead > _FROM_THE_FUTURE:
+        remedy = "set it right (NTP): tokens, caches and schedules go by it"
+        return [
+            failed(f"this machine's clock is behind: files here were written {ahead:.0f} s later", remedy)
+        ]
+    return []
+
+
+async def disks(patient: Patient) -> list[Finding]:
+    """Folders can be written, and their disks have room."""
+    folders = [("the folder for temporary files", Path(tempfile.gettempdir()), 0)]
+    if patient.edge is not None and patient.edge.data_dir is not None:
+        folders.insert(0, ("the edge's directory", patient.edge.data_dir, 0))
+    if patient.api is not None:
+        folders.insert(0, ("the data directory", patient.api.data_dir, patient.api.disk_reserve))
+    findings = []
+    for title, folder, reserve in folders:
+        try:
+            findings += await in_thread(_folder, title, folder)
+            findings += await in_thread(_room, title, folder, reserve)
+        except OSError as problem:  # it may not even be looked for
+            reason = problem.strerror or type(problem).__name__
+            findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
+    return findings
+
+
+def _letting_in(folder: Path) -> str:
+    return f"let account {_name_of(os.geteuid())} enter and write to {folder}"
+
+
+def _folder(title: str, folder: Path) -> list[Finding]:
+    if not folder.exists():
+        above = _nearest(folder)
+        if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+            return [ok(f"{title} {folder} is not there yet: the first start makes it")]
+        return [failed(f"{title} {folder} cannot be made", f"make it, or let this account write to {above}")]
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and is gone when it is closed
+            file.write(b"\0" * _TRIED)
+            file.flush()
+    except OSError as problem:
+        reason = os.strerror(problem.errno or 0)
+        return [failed(f"{title} cannot be written: {reason}: {folder}", _remedy_of_folder(folder))]
+    owner = folder.stat().st_uid
+    if os.geteuid() == 0 and owner not in (0, _any_bodies(folder)):
+        return [
+            warning(
+                f"{title} {folder} belongs to {_name_of(owner)}, and this is root, who may write everywhere",
+                f"run the doctor as {_name_of(owner)}",
+            )
+        ]
+    return [ok(f"{title} {folder} can be written")]
+
+
+def _any_bodies(folder: Path) -> int | None:
+    """The owner, where it does not matter who that is."""
+    state = folder.stat()
+    return state.st_uid if state.st_mode & stat.S_IWOTH else None
+
+
+def _remedy_of_folder(folder: Path) -> str:
+    if not folder.is_dir():
+        return "name a folder"
+    if shutil.disk_usage(folder).free < _TRIED:
+        return "make room on its disk"
+    return _letting_in(folder)
+
+
+def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
+    place = _nearest(folder)
+    usage, names = shutil.disk_usage(place), os.statvfs(place)
+    free = f"{_size(usage.free)} of {_size(usage.total)} are free on the disk of {title}"
+    if usage.free < max(reserve, _TRIED):
+        kept = (
+            f", {_size(reserve)} are kept free (disk_reserve): nothing is stored any more" if reserve else ""
+        )
+        return [failed(f"{free}{kept}", "make room")]
+    if usage.free < max(2 * reserve, NEARLY_FULL * usage.total):
+        return [warning(free, "make room soon")]
+    if names.f_files and names.f_favail < NEARLY_FULL * names.f_files:
+        return [warning(f"{names.f_favail} more files fit on the disk of {title}", "make room soon (df -i)")]
+    return [ok(free)]
+
+
+async def modes(patient: Patient) -> list[Finding]:
+    """Nobody else may read what holds secrets."""
+    files = list(_secret_files(patient))
+    open_ones = [file for file in files if _others_may_read(file)]
+    if files and not open_ones:
+        return [ok("files with secrets are closed to other accounts")]
+    return [
+        failed(f"other accounts of this machine may read {file}, in which secrets are", f"chmod 600 {file}")
+        for file in open_ones
+    ]
+
+
+def _secret_files(patient: Patient) -> Iterator[Path]:
+    for settings in filter(None, (patient.api, patient.edge)):
+        for field in attrs.fields(type(settings)):
+            file = getattr(settings, field.name)
+            if file is not None and (secret_in(field) or field.name == "tls_key"):
+                yield file
+    if patient.api is not None:
+        yield patient.api.data_dir / secret_key.NAME
+    if path := patient.environment.get(SETTINGS_FILE_VARIABLE):
+        file = Path(path)
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if _SECRET.search(file.read_text()):
+                yield file
+
+
+def _others_may_read(file: Path) -> bool:
+    try:
+        return bool(file.stat().st_mode & (stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH))
+    except OSError:
+        return False
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or what is there above it."""
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

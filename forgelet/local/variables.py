@@ -1,0 +1,126 @@
+"""The settings that `forgelet up` gives to its processes, as the variables that they read."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from api_server.settings import Settings as ApiSettings
+from common.mistakes import Mistake
+from common.settings import SETTINGS_FILE_VARIABLE, Sources
+from forgelet.local.data_directory import DataDirectory
+from storage_edge.settings import Settings as EdgeSettings
+
+HOST = "127.0.0.1"
+API_PORT, EDGE_PORT = 8080, 8081
+#: Names an external database for `up`.
+DATABASE_URL = "FORGELET_DATABASE_URL"
+_ADDRESSES = "addresses"
+SettingsT = TypeVar("SettingsT")
+
+
+@attrs.frozen
+class Program(Generic[SettingsT]):
+    """One of the two processes: the class, section and prefix of its settings."""
+
+    settings_class: type[SettingsT]
+    section: str
+    prefix: str
+
+    def sources(self, environment: Mapping[str, str]) -> Sources[SettingsT]:
+        return Sources(
+            settings_class=self.settings_class,
+            section=self.section,
+            env_prefix=self.prefix,
+            environment=environment,
+        )
+
+
+API = Program(ApiSettings, "api_server", "FORGELET_API_")
+EDGE = Program(EdgeSettings, "edge", "FORGELET_EDGE_")
+
+
+@attrs.frozen
+class Addresses:
+    """Where both processes listen; without an edge its port is None."""
+
+    api_port: int = API_PORT
+    edge_port: int | None = EDGE_PORT
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{HOST}:{self.api_port}"
+
+    @property
+    def edge_url(self) -> str | None:
+        return None if self.edge_port is None else f"http://{HOST}:{self.edge_port}"
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What both processes get of our own environment: no secrets, and the settings file by its full path."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in {"FORGELET_ROOT_TOKEN", DATABASE_URL}
+    }
+    if SETTINGS_FILE_VARIABLE in kept:
+        kept[SETTINGS_FILE_VARIABLE] = str(Path(kept[SETTINGS_FILE_VARIABLE]).absolute())
+    return kept
+
+
+def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict[str, str]:
+    """What makes the API server ours, beside what it inherits."""
+    ours = {
+        "HOST": HOST,
+        "PORT": str(addresses.api_port),
+        "DATABASE_URL": database_url,
+        "DATA_DIR": str(data.part("api")),
+        "EXTERNAL_URL": addresses.api_url,
+        "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
+    }
+    if addresses.edge_url is not None:
+        ours["EDGE_URLS"] = addresses.edge_url
+        ours["EDGE_PURGE_TOKEN_FILE"] = data.file_with_secret("edge-purge-token")
+    return {f"{API.prefix}{name}": text for name, text in ours.items()}
+
+
+def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
+    """What makes the edge ours, beside what it inherits."""
+    ours = {
+        "HOST": HOST,
+        "PORT": str(addresses.edge_port),
+        "ORIGIN": addresses.api_url,
+        "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
+        "PURGE_TOKEN_FILE": data.file_with_secret("edge-purge-token"),
+        "DATA_DIR": str(data.part("edge")),
+    }
+    return {f"{EDGE.prefix}{name}": text for name, text in ours.items()}
+
+
+def of_stopped(data: DataDirectory) -> dict[str, str]:
+    """Both processes' variables as the next `up` would give them, if it is told the same as the last. Raises `Mistake`
+    where the database is not ours and not named."""
+    said: dict[str, Any] = json.loads(data.recall(_ADDRESSES) or "{}")
+    addresses = Addresses(**said)
+    database_url = os.environ.get(DATABASE_URL) or os.environ.get(f"{API.prefix}DATABASE_URL")
+    if has_own_postgres(data):
+        database_url = "postgresql:///forgelet"
+    if not database_url:
+        raise Mistake(
+            f"{data.path} has no database of its own: name the one it is used with by {DATABASE_URL}"
+        )
+    edge = of_edge(data, addresses) if addresses.edge_port else {}
+    return {**inherited(os.environ), **of_api(data, addresses, database_url), **edge}
+
+
+def remember(data: DataDirectory, addresses: Addresses) -> None:
+    """For commands that are given while nothing runs."""
+    data.remember(_ADDRESSES, json.dumps(attrs.asdict(addresses)))
+
+
+def has_own_postgres(data: DataDirectory) -> bool:
+    """Whether `up` has made a PostgreSQL there."""
+    return (data.path / "postgres").exists()

@@ -1,0 +1,76 @@
+"""Prints docs/commands.md, out of the commands themselves:
+
+python -m scripts.command_reference >docs/commands.md
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+
+import click
+
+from forgelet.command_line import forgelet
+
+HEAD = """# Commands
+
+Made by `python -m scripts.command_reference` out of what the commands say of themselves;
+`tests/scripts/test_command_reference.py` holds it to that. `forgelet` is installed by the package; in a checkout it is
+`scripts/forgelet`.
+"""
+SHARED = """Every command but `api`, `edge` and `worker` takes these options too, before or after its name:
+
+| Option | What it is |
+|---|---|
+"""
+SERVERS = """Its options are its settings: [settings](settings.md) lists them, `forgelet {name} --help` too.
+"""
+#: Whose options are the settings of a process.
+_SERVERS = {"api", "edge", "worker"}
+
+
+def reference() -> str:
+    """The whole document."""
+    context = click.Context(forgelet, info_name="forgelet")
+    shared = [one for one in forgelet.get_params(context) if one.name in {"data_dir", "json"}]
+    parts = [HEAD, _help(forgelet), SHARED + "\n".join(_rows(context, shared)) + "\n"]
+    return "\n".join([*parts, *_sections(context, forgelet)])
+
+
+def _sections(context: click.Context, group: click.Group) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        below = click.Context(command, info_name=name, parent=context, **command.context_settings)
+        level = "##" if context.parent is None else "###"
+        yield f"{level} forgelet {below.command_path.partition(' ')[2]}\n"
+        yield _help(command)
+        if name in _SERVERS:
+            yield SERVERS.format(name=name)
+        elif isinstance(command, click.Group):
+            yield from _sections(below, command)
+        else:
+            yield from _of(below, command)
+
+
+def _of(context: click.Context, command: click.Command) -> Iterator[str]:
+    pieces = [context.command_path, *command.collect_usage_pieces(context)]
+    yield f"```text\n{' '.join(pieces)}\n```\n"
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    if rows := list(_rows(context, options)):
+        yield "| Option | What it is |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _rows(context: click.Context, parameters: Sequence[click.Parameter]) -> Iterator[str]:
+    for one in parameters:
+        if record := one.get_help_record(context):
+            names, said = (text.replace("|", r"\|").strip() for text in record)
+            yield f"| `{names}` | {said} |"
+
+
+def _help(command: click.Command) -> str:
+    text = inspect.cleandoc(command.help or "").replace("\f", "")
+    assert text, command.name
+    return f"{text}\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,86 @@
+"""A service of which everything outside fails: a mirror's target, a receiver, the mail server, an edge, the store; and
+no runner is there."""
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from structlog.testing import capture_logs
+
+from api_server.operations.failing import Failure, failing
+from api_server.outbound.mail.delivery import queue_letter
+from api_server.outbound.mail.letters import Letter
+from api_server.state.queue import enqueue
+from tests.support.ci import ci_project
+from tests.support.forge import Forge
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.ports import free_port
+
+SECRET = "s3cr3t-of-the-target"
+PURGE_TOKEN = "purge-token-of-the-tests"
+
+
+@attrs.frozen
+class Scene:
+    """The server, the port where nobody listens, the store's folder, and what has been logged."""
+
+    forge: Forge
+    nobody: int
+    store: Path
+    lines: list[MutableMapping[str, Any]]
+
+    async def failing(self, kind: str | None = None) -> list[Failure]:
+        """What fails now, in the order in which operators see it."""
+        database = self.forge.database
+        return [one for one in await failing(database, database.now) if kind in (None, one.kind)]
+
+    def warnings(self, event: str) -> list[MutableMapping[str, Any]]:
+        return [line for line in self.lines if line["event"] == event and line["log_level"] == "warning"]
+
+    async def break_all(self) -> None:
+        """One of each kind fails from now on, in the project `broken` and around it."""
+        alice = await self.forge.user("alice")
+        project = await new_project(self.forge, alice)
+        nowhere = f"http://127.0.0.1:{self.nobody}"
+        check = {"name": "QA", "external_url": f"{nowhere}/hook?token={SECRET}"}
+        assert (
+            await alice.api.post(f"/projects/{project['id']}/external_status_checks", check)
+        ).status == 201
+        mirror = {"url": f"http://alice:{SECRET}@127.0.0.1:{self.nobody}/x.git", "enabled": True}
+        made = await alice.api.post(f"/projects/{project['id']}/remote_mirrors", mirror)
+        assert made.status == 201, made
+        await open_merge_request(alice, project)
+        await (await ci_project(self.forge)).pipeline()
+        await self.send_letter()
+        shutil.rmtree(self.store)
+
+    async def send_letter(self) -> None:
+        async with self.forge.database.transaction() as transaction:
+            await queue_letter(
+                transaction, Letter(id="1@test", to="bob@example.org", subject="Hello", paragraphs=["Hello."])
+            )
+
+    async def queue_unknown(self, count: int) -> None:
+        """Tasks that fail for good: nobody knows their name."""
+        async with self.forge.database.transaction() as transaction:
+            for _ in range(count):
+                await enqueue(transaction, "of_another_version")
+
+
+@contextlib.asynccontextmanager
+async def failing_scene(new_forge: Callable[..., Any], folder: Path) -> AsyncIterator[Scene]:
+    """A server whose mail server and edge do not answer; all else works until `break_all`."""
+    nobody, store = free_port(), folder / "store"
+    with capture_logs() as lines:
+        async with new_forge(
+            allow_local_requests=True,
+            data_dir=folder / "data",
+            object_store_url=f"file://{store}",
+            smtp_url=f"smtp://forge:{SECRET}@127.0.0.1:{nobody}",
+            edge_urls=[f"http://127.0.0.1:{nobody}"],
+            edge_purge_token=PURGE_TOKEN,
+        ) as forge:
+            yield Scene(forge, nobody, store, lines)

@@ -1,0 +1,138 @@
+"""The pages that are looked at in a browser: each part enters its own, and makes in a scene what they show."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import attrs
+
+from tests.api_server.pages.admin import looked_at
+from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out, zip_of
+from tests.support.browser import PASSWORD
+from tests.support.ci import CiProject, bring
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import open_merge_request
+
+#: What the addresses of pages name: `{project}` is the full path of a project, and so on.
+Things = dict[str, Any]
+Scene = Callable[[Forge, Things], Awaitable[None]]
+#: Who looks: a stranger, the owner of what the scenes make, and an administrator.
+Who = Literal["stranger", "owner", "boss"]
+
+
+@attrs.frozen
+class Look:
+    """One page; `path` has names of things in braces."""
+
+    path: str
+    who: Who = "owner"
+    status: int = 200
+
+
+LOOKS: list[Look] = [
+    Look("/", "stranger"),
+    Look("/-/sign_in", "stranger"),
+    Look("/-/password/new", "stranger"),
+    Look("/{project}", "stranger"),
+    Look("/{project}/-/blob/main/src/code.py", "stranger"),
+    Look("/groups/{group}", "stranger"),
+    Look("/-/nothing/like/that", "stranger", 404),
+    Look("/"),
+    Look("/?search=nothing-is-called-so"),
+    Look("/-/user_settings"),
+    Look("/-/user_settings/password"),
+    Look("/-/user_settings/personal_access_tokens"),
+    Look("/-/user_settings/active_sessions"),
+    Look("/{owner}"),
+    Look("/{project}"),
+    Look("/{empty}"),
+    Look("/{empty}/-/tree/main"),
+    Look("/{project}/-/tree/main"),
+    Look("/{project}/-/tree/main/src"),
+    Look("/{project}/-/blob/main/picture.bin"),
+    Look("/{project}/-/commits/main"),
+    Look("/{project}/-/commit/{sha}"),
+    Look("/{project}/-/compare/main...topic/one"),
+    Look("/{project}/-/branches"),
+    Look("/{project}/-/tags"),
+    Look("/{project}/-/releases"),
+    Look("/{project}/-/releases/v1"),
+    Look("/{project}/-/pipelines", "stranger"),
+    Look("/{project}/-/pipelines"),
+    Look("/{project}/-/pipelines?status=canceled"),
+    Look("/{project}/-/pipelines/{pipeline}"),
+    Look("/{project}/-/jobs"),
+    Look("/{project}/-/jobs/{job}"),
+    Look("/{project}/-/jobs/{failed_job}"),
+    Look("/{project}/-/jobs/{manual_job}"),
+    Look("/{project}/-/jobs/{job}/artifacts/browse"),
+    Look("/{project}/-/merge_requests"),
+    Look("/{project}/-/merge_requests/1"),
+    Look("/nobody-has-this", "owner", 404),
+    Look("/admin/application_settings/repository", "owner", 403),
+    Look("/admin/application_settings/repository", "boss"),
+    *(Look(path, "boss") for path in looked_at.PATHS),
+]
+
+
+async def people(forge: Forge, things: Things) -> None:
+    things["_owner"] = await forge.user("owner", password=PASSWORD)
+    things["_boss"] = await forge.user("boss", password=PASSWORD, admin=True)
+    things["owner"] = things["_owner"].username
+
+
+async def repositories(forge: Forge, things: Things) -> None:
+    """A public project in a group with a history, a branch, a tag and a release; and an empty one."""
+    owner: Person = things["_owner"]
+    group = await forge.group(owner, description="What the pages are looked at with")
+    things["group"] = group["full_path"]
+    made = await forge.project(
+        owner, namespace_id=group["id"], visibility="public", description="A project with all there is"
+    )
+    things["project"] = made["path_with_namespace"]
+    things["empty"] = (await forge.project(owner))["path_with_namespace"]
+    url = f"/projects/{made['id']}/repository"
+    long = "x" * 200
+    files = {
+        "README.md": f"# A project\n\nWith a README that has {long} in it.\n\n<script>alert(1)</script>\n",
+        "src/code.py": f"def main() -> None:\n    print('{long}')\n",
+        "src/with a space & more #1.txt": "odd\n",
+    }
+    actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
+    actions.append({"action": "create", "file_path": "picture.bin", "content": "AAEC", "encoding": "base64"})
+    first = {"branch": "main", "commit_message": "Start\n\nWith a body <b>.", "actions": actions}
+    started = await owner.api.post(f"{url}/commits", first)
+    assert started.status == 201, started
+    change = {"action": "update", "file_path": "src/code.py", "content": "def main() -> None:\n    pass\n"}
+    second = {"branch": "topic/one", "start_branch": "main", "commit_message": "Do less", "actions": [change]}
+    changed = await owner.api.post(f"{url}/commits", second)
+    assert changed.status == 201
+    things["sha"] = changed.body["id"]
+    tag = {"tag_name": "v1", "ref": "main", "name": "The first", "description": "It works.\n"}
+    assert (await owner.api.post(f"/projects/{made['id']}/releases", tag)).status == 201
+
+
+async def pipelines(forge: Forge, things: Things) -> None:
+    """One with stages, needs, a child and a job that failed; a merge request with a check that cannot be reached."""
+    owner: Person = things["_owner"]
+    found = (await owner.api.get(f"/projects/{things['project'].replace('/', '%2F')}")).body
+    project = CiProject(forge, found["id"], found["path_with_namespace"], owner)
+    await project.commit("one:\n  script: echo\n  tags: [nobody]\n", path="child.yml", branch="ci")
+    jobs = await project.jobs(made := await project.pipeline(CONFIG, branch="ci"))
+    things["pipeline"] = made["id"]
+    things |= {name: jobs[job]["id"] for name, job in _JOBS.items()}
+    runner = await handed_out(project)
+    await runner.log(LOG)
+    await runner.upload(zip_of({"out/a.txt": b"hello", "top.txt": b"t"}))
+    await runner.finish()
+    await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
+    await bring(forge, things["manual_job"], "manual")
+    check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}
+    await owner.api.post(f"{project.url}/external_status_checks", check)
+    opened = await open_merge_request(owner, found, description="What it does\n\n- a list", labels="one,two")
+    assert opened["iid"] == 1
+    await owner.api.post(f"{project.url}/merge_requests/1/notes", {"body": "Looks good"})
+
+
+_JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
+#: In the order in which they are made.
+SCENES: list[Scene] = [people, repositories, pipelines, looked_at.administrators_things]

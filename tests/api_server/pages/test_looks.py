@@ -1,0 +1,120 @@
+"""Every page at two widths and in two schemes: readable by everybody, and no wider than the screen.
+
+With SCREENSHOTS=<folder> in the environment a picture of each is left there.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize
+
+from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
+from tests.support.browser import COOKIE, new_session
+from tests.support.forge import Forge, running_forge
+
+SMALL: ViewportSize = {"width": 360, "height": 740}
+LARGE: ViewportSize = {"width": 1400, "height": 900}
+FOLDER = os.environ.get("SCREENSHOTS")
+#: Looked at for the pictures only.
+OTHERS: list[tuple[ViewportSize, Literal["light", "dark"]]] = (
+    [(SMALL, "dark"), (LARGE, "light")] if FOLDER else []
+)
+#: Of what axe finds, what counts; its contrast is what differs in the dark.
+SERIOUS = ("serious", "critical")
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"], "resultTypes": ["violations"]}
+CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"]}
+#: In a page: how far it can be scrolled to the side.
+TO_THE_SIDE = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(each => Number(each.tagName[1]))"
+
+
+@pytest.fixture(scope="module")
+async def scene(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Forge, Things]]:
+    """A server with all that the pages show."""
+    async with running_forge(new_database(), tmp_path_factory.mktemp("looks")) as forge:
+        things: Things = {}
+        for make in SCENES:
+            await make(forge, things)
+        yield forge, things
+
+
+async def signed_in(chromium: Browser, scene: tuple[Forge, Things], who: Who) -> BrowserContext:
+    """A browser of its own, in which that person is signed in."""
+    forge, things = scene
+    context = await chromium.new_context(base_url=forge.base, viewport=SMALL, reduced_motion="reduce")
+    if who != "stranger":
+        cookie = await new_session(forge, things[f"_{who}"].id)
+        await context.add_cookies([{"name": COOKIE, "value": cookie, "url": forge.base}])
+    return context
+
+
+@pytest.mark.parametrize("who", ["stranger", "owner", "boss"])
+async def test_every_page_is_readable_by_everybody(
+    chromium: Browser, scene: tuple[Forge, Things], who: Who
+) -> None:
+    context, things = await signed_in(chromium, scene, who), scene[1]
+    await context.add_init_script(Axe().axe_script)
+    page = await context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    problems = []
+    for look in [look for look in LOOKS if look.who == who]:
+        path = look.path.format(**things)
+        complaints.clear()
+        answer = await page.goto(path)
+        assert answer is not None
+        if answer.status != look.status:
+            problems.append(f"{path}: {answer.status}")
+        problems += [f"{path}: {problem}" async for problem in _problems(page, look)]
+        problems += [f"{path}: {text}" for text in complaints if f"status of {look.status}" not in text]
+    await context.close()
+    assert problems == []
+
+
+async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
+    """What is wrong with the page at hand, in words."""
+    await _set(page, SMALL, "light")
+    for problem in [*await _found_by_axe(page, RULES), *_out_of_order(await page.evaluate(HEADINGS))]:
+        yield problem
+    for size, scheme in ((SMALL, "light"), (LARGE, "dark"), *OTHERS):
+        await _set(page, size, scheme)
+        if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
+            yield f"{sideways} pixels too wide at {size['width']}"
+        await _leave_picture(page, look, f"{size['width']}-{scheme}")
+    await _set(page, LARGE, "dark")
+    for problem in await _found_by_axe(page, CONTRAST):
+        yield f"in the dark {problem}"
+
+
+async def _set(page: Page, size: ViewportSize, scheme: Literal["light", "dark"]) -> None:
+    await page.set_viewport_size(size)
+    await page.emulate_media(color_scheme=scheme)
+
+
+async def _found_by_axe(page: Page, options: dict[str, Any]) -> list[str]:
+    found = (await page.evaluate("options => axe.run(options)", options))["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found if each["impact"] in SERIOUS]
+
+
+def _out_of_order(levels: list[int]) -> Iterator[str]:
+    """One first heading, and none that skips a level."""
+    if levels.count(1) != 1:
+        yield f"{levels.count(1)} first headings"
+    for before, after in itertools.pairwise(levels):
+        if after > before + 1:
+            yield f"a heading of level {after} below one of {before}"
+
+
+async def _leave_picture(page: Page, look: Look, kind: str) -> None:
+    if FOLDER:
+        name = re.sub(r"[^\w.-]+", "_", f"{look.who}{look.path}")[:100]
+        await page.screenshot(path=Path(FOLDER) / f"{name}-{kind}.png", full_page=True)

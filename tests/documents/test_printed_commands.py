@@ -1,0 +1,138 @@
+"""Every command that a document prints is typed in, as it stands, beside a service that runs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.support.checkout import CHECKOUT
+from tests.support.ports import free_port
+
+from .printed_commands import Block, blocks
+
+SECONDS = 120
+#: Beginnings of commands that are not typed in here, and why.
+ELSEWHERE = {
+    "FORGELET_API_DATABASE_URL=": "wants roles of a database; tests/api_server/state/test_serving_role.py has them",
+    "forgelet edge": "serves until it is stopped; tests/storage_edge/ and `up` start it",
+    "scripts/abuse/run": "takes minutes; tests/scripts/test_abuse.py has a short one",
+    "scripts/bench/run": "takes minutes; tests/scripts/test_bench.py has a short one",
+    "scripts/check": "runs beside the tests",
+    "scripts/faults/run": "takes minutes; tests/scripts/test_faults.py has a short one",
+    "scripts/test": "is what runs",
+    "scripts/up": "runs already",
+}
+#: Documents whose blocks are examples of code, not commands.
+EXAMPLES = {"docs/extending.md"}
+
+
+@attrs.frozen
+class Place:
+    """A folder in which a service runs whose data is `.forgelet`, as in a checkout where `scripts/up` was typed."""
+
+    folder: Path
+    environment: dict[str, str]
+    ports: tuple[int, int]
+
+    def typed(self, text: str) -> str:
+        """What a person types who has chosen other ports."""
+        return re.sub(
+            r"(127\.0\.0\.1|localhost):(8080|8081)", lambda at: f"{at[1]}:{self._port(at[2])}", text
+        )
+
+    def _port(self, printed: str) -> int:
+        return self.ports[0] if printed == "8080" else self.ports[1]
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("check out")
+    folder.chmod(0o711)
+    first, second = free_port(), free_port()
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "forgelet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m forgelet "$@"\n')
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")} | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(CHECKOUT),
+        "HOME": str(folder),
+        "FORGELET_DATA_DIR": str(folder / ".forgelet"),
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    up = subprocess.Popen(
+        [str(programs / "forgelet"), "up", "--api-port", str(first), "--edge-port", str(second)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert up.stdout is not None
+        shown = ""
+        for line in up.stdout:
+            shown += line
+            if line.startswith("Ctrl-C"):
+                break
+        else:
+            pytest.fail(f"up ended early: {shown}")
+        (folder / "shown").write_text(shown)
+        yield Place(folder, environment, (first, second))
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=SECONDS)
+
+
+def is_typed_in(command: str) -> bool:
+    return not command.startswith(tuple(ELSEWHERE))
+
+
+COMMANDS = [block for block in blocks() if block.document not in EXAMPLES]
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.id)
+def test_what_a_document_prints_works_and_works_again(running: Place, block: Block) -> None:
+    if block.language == "sh" and not any(map(is_typed_in, block.commands)):
+        return  # a test below holds what is left out
+    text = running.typed(block.text)
+    program = ("sh", "-euc", text) if block.language == "sh" else ("python3", "-c", text)
+    for _ in range(2):
+        ran = running.run(*program)
+        assert ran.returncode == 0, ran.stdout[-2000:]
+        assert re.search(r"^HTTP/\S+ [45]", ran.stdout, re.MULTILINE) is None, ran.stdout[-2000:]
+
+
+def test_what_up_prints_works_and_works_again(running: Place) -> None:
+    shown = (running.folder / "shown").read_text()
+    _, _, to_try = shown.partition("Try:")
+    text, _, _ = to_try.partition("Ctrl-C")
+    for _ in range(2):
+        ran = running.run("sh", "-euc", text)
+        assert ran.returncode == 0, ran.stdout[-2000:]
+
+
+def test_what_is_not_typed_in_is_printed_somewhere() -> None:
+    printed = [command for block in COMMANDS if block.language == "sh" for command in block.commands]
+    assert [start for start in ELSEWHERE if not any(command.startswith(start) for command in printed)] == []
