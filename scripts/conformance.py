@@ -64,6 +64,7 @@ async def run(checkout: Path) -> list[dict[str, Any]]:
         forward_all_headers=True,
         negative_seconds=0.0,
         stale_when_unreachable=3600.0,
+        origin_check_interval=0.0,
     )
     try:
         async with serving(served(create_app(settings), settings)) as (host, port):

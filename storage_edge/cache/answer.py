@@ -11,9 +11,11 @@ from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class FromStore:
-    """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed."""
+    """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed. It
+    never changes, but freezing it would be a tenth of what a hit costs.
+    """
 
     stored: StoredResponse
     outcome: Outcome

@@ -43,14 +43,14 @@ class Representations:
 
     def at_hand(self, request: EdgeRequest, answer: FromStore) -> FromStore | None:
         """The representation for a request without conditions, None where it has to be made first."""
+        if not answer.stored.is_public_text:  # each hit comes by here
+            return answer
         body = self._text(request, answer.stored)
         if body is None:
             return answer
         if not request.takes_gzip:
             return _as_it_is(answer)
-        if GZIP not in body.coded:
-            return None
-        return _compressed(answer, body.coded[GZIP])
+        return _compressed(answer, body.coded[GZIP]) if GZIP in body.coded else None
 
     async def chosen(self, request: EdgeRequest, answer: FromStore) -> FromStore:
         """The representation for a request: what it has already where it says so, of which a 304 or a part is right for

@@ -13,7 +13,7 @@ from common.rates import Rates
 from storage_edge.cache.answer import FromStore
 from storage_edge.cache.cache import Cache
 from storage_edge.client import access_log
-from storage_edge.client.who import Proxies, Said
+from storage_edge.client.who import NOTHING, Proxies, Said, Who
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.tiers.bodies import MemoryBody
@@ -161,11 +161,13 @@ class RepeatedHits:
         answer = self.cache.at_hand(request)
         if answer is None or not is_plain(answer):
             return None
-        who = self._proxies.who(peer, known.said)
-        if self._rates.is_on and self._rates.wait(who.client, time.monotonic()):
-            return None  # whoever is asked next refuses it
+        who: Who | None = None
+        if self._logged or self._rates.is_on or known.said is not NOTHING:
+            who = self._proxies.who(peer, known.said)
+            if self._rates.wait(who.client, time.monotonic()):
+                return None  # whoever is asked next refuses it
         age, status = answer.age_and_status(self._clock())
-        head, body = _parts(answer, age, status, who.request_id)
+        head, body = _parts(answer, age, status, self._proxies.new_id() if who is None else who.request_id)
         size = len(head) + body.length
         self._metrics.answered(request.kind, answer.outcome)
         self._metrics.sent(200, size)

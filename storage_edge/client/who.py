@@ -62,20 +62,24 @@ class Proxies:
     """
 
     def __init__(self, trusted: Iterable[str], random_bytes: Callable[[int], bytes]) -> None:
-        ours = random_bytes(8).hex()
-        self._ids = (f"{ours}-{number:x}" for number in itertools.count(1))
+        self._ours = random_bytes(8).hex()
+        self._numbers = itertools.count(1)
         self.trust(trusted)
 
     def trust(self, trusted: Iterable[str]) -> None:
         """From now on these addresses and networks are."""
         self.networks: list[Network] = networks(trusted)
 
+    def new_id(self) -> str:
+        """For a request that has none."""
+        return f"{self._ours}-{next(self._numbers):x}"
+
     def who(self, peer: str, said: Said) -> Who:
         """Who asks that has come from `peer`."""
         if not self.networks or said is NOTHING or not is_in(self.networks, peer):
-            return Who(peer, (peer,), next(self._ids))
+            return Who(peer, (peer,), self.new_id())
         way = tuple(way_of(self.networks, peer, list(said.forwarded_for)))
-        return Who(way[0], way, said.request_id if _SENT_ID.fullmatch(said.request_id) else next(self._ids))
+        return Who(way[0], way, said.request_id if _SENT_ID.fullmatch(said.request_id) else self.new_id())
 
 
 WHO = web.RequestKey("who", Who)

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,7 +53,7 @@ class Store:
         self._memory_object_bytes = memory_object_bytes
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
         #: How often targets were used since the disk tier was told.
-        self._used: Counter[str] = Counter()
+        self._used: dict[str, int] = {}
         self.ledger = Ledger(self.disk.purges.epoch(0))
         self._on_purge: list[Callable[[Purge], None]] = []
 
@@ -76,7 +75,7 @@ class Store:
 
     def used(self, target: str) -> None:
         """Something that is stored has answered a request."""
-        self._used[target] += 1
+        self._used[target] = self._used.get(target, 0) + 1  # quicker than a Counter
 
     async def check(self) -> None:
         """Readiness; raises `Degraded` while the disk tier cannot be used."""
@@ -197,7 +196,7 @@ class Store:
         """Heals what can be healed of the disk tier, and tells it which responses were used."""
         self.catch_up()
         await self._on_disk(None, self.disk.tend)
-        used, self._used = self._used, Counter()
+        used, self._used = self._used, {}
         if used:
             elsewhere = await self._on_disk(list(used), self.disk.touch, used)
             self._used.update({target: used[target] for target in elsewhere if target in self.memory})
