@@ -54,30 +54,26 @@ class QueueOfTask:
     failed: int
 
 
+#: One pass over each index: look-ups name by name are planned for names that are common, and take seconds for others.
 QUEUE = Query(
     """
-    SELECT known.task, waiting.count AS waiting, oldest.due_since, failed.count AS failed
+    WITH waiting AS MATERIALIZED (
+        SELECT jobs.task_name, count(*) AS count,
+            min(jobs.id) FILTER (WHERE jobs.scheduled_at IS NULL OR jobs.scheduled_at <= %(now)s) AS oldest
+        FROM procrastinate_jobs jobs WHERE jobs.status = 'todo' GROUP BY jobs.task_name
+    ),
+    failed AS MATERIALIZED (
+        SELECT jobs.task_name, count(*) AS count FROM procrastinate_jobs jobs
+        WHERE jobs.status = 'failed' GROUP BY jobs.task_name
+    )
+    SELECT known.task, coalesce(waiting.count, 0) AS waiting, (
+            SELECT coalesce(jobs.scheduled_at, (
+                SELECT min(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
+            )) FROM procrastinate_jobs jobs WHERE jobs.id = waiting.oldest
+        ) AS due_since, coalesce(failed.count, 0) AS failed
     FROM unnest(%(tasks)s::text[]) AS known (task)
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS count FROM procrastinate_jobs jobs
-        WHERE jobs.status = 'todo' AND jobs.task_name = known.task
-    ) waiting
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS count FROM procrastinate_jobs jobs
-        WHERE jobs.status = 'failed' AND jobs.task_name = known.task
-    ) failed
-    LEFT JOIN LATERAL (
-        SELECT coalesce(jobs.scheduled_at, (
-            SELECT min(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
-        )) AS due_since
-        FROM (
-            SELECT jobs.id, jobs.scheduled_at FROM procrastinate_jobs jobs
-            WHERE jobs.status = 'todo' AND jobs.task_name = known.task
-            ORDER BY jobs.id LIMIT 1000
-        ) jobs
-        WHERE jobs.scheduled_at IS NULL OR jobs.scheduled_at <= %(now)s
-        ORDER BY jobs.id LIMIT 1
-    ) oldest ON true
+    LEFT JOIN waiting ON waiting.task_name = known.task
+    LEFT JOIN failed ON failed.task_name = known.task
     ORDER BY known.task
     """,
     QueueOfTask,
