@@ -140,9 +140,7 @@ class Objects:
                 reader = obstore.open_reader(self._backend, key, buffer_size=CHUNK)
             except FileNotFoundError:
                 self._check_folder()
-                obstore.get(
-                    self._backend, key
-                )  # unlike HEAD's, its answer says where the whole bucket is gone
+                obstore.get(self._backend, key)  # unlike HEAD's, this answer tells of a bucket that is gone
                 raise
         return io.BufferedReader(_Object(reader))
 

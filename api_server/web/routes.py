@@ -176,15 +176,22 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
     which show what the API shows, and do what it does, by the same rules. Strangers may look at what the route's rule
     lets everybody see. Raises what the route raises."""
     route = _ROUTES[handler]
-    if CALLER not in request and route.method == "GET" and isinstance(route.access, Place):
+    is_stranger = CALLER not in request
+    if is_stranger:
+        if route.method != "GET" or not isinstance(route.access, Place):
+            raise unauthorized()
         request[CALLER] = typing.cast("Caller", auth.ANONYMOUS)
-    elif route.access.who == "administrator" and not caller(request).admin:
+    if route.access.who == "administrator" and not caller(request).admin:
         raise forbidden()
 
     async def given() -> dict[str, Any]:
         return sent
 
-    return await _handled(request, route, given)
+    try:
+        return await _handled(request, route, given)
+    finally:
+        if is_stranger:  # for this question only
+            del request[CALLER]
 
 
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:

@@ -10,6 +10,7 @@ import pytest
 
 from api_server.pages.site import PAGES
 from api_server.state.audit_event_types import EVENT_TYPES
+from tests.api_server.audit import admin_deeds  # noqa: F401 - enters its own
 from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
 from tests.api_server.audit.table import CHANGES
@@ -73,6 +74,12 @@ SILENT = {
     "PATCH /jobs/{id}/trace": "as above",
     "POST /jobs/{id}/artifacts": "as above",
     "POST /jobs/{id}/artifacts/authorize": "changes nothing",
+    "POST /admin/mirrors/{mirror_id}/sync": "as the API's: the mirror tells when it was updated",
+    "POST /admin/background_tasks/{id}/retry": "work that was wanted already; the log tells",
+    "POST /admin/background_tasks/{id}/cancel": "as above",
+    "POST /admin/edges/purge": "copies only: edges ask again",
+    "POST /admin/audit_events/verify": "reads only",
+    "POST /admin/application_settings/repository/check": "as above, and purges copies",
     "POST /-/sign_out": "ends what signing in has told of",
     "POST /-/user_settings/active_sessions/{id}/end": "as above",
     "POST /-/user_settings/active_sessions/end_others": "as above",

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from click.testing import CliRunner
 
+from forgelet.command_line import forgelet
+from forgelet.instance import Instance
+from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary
 
 from .conftest import Up, free_ports, gone, of_process
@@ -66,11 +70,35 @@ def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -
     second = start_up(data=up.data)
     assert_one_sentence(second, "Another forgelet uses")
 
+    running = found(up).running
+    assert running
+    assert (running.pid, running.api_url, running.edge_url) == (up.process.pid, api, edge)
+
     begun = time.monotonic()
     up.process.send_signal(signal.SIGINT)
     assert up.outcome() == (0, "")
     assert time.monotonic() - begun < 4
     assert gone(children)
+
+
+def found(up: Up) -> Instance:
+    """What a command finds that is given this folder."""
+    instance = Instance()
+    instance.named = up.data
+    return instance
+
+
+def test_a_command_starts_the_database_of_a_stopped_one_for_itself(start_up: StartUp) -> None:
+    up = start_up()
+    up.wait_until_ready()
+    up.process.kill()
+    up.outcome()
+    assert found(up).running is None
+    done = CliRunner().invoke(forgelet, ["migrate", "--check", "--data-dir", str(up.data)])
+    assert done.exit_code == 2
+    assert "tables of another application (starts)" in done.stderr, "the stand-in's"
+    assert not DataDirectory(up.data).is_held()
+    assert not (up.data / "postgres/data/postmaster.pid").exists()
 
 
 def test_secrets_are_in_files_of_ours_alone_and_on_no_command_line(start_up: StartUp) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from api_server.outbound.edges import EDGES
 from common.serving import serving
 from storage_edge import app as edge_app
 from storage_edge.client.server import served
@@ -52,6 +53,8 @@ async def scene(
             "port": port,
         }
         async with running_edge(chosen):
+            # A new edge is told to forget everything: not later, in the middle of a test.
+            await forge.server.app[EDGES].catch_up()
             yield Scene(forge, edge, await forge.user("boss", admin=True, password=PASSWORD))
 
 

@@ -122,6 +122,7 @@ async def test_jobs_of_public_projects_are_for_everybody_to_look_at(scene: Scene
         for path in PATHS:
             await stranger.get(scene.page(path.format(id=scene.jobs["compile"]["id"])))
             assert stranger.status == 200, path
+        assert (await stranger.get(scene.page("jobs/999999999/raw"))).status == 404
         await stranger.get(scene.page(f"jobs/{scene.jobs['release']['id']}"))
         assert "Start this job" not in stranger.text
     await scene.maintainer.api.put(scene.project.url, {"visibility": "private"})

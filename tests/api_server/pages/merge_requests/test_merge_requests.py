@@ -178,3 +178,14 @@ async def test_who_may_only_look_has_no_buttons_and_no_deliveries(scene: Scene) 
     async with visiting(scene.forge, None) as stranger:
         assert (await stranger.get(page)).path == "/-/sign_in"
     assert (await scene.read(made["iid"]))["state"] == "opened"
+
+
+async def test_those_of_public_projects_are_for_everybody_to_look_at(scene: Scene) -> None:
+    project = await new_project(scene.forge, scene.owner, visibility="public")
+    made = await open_merge_request(scene.owner, project, "public")
+    path = f"/{project['path_with_namespace']}/-/merge_requests"
+    async with visiting(scene.forge, None) as stranger:
+        assert "Add a feature" in (await stranger.get(path)).text
+        await stranger.get(f"{path}/{made['iid']}")
+        assert (stranger.status, "<form" in stranger.text) == (200, False)
+        assert (await stranger.get(f"{path}/999")).status == 404
