@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from api_server.accounts.passwords import queries as passwords
 from api_server.accounts.passwords import resets
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
-from tests.support.browser import PASSWORD
+from tests.support.browser import COOKIE, PASSWORD, new_session
 from tests.support.forge import Forge, Person, new_name, running_forge
 from tests.support.invitations import invite, page_of, source_of
 
@@ -142,3 +142,24 @@ async def test_a_wrong_password_is_told_beside_the_form(chromium: Browser, page_
     await expect(page.get_by_role("alert")).to_have_text("Invalid login or password.")
     await expect(page.get_by_label("Username or email address")).to_have_value(person.username)
     await page.close()
+
+
+async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    cookie = await new_session(page_forge, person.id)
+    await page.context.add_cookies([{"name": COOKIE, "value": cookie, "url": page_forge.base}])
+    await page.goto("/-/user_settings/personal_access_tokens")
+    await page.get_by_label("Name").fill("laptop")
+    await page.get_by_label("read_repository").check()
+    await page.get_by_role("button", name="Make the token").click()
+    await expect(page.get_by_role("status")).to_contain_text("flpat-")
+    await page.get_by_role("button", name="Revoke laptop").click()
+    await expect(page.get_by_role("status")).to_have_text("The token laptop is revoked.")
+    await page.get_by_role("link", name="Password").click()
+    await page.get_by_label("Present password").fill(PASSWORD)
+    for label in ("New password", "New password, once more"):
+        await page.get_by_label(label, exact=True).fill("another password")
+    await page.get_by_role("button", name="Change the password").click()
+    await expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
+    await page.get_by_role("link", name="Sessions").click()
+    await expect(page.get_by_role("main")).to_contain_text("Chromium on Linux")

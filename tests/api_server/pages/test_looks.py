@@ -33,6 +33,24 @@ CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"]}
 TO_THE_SIDE = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(each => Number(each.tagName[1]))"
 
+#: A date is several fields for the keyboard.
+NO_DATES = "document.querySelectorAll('input[type=date]').forEach(each => each.type = 'text')"
+#: In a page: what can be used by keyboard, and what is at hand and how that is marked.
+USABLE = """
+    [...document.querySelectorAll('a[href], button, input, select, textarea, [tabindex]')]
+        .filter(each => each.tabIndex >= 0 && each.type != 'hidden' && !each.hidden)
+        .map(each => each.textContent.trim().slice(0, 40) || each.name)
+"""
+FOCUSED = """
+    (() => {
+        const each = document.activeElement
+        return {
+            name: each.textContent.trim().slice(0, 40) || each.name,
+            outline: getComputedStyle(each).outlineStyle,
+        }
+    })()
+"""
+
 
 @pytest.fixture(scope="module")
 async def scene(
@@ -118,3 +136,24 @@ async def _leave_picture(page: Page, look: Look, kind: str) -> None:
     if FOLDER:
         name = re.sub(r"[^\w.-]+", "_", f"{look.who}{look.path}")[:100]
         await page.screenshot(path=Path(FOLDER) / f"{name}-{kind}.png", full_page=True)
+
+
+async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tuple[Forge, Things]) -> None:
+    """First the way past what all pages have, then what can be used, each with a mark around it."""
+    context = await signed_in(chromium, scene, "owner")
+    page = await context.new_page()
+    for path in ("/{project}", "/-/user_settings/personal_access_tokens"):
+        await page.goto(path.format(**scene[1]))
+        await page.evaluate(NO_DATES)
+        usable = await page.evaluate(USABLE)
+        reached = []
+        for _ in usable:
+            await page.keyboard.press("Tab")
+            reached.append(await page.evaluate(FOCUSED))
+        assert [each["name"] for each in reached] == usable
+        assert [each["name"] for each in reached if each["outline"] == "none"] == []
+        await page.goto(path.format(**scene[1]))
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        assert await page.evaluate("document.activeElement.id") == "content"
+    await context.close()
