@@ -75,12 +75,11 @@ class FailingEdge:
     url: str
     since: datetime.datetime | None
     problem: str | None
-    forgets_all: bool
 
 
 EDGES = Query(
     """
-    SELECT url, failing_since AS since, problem, purge_everything AS forgets_all FROM edges
+    SELECT url, failing_since AS since, problem FROM edges
     WHERE failing_since IS NOT NULL ORDER BY id LIMIT %(most)s::integer
     """,
     FailingEdge,
