@@ -60,7 +60,7 @@ def _rows(settings_class: type[ClientSettings], fields: list["attrs.Attribute[An
 
 def _uncapitalised(text: str) -> str:
     """Without its first capital, where it does not belong to a name such as PEM or PostgreSQL."""
-    word = text.split()[0].rstrip(",")
+    word = text.split(maxsplit=1)[0].rstrip(",")
     return text if any(letter.isupper() for letter in word[1:]) else text[0].lower() + text[1:]
 
 

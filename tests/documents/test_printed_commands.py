@@ -27,6 +27,7 @@ ELSEWHERE = {
     "scripts/faults/run": "takes minutes; tests/scripts/test_faults.py has a short one",
     "scripts/test": "is what runs",
     "scripts/up": "runs already",
+    "sudo ": "changes the machine; tests/documents/test_install.py holds the files that are installed",
 }
 #: Documents whose blocks are examples of code, not commands.
 EXAMPLES = {"docs/extending.md"}
