@@ -100,7 +100,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         else:
             pytest.fail(f"up ended early: {shown}")
         (folder / "shown").write_text(shown)
-        yield Place(folder, environment, (first, second))
+        place = Place(folder, environment, (first, second))
+        (folder / "examined").write_text(place.run("forgelet", "doctor").stdout)  # before anything is typed
+        yield place
     finally:
         up.send_signal(signal.SIGINT)
         up.communicate(timeout=SECONDS)
@@ -123,6 +125,12 @@ def test_what_a_document_prints_works_and_works_again(running: Place, block: Blo
         ran = running.run(*program)
         assert ran.returncode == 0, ran.stdout[-2000:]
         assert re.search(r"^HTTP/\S+ [45]", ran.stdout, re.MULTILINE) is None, ran.stdout[-2000:]
+
+
+def test_of_a_service_that_has_just_been_started_all_is_well(running: Place) -> None:
+    findings = (running.folder / "examined").read_text().splitlines()
+    assert len(findings) >= 15
+    assert [line for line in findings if not line.startswith("ok ")] == []
 
 
 def test_what_up_prints_works_and_works_again(running: Place) -> None:
