@@ -6,6 +6,8 @@ one that it chose cannot be read. The policy of our pages allows no styles withi
 nearest of the 256 where a program asks for one of 16 million.
 """
 
+from collections.abc import Iterable
+
 RGB = tuple[int, int, int]
 
 #: What all logs stand on, in light and in dark windows, as pages.css has it.
@@ -59,6 +61,8 @@ def _lightened(colour: RGB) -> RGB:
 
 
 PALETTE = _palette()
+#: By the value of a part of a colour: which step of the cube is nearest, the darker of two.
+_NEAREST_STEP = [min(range(6), key=lambda step: abs(_STEPS[step] - value)) for value in range(256)]
 #: Of text on `GROUND`.
 TEXT = tuple(_lightened(colour) for colour in PALETTE)
 #: Of text on each of the palette's colours.
@@ -66,13 +70,19 @@ ON = tuple(max((_BLACK, _WHITE), key=lambda text: contrast(text, ground)) for gr
 
 
 def nearest(red: int, green: int, blue: int) -> int:
-    """The number of the colour of the cube or of the greys that is like this one; parts beyond 255 count as that."""
+    """The number of the colour of the cube or of the greys that is like this one; parts beyond 255 count as that.
+
+    Computed and not searched for: a log may choose another colour for each of its characters.
+    """
     wanted = [min(part, 255) for part in (red, green, blue)]
+    steps = [_NEAREST_STEP[part] for part in wanted]
+    in_cube = 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
+    grey = 232 + min(max(round((sum(wanted) / 3 - 8) / 10), 0), 23)
+    return min(in_cube, grey, key=lambda number: _distance(wanted, PALETTE[number]))
 
-    def distance(number: int) -> int:
-        return sum((part - other) ** 2 for part, other in zip(wanted, PALETTE[number], strict=True))
 
-    return min(range(16, 256), key=distance)
+def _distance(one: Iterable[int], other: RGB) -> int:
+    return sum((part - its) ** 2 for part, its in zip(one, other, strict=True))
 
 
 def classes(text: int | None, ground: int | None) -> list[str]:
