@@ -8,9 +8,8 @@ import pytest
 
 from api_server.pages import site
 from api_server.pages.account import tokens
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
-from tests.support.visitors import visiting
 
 #: What answers forms beside the declared pages.
 OTHERS = [
@@ -38,7 +37,7 @@ def paths(method: str) -> list[str]:
 
 @pytest.fixture
 async def boss(forge: Forge) -> AsyncIterator[Browser]:
-    async with visiting(forge, await forge.user("boss", admin=True)) as opened:
+    async with browsing(forge, await forge.user("boss", admin=True)) as opened:
         yield opened
 
 
@@ -73,7 +72,7 @@ async def test_what_has_moved_is_kept_by_nobody_on_the_way(forge: Forge) -> None
     owner = await forge.user()
     made = await forge.project(owner)
     assert (await owner.api.put(f"/projects/{made['id']}", {"path": "elsewhere"})).status == 200
-    async with visiting(forge, owner) as browser:
+    async with browsing(forge, owner) as browser:
         old = f"{browser.base}/{made['path_with_namespace']}"
         async with browser.session.get(old, allow_redirects=False) as answer:
             assert (answer.status, answer.headers.get("Cache-Control")) == (301, "no-store")
