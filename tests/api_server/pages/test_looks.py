@@ -31,6 +31,10 @@ RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"], "resultT
 CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"]}
 #: In a page: how far it can be scrolled to the side.
 TO_THE_SIDE = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+#: In a page: tables of which a large screen shows only a part.
+CUT_OFF = """
+    [...document.querySelectorAll('.wide:not(.charts *)')].filter(each => each.scrollWidth > each.clientWidth).length
+"""
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(each => Number(each.tagName[1]))"
 
 #: A date is several fields for the keyboard.
@@ -107,6 +111,8 @@ async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
         await _set(page, size, scheme)
         if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
             yield f"{sideways} pixels too wide at {size['width']}"
+        if size == LARGE and await page.evaluate(CUT_OFF):
+            yield "a table is cut off"
         await _leave_picture(page, look, f"{size['width']}-{scheme}")
     await _set(page, LARGE, "dark")
     for problem in await _found_by_axe(page, CONTRAST):
