@@ -37,6 +37,10 @@ CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"], "prelo
 TO_THE_SIDE = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
 #: In a page: rows of a table are alike, and axe takes long for each.
 FEW_ROWS = "[...document.querySelectorAll('tbody > tr:nth-child(n + 5)')].forEach(row => row.remove())"
+#: In a page: tables of which a large screen shows only a part.
+CUT_OFF = """
+    [...document.querySelectorAll('.wide:not(.charts *)')].filter(each => each.scrollWidth > each.clientWidth).length
+"""
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(each => Number(each.tagName[1]))"
 
 #: A date is several fields for the keyboard.
@@ -110,6 +114,8 @@ async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
         await _set(page, size, scheme)
         if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
             yield f"{sideways} pixels too wide at {size['width']}"
+        if size == LARGE and await page.evaluate(CUT_OFF):
+            yield "a table is cut off"
         await _leave_picture(page, look, f"{size['width']}-{scheme}")
     await page.evaluate(FEW_ROWS)
     for problem in [*await _found_by_axe(page, RULES), *_out_of_order(await page.evaluate(HEADINGS))]:
