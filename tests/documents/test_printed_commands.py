@@ -20,7 +20,9 @@ SECONDS = 120
 #: Beginnings of commands that are not typed in here, and why.
 ELSEWHERE = {
     "FORGELET_API_DATABASE_URL=": "wants roles of a database; tests/api_server/state/test_serving_role.py has them",
+    "forgelet api": "serves until it is stopped; `up` starts it, test_settings_reference.py has its settings",
     "forgelet edge": "serves until it is stopped; tests/storage_edge/ and `up` start it",
+    "forgelet worker": "works until it is stopped; tests/api_server/test_worker.py starts it",
     "scripts/abuse/run": "takes minutes; tests/scripts/test_abuse.py has a short one",
     "scripts/bench/run": "takes minutes; tests/scripts/test_bench.py has a short one",
     "scripts/check": "runs beside the tests",
@@ -118,8 +120,14 @@ COMMANDS = [block for block in blocks() if block.document not in EXAMPLES]
 
 
 #: How commands begin that change nothing: typing them in once is enough.
-READING = ("curl ", "forgelet api", "forgelet config", "forgelet edge", "forgelet worker", "token=")
-READING += ("scripts/forgelet doctor", "scripts/forgelet config", "forgelet jobs", "forgelet store")
+READING = (
+    "curl ",
+    "echo 'correct horse battery' | scripts/forgelet user password",  # the same as before
+    "forgelet jobs remove-data --before 2026-01-01 --dry-run",
+    "forgelet store sweep --dry-run",
+    "scripts/forgelet config",
+    "scripts/forgelet doctor",
+)
 
 
 def problems_of(running: Place, block: Block) -> Iterator[str]:
