@@ -140,7 +140,7 @@ async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) 
 def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
     """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
     index = index_connection._connect(tmp_path / "index", schema=True)
-    given = {"target": "", "selected": "", "prefix": "", "end": "x", "limit": 1}
+    given = {"target": "", "selected": "", "end": "x", "limit": 1}
     plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
     assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
     assert any("responses" in step and "target" in step for step in plan), plan
