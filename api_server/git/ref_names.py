@@ -17,7 +17,8 @@ NO_COMMIT = "0" * 40
 #: Of a full name, `refs/heads/` included: libgit2 looks up no longer ones.
 MAX_NAME_BYTES = 1023
 _MAX_COMPONENT_BYTES = 250  # a component is a file name, and while git writes it `<name>.lock` is another
-_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
+_FORBIDDEN_WITHIN = ("..", "@{", "//", "/.", ".lock/")
 #: What git, or a URL in which a path follows, reads as something else than the branch or tag of that name.
 _MISLEADING = re.compile(r"-|@\Z|refs/|(?:HEAD|[0-9a-fA-F]{40})(?:/|\Z)")
 
@@ -28,15 +29,18 @@ def is_valid_ref_name(name: str) -> bool:
         length = len(name.encode())
     except UnicodeEncodeError:
         return False
-    if not 0 < length <= MAX_NAME_BYTES or name.endswith(".") or _FORBIDDEN.search(name):
+    if not 0 < length <= MAX_NAME_BYTES or "/" not in name or _FORBIDDEN.search(name):
         return False
-    return "/" in name and all(
-        part
-        and not part.startswith(".")
-        and not part.endswith(".lock")
-        and len(part.encode()) <= _MAX_COMPONENT_BYTES
-        for part in name.split("/")
-    )
+    # Not part by part: an address may have hundreds of names that are tried one after the other.
+    if name.startswith(("/", ".")) or name.endswith(("/", ".", ".lock")):
+        return False
+    if any(sequence in name for sequence in _FORBIDDEN_WITHIN):
+        return False
+    return length <= _MAX_COMPONENT_BYTES or _longest_component(name) <= _MAX_COMPONENT_BYTES
+
+
+def _longest_component(name: str) -> int:
+    return max(map(len, name.encode().split(b"/")))
 
 
 def is_branch_name(name: str) -> bool:

@@ -56,4 +56,5 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
     if request.method not in ("GET", "HEAD"):
         raise not_found("Project")
     moved = request.rel_url.raw_path_qs.replace(f"/{url_path(old)}", f"/{url_path(new)}", 1)
-    raise web.HTTPMovedPermanently(moved)
+    # Kept by nobody: another visitor may not see what has that path now.
+    raise web.HTTPMovedPermanently(moved, headers={"Cache-Control": "no-store"})

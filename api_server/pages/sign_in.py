@@ -90,7 +90,7 @@ def _form(
 
 
 def _text(form: Form, name: str) -> str:
-    return str(form.get(name, ""))[:_LONGEST].replace("\0", "")
+    return str(form.get(name, ""))[:_LONGEST]
 
 
 def _safe(return_to: object) -> str:

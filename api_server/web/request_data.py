@@ -104,12 +104,17 @@ async def _body(request: web.Request, limit: int) -> dict[str, Any]:
 
 
 async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
-    """The fields of an HTML form of at most `limit` bytes. Raises 400 where it cannot be read, and 413."""
+    """The fields of an HTML form of at most `limit` bytes. Raises 400 where it cannot be read, or has a NUL, which no
+    browser sends and no table keeps; and 413."""
     if not request.body_exists:
         return {}
     if request.content_type == "application/x-www-form-urlencoded":
-        return dict(_form_pairs(await request_body.read(request, limit)))
-    return await _parts(request, limit)
+        form: Mapping[str, Any] = dict(_form_pairs(await request_body.read(request, limit)))
+    else:
+        form = await _parts(request, limit)
+    if any("\0" in value for value in form.values() if isinstance(value, str)):
+        raise bad_parameters("the form has a NUL character")
+    return form
 
 
 def _form_pairs(body: bytes) -> list[tuple[str, Any]]:
@@ -123,7 +128,11 @@ async def _parts(request: web.Request, limit: int) -> Mapping[str, Any]:
     """A form of several parts, which aiohttp takes apart: files go to the disk."""
     await request_body.hold_form(request, limit)
     try:
-        return await request.post()
+        form = await request.post()
+        for value in form.values():
+            if isinstance(value, str):
+                value.encode()  # what its part says of its charset may have made anything of it
+        return form
     except (ValueError, AssertionError, LookupError, HttpProcessingError) as problem:
         raise bad_parameters("the form cannot be read") from problem
 

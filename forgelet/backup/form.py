@@ -166,7 +166,7 @@ class Reader:
                 self.manifest = _parsed(self._manifest_text)
                 return
             part = self.parts.get(found.part)
-            if part is None or not _is_plain(found.name):
+            if part is None or not is_plain(found.name):
                 raise damaged(f"{found.name!r} does not belong there")
             part.begin(found.name, found.size)
             content = _Watched(found.content, part)
@@ -191,7 +191,8 @@ class Reader:
             entry = self._tar.next()
             if entry is None:
                 return None
-            content = self._tar.extractfile(entry) if entry.isreg() else None
+            is_file = entry.isreg() and not entry.issparse()  # a sparse one may say any size
+            content = self._tar.extractfile(entry) if is_file else None
             if content is None:
                 raise damaged(f"{entry.name!r} is no file")
             return Member(entry.name, entry.size, content)
@@ -201,11 +202,12 @@ class Reader:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, EOFError):
+    except (tarfile.TarError, EOFError, ValueError):  # ValueError: numbers in its headers that are none
         raise Mistake(CUT_OFF) from None
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
+    """Whether `name` stays below the folder that it is put into."""
     return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name
 
 

@@ -8,6 +8,7 @@ from typing import IO
 import attrs
 
 from api_server.state.migrate import known_migrations
+from api_server.state.secret_key import NAME as SECRET_KEY
 from common.mistakes import Mistake
 from forgelet.backup import form
 from forgelet.backup.form import PIECE, Member, Reader
@@ -36,8 +37,10 @@ def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | No
     if passphrase is None:
         return reader, None, {}
     seal = Seal.again(passphrase, reader.header.get("key", {}))
-    files = seal.open(str(reader.header.get("sealed")))["files"]
-    return reader, seal, dict(files)
+    files = dict(seal.open(str(reader.header.get("sealed"))).get("files", {}))
+    if SECRET_KEY not in files or not all(map(form.is_plain, files)):
+        raise form.damaged("its sealed files are not those of an instance")
+    return reader, seal, files
 
 
 @attrs.frozen

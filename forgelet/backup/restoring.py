@@ -16,16 +16,17 @@ from typing import IO, Any
 import attrs
 import orjson
 import psycopg2
+from psycopg2.errors import UndefinedColumn
 
 from api_server.state import disk
 from api_server.state.migrate import CONNECT_SECONDS, make_older_schema, migrate, unsuitable_database
 from api_server.state.objects import Objects
 from api_server.state.secret_key import NAME as SECRET_KEY
-from common.mistakes import Mistake
+from common.mistakes import Mistake, first_line
 from forgelet.backup import form, table_queries
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member
 from forgelet.backup.places import Places, is_without_objects, small_files_of_up
-from forgelet.backup.reading import Members, opened
+from forgelet.backup.reading import Members, Rows, opened
 from forgelet.backup.stored_objects import pieces_of
 from forgelet.backup.table_queries import Table
 
@@ -131,11 +132,18 @@ def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str,
         if name not in known or name not in rows:
             raise form.damaged(f"the table {name} is none of its version")
         progress(DATABASE, size)
-        rows[name] = table_queries.load(cursor, Table(name, schema["tables"][name]), source)  # type: ignore[arg-type]
+        rows[name] = _load(cursor, Table(name, schema["tables"][name]), source)
         size += rows[name]
     table_queries.set_sequences(cursor, _document(members, "sequences.json"))
     table_queries.end_loading(cursor, foreign_keys)
     return rows
+
+
+def _load(cursor: Any, table: Table, source: Rows) -> int:
+    try:
+        return table_queries.load(cursor, table, source)  # type: ignore[arg-type]
+    except (psycopg2.DataError, psycopg2.IntegrityError, UndefinedColumn) as problem:
+        raise form.damaged(f"rows of {table.name} do not fit: {first_line(problem)}") from None
 
 
 def _document(members: Members, name: str) -> Any:

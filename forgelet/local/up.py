@@ -130,10 +130,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         plan.data.remember(_TOKEN_SHOWN, "yes")
     lines = [
         "",
+        f"  Pages          {plan.api_url}",
         f"  API server     {plan.api_url}/api/v4",
         f"  Storage edge   {plan.edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE",
+        "                 replace it with --root-token-file FILE; to sign in, set a password:",
+        "                 forgelet user password root",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),

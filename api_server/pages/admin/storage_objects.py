@@ -39,12 +39,10 @@ async def find(request: web.Request) -> StaticObject:
 
 async def named(request: web.Request, text: str) -> StaticObject:
     """The object at a path or URL of this service. Raises `Refused` for what names none."""
-    path = urlsplit(text).path
-    if not path.startswith("/"):
-        path = f"/{path}"
     try:
-        parsed = static_paths.parse(quote(unquote(path)))
-    except static_paths.StaticPathError as problem:
+        path = urlsplit(text).path
+        parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
+    except ValueError as problem:
         raise Refused(f"{text} is no path of a raw file or an archive: {problem}") from None
     who = caller(request)
     project = await visible_project(

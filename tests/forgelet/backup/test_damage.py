@@ -1,5 +1,6 @@
 """What is broken, cut off, strange or newer is told as such, and leaves nothing behind."""
 
+import gzip
 import io
 import tarfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from forgelet.backup.backing_up import back_up
 from forgelet.backup.form import HEADER, MANIFEST
 from forgelet.backup.places import Places
 from forgelet.backup.reading import verify
+from forgelet.backup.sealing import Seal
 from tests.support.database_roles import as_role
 
 from .backups import NOW, PASSPHRASE, quiet, restored
@@ -60,6 +62,37 @@ def with_settings_of_another(name: str, content: bytes) -> bytes:
     return content.replace(b'missing\\":[]', b'missing\\":[1]') if name == "manifest.json" else content
 
 
+def with_member(name: str, **pax_headers: str) -> Callable[[bytes], bytes]:
+    """With one more file behind the header."""
+
+    def change(text: bytes) -> bytes:
+        written = io.BytesIO()
+        with tarfile.open(fileobj=io.BytesIO(text)) as old, tarfile.open(fileobj=written, mode="w") as new:
+            for entry in old:
+                new.addfile(entry, old.extractfile(entry))
+                if entry.name == HEADER:
+                    another = tarfile.TarInfo(name)
+                    another.size, another.pax_headers = 1, pax_headers
+                    new.addfile(another, io.BytesIO(b"x"))
+        return written.getvalue()
+
+    return change
+
+
+def with_sealed(**files: str) -> Callable[[bytes], bytes]:
+    """By somebody who has the passphrase."""
+
+    def change(name: str, content: bytes) -> bytes | None:
+        if name != HEADER:
+            return content
+        header = orjson.loads(content)
+        header["sealed"] = Seal.again(PASSPHRASE, header["key"]).close({"files": files})
+        return orjson.dumps(header)
+
+    return lambda text: changed(text, change)
+
+
+HUGE = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(10**13)}
 MISTAKES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut off": (lambda text: text[: len(text) // 2], "The backup is cut off"),
     "without its end": (lambda text: changed(text, without("manifest")), "The backup is cut off"),
@@ -73,6 +106,14 @@ MISTAKES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda text: changed(text, of_header(migrations=["9999_later"])),
         "its database has 9999_later",
     ),
+    "out of its folder": (with_member("repositories/1/../../x"), "does not belong there"),
+    "a file of ten terabytes of nothing": (with_member("repositories/1/x", **HUGE), "is no file"),
+    "sizes that are none": (with_member("repositories/1/x", **{"GNU.sparse.map": "x"}), "is cut off"),
+    "sealed files of somebody else": (
+        with_sealed(**{"secret_key": "", "secrets/../../.ssh/authorized_keys": "x"}),
+        "its sealed files are not those of an instance",
+    ),
+    "no secret key": (with_sealed(), "its sealed files are not those of an instance"),
     "absurd cost": (
         lambda text: changed(text, of_header(key={"name": "scrypt", "n": 2**40, "r": 8, "p": 1, "salt": ""})),
         "it does not say how its key is sealed",
@@ -112,6 +153,15 @@ def test_what_fails_at_the_very_end_leaves_nothing(text: bytes, empty: Places) -
     with as_role(empty.database_url) as cursor:
         cursor.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")
         assert cursor.fetchone() == (0,)
+
+
+def test_rows_that_do_not_fit_are_told_as_damage(text: bytes, empty: Places) -> None:
+    def with_other_rows(name: str, content: bytes) -> bytes:
+        return gzip.compress(b"x\ty\n") if name.endswith(".gz") else content
+
+    with pytest.raises(Mistake, match=r"is damaged .rows of \w+ do not fit"):
+        restored(empty, changed(text, with_other_rows))
+    assert not any(empty.data_dir.iterdir())
 
 
 def test_what_is_not_empty_is_refused(text: bytes, empty: Places, tmp_path: Path) -> None:
