@@ -15,6 +15,9 @@ from pathlib import Path
 from api_server.state.errors import Unavailable
 from common.mistakes import Mistake
 
+#: In the data directory while a restore fills it; what is there then is no instance, nor the beginning of a new one.
+UNFINISHED_RESTORE = "unfinished-restore"
+RESTORE_AGAIN = "if nothing restores any more, delete what is in that folder and restore again"
 _NAME = "backup"
 #: Those who ask hold it for microseconds.
 _PATIENCE_SECONDS = 2.0

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg2
 
+from api_server.state.backups import RESTORE_AGAIN, UNFINISHED_RESTORE
 from api_server.state.migrate import CONNECT_SECONDS, UnsuitableDatabase
 from api_server.state.secrets import STATIC_OBJECT_TOKEN, Vault, digest
 
@@ -54,6 +55,7 @@ def ensure(database_url: str, data_dir: Path) -> None:
 
     A database without secrets gets a key where there is none. Raises `UnusableKey`, OSError and psycopg2's errors.
     """
+    _check_is_whole(data_dir)
     with closing(psycopg2.connect(database_url, connect_timeout=CONNECT_SECONDS)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -71,11 +73,18 @@ def ensure(database_url: str, data_dir: Path) -> None:
 def check(cursor: Any, data_dir: Path) -> bool:
     """Whether there is a key in `data_dir` already; changes nothing. Raises `UnusableKey` where the database that
     `cursor` reads has secrets, and there is none, or another one."""
+    _check_is_whole(data_dir)
     if not (data_dir / NAME).exists() and not _has_secrets(cursor):
         return False
     if not _fits(open_vault(data_dir), cursor):
         raise _not_that_of_the_database(data_dir)
     return True
+
+
+def _check_is_whole(data_dir: Path) -> None:
+    """An instance whose restore was killed is not begun anew as an empty one."""
+    if (data_dir / UNFINISHED_RESTORE).exists():
+        raise UnusableKey(f"A restore into {data_dir} is under way, or was killed: {RESTORE_AGAIN}")
 
 
 def _not_that_of_the_database(data_dir: Path) -> UnusableKey:

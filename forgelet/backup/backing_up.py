@@ -67,6 +67,7 @@ class _Moment:
     """What belongs to the moment of a backup, beside the snapshot."""
 
     ids: list[int]
+    pushed_to: set[int]
     pushes_waited: float
 
 
@@ -95,7 +96,7 @@ def back_up(
             progress("repositories", done, len(moment.ids))
             repositories.copy(writer, places.repositories, project_id, files)
         tally = _copy_objects(writer, places, keys, chain_end, progress)
-        missing = sorted(refs.missing.intersection(moment.ids))
+        missing = sorted(refs.missing.intersection(moment.pushed_to))
         made = BackedUp(
             projects=len(moment.ids) - len(missing),
             objects=tally.count,
@@ -129,7 +130,7 @@ def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progre
         places.repositories, list(table_queries.projects(snapshot))
     ):
         progress(f"waiting until the repository of project {project_id} is packed", 0, 0)
-    known: dict[int, int] = {}
+    known: dict[int, table_queries.Project] = {}
     for _ in range(_READINGS):
         before, known = known, table_queries.projects(snapshot)
         moved = sorted(dict(known.items() - before.items()))
@@ -146,7 +147,8 @@ def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progre
             refs.read(places.repositories, project_id, moving_until=patience)
     finally:
         barrier.execute("ROLLBACK")
-    return _Moment(sorted(now), time.monotonic() - begun)
+    pushed_to = {project_id for project_id, project in now.items() if not project.is_empty}
+    return _Moment(sorted(now), pushed_to, time.monotonic() - begun)
 
 
 def _hold_pushes(barrier: Any) -> None:

@@ -119,6 +119,17 @@ class _Watched:
 
 
 @attrs.frozen
+class _Content:
+    """What is read of a member, whoever reads it. Raises `Mistake` where the backup is cut off."""
+
+    _file: Source
+
+    def read(self, size: int = -1) -> bytes:
+        with _readable():
+            return self._file.read(size)
+
+
+@attrs.frozen
 class Member:
     """A member of a backup; its content is there until the next one is asked for."""
 
@@ -171,9 +182,8 @@ class Reader:
             part.begin(found.name, found.size)
             content = _Watched(found.content, part)
             yield attrs.evolve(found, content=content)
-            with _readable():
-                while content.read(PIECE):
-                    pass
+            while content.read(PIECE):
+                pass
         raise Mistake(CUT_OFF)
 
     def check(self, seal: Seal | None) -> None:
@@ -195,7 +205,7 @@ class Reader:
             content = self._tar.extractfile(entry) if is_file else None
             if content is None:
                 raise damaged(f"{entry.name!r} is no file")
-            return Member(entry.name, entry.size, content)
+            return Member(entry.name, entry.size, _Content(content))
 
 
 @contextlib.contextmanager
@@ -214,8 +224,7 @@ def is_plain(name: str) -> bool:
 def _document(member: Member) -> bytes:
     if member.size > _LARGEST_DOCUMENT:
         raise damaged(f"{member.name} is too large")
-    with _readable():
-        return member.content.read()
+    return member.content.read()
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

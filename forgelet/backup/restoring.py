@@ -19,6 +19,7 @@ import psycopg2
 from psycopg2.errors import UndefinedColumn
 
 from api_server.state import disk
+from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.migrate import CONNECT_SECONDS, make_older_schema, migrate, unsuitable_database
 from api_server.state.objects import Objects
 from api_server.state.secret_key import NAME as SECRET_KEY
@@ -29,9 +30,6 @@ from forgelet.backup.places import Places, is_without_objects, small_files_of_up
 from forgelet.backup.reading import Members, Rows, opened
 from forgelet.backup.stored_objects import pieces_of
 from forgelet.backup.table_queries import Table
-
-#: In the data directory, until all is there.
-UNFINISHED = "unfinished-restore"
 
 #: `tell(what, bytes)`: what comes, and how many bytes of it have come.
 Progress = Callable[[str, int], None]
@@ -50,9 +48,6 @@ class Restored:
 
 def check_is_empty(places: Places) -> None:
     """Raises `Mistake` where the database, the data directory or the object store has something already."""
-    unfinished = places.data_dir / UNFINISHED
-    if unfinished.exists():
-        raise Mistake(f"A restore into {places.data_dir} was killed: delete what is in that folder")
     if places.data_dir.exists() and any(places.data_dir.iterdir()):
         raise Mistake(f"The data directory {places.data_dir} is not empty: name another one")
     with unsuitable_database(), _cursor(places) as cursor:
@@ -70,7 +65,7 @@ def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progre
     reader, seal, files = opened(stream, passphrase)
     disk.make_folder(places.data_dir)
     places.data_dir.chmod(0o700)
-    stage = places.data_dir / UNFINISHED
+    stage = places.data_dir / UNFINISHED_RESTORE
     stage.mkdir(mode=0o700)
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, stage, ignore_errors=True)

@@ -26,7 +26,7 @@ _TABLES = f"""
 _SEQUENCES = f"SELECT relname::text FROM pg_class WHERE {_OWN} AND relkind = 'S' ORDER BY relname"
 _MIGRATIONS = "SELECT migration_id::text FROM _yoyo_migration ORDER BY migration_id"
 #: Whoever settles a push changes the row of its project.
-_PROJECTS = "SELECT id, xmin::text::bigint FROM projects"
+_PROJECTS = "SELECT id, xmin::text::bigint, empty_repo FROM projects"
 _PUSHED = "SELECT DISTINCT project_id FROM pushes"
 _CHAIN_END = "SELECT coalesce(max(position), 0) FROM audit_chain"
 #: Everything that a row names in the object store; an archive has an index beside it.
@@ -105,6 +105,15 @@ class Table:
         return sql.SQL(", ").join(map(sql.Identifier, self.columns))
 
 
+@attrs.frozen
+class Project:
+    """The transaction that has changed its row last: where it is the same one, no push was settled in between. What
+    was never pushed to may have no repository yet."""
+
+    changed_by: int
+    is_empty: bool
+
+
 def begin_snapshot(cursor: Cursor) -> None:
     """All that follows sees one moment, which is now."""
     cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -176,9 +185,9 @@ def migrations(cursor: Cursor) -> list[str]:
     return [name for (name,) in _rows(cursor, _MIGRATIONS)]
 
 
-def projects(cursor: Cursor) -> dict[int, int]:
-    """By id which transaction has changed the row last: where it is the same one, no push was settled in between."""
-    return dict(_rows(cursor, _PROJECTS))
+def projects(cursor: Cursor) -> dict[int, Project]:
+    """By id."""
+    return {number: Project(*values) for number, *values in _rows(cursor, _PROJECTS)}
 
 
 def pushed(cursor: Cursor) -> set[int]:

@@ -55,7 +55,7 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
     chosen = passphrase(passphrase_file, is_new=True)
     up = instance.data.path if instance.data is not None else None
     places = Places.of(instance.api_settings, instance.ready_database_url, up)
-    with ending_tidily(), store_that_answers(), _target(file) as stream, Telling() as telling:
+    with ending_tidily(), that_may_fail(), _target(file) as stream, Telling() as telling:
         made = back_up(places, chosen, stream, datetime.datetime.now(datetime.UTC), telling.tell)
     if verifies:
         with Path(file).open("rb") as stream:
@@ -71,11 +71,17 @@ def _target(file: str) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     path = Path(file).absolute()
-    if path.exists() and not path.is_file():  # a device or a pipe is not replaced
-        with path.open("wb") as stream:
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe is not replaced
+            descriptor, unfinished = os.open(path, os.O_WRONLY), None
+        else:
+            descriptor, unfinished = tempfile.mkstemp(prefix=f"{path.name}.unfinished-", dir=path.parent)
+    except OSError as problem:
+        raise Mistake(f"No backup can be written to {path}: {problem.strerror}") from None
+    if unfinished is None:
+        with os.fdopen(descriptor, "wb") as stream:
             yield stream
         return
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -107,10 +113,14 @@ def ending_tidily() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def store_that_answers() -> Iterator[None]:
-    """Raises ClickException where the object store does not."""
+def that_may_fail() -> Iterator[None]:
+    """What fails after the beginning ends with status 1: a disk is full, or an object store does not answer."""
     try:
         yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise click.ClickException(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
     except Unavailable as problem:
         raise click.ClickException(": ".join(filter(None, (str(problem), problem.cause)))) from None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from forgelet.instance import Instance
 
 #: Seconds for one git, which may have to read gigabytes.
 _SECONDS = 24 * 3600.0
+_NOTHING = "nothing was pushed to it yet"
 
 
 @click.group("repository", cls=Group)
@@ -49,7 +51,9 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
         raise Mistake("A backup is under way: pack when it has ended")
     found = asyncio.run(_pack(instance, projects))
     output.table(["project", "path", "result"], found)
-    failed = [one for one in found if one["result"] not in ("packed", "somebody else is packing it")]
+    failed = [
+        one for one in found if one["result"] not in ("packed", "somebody else is packing it", _NOTHING)
+    ]
     if failed:
         raise click.ClickException(f"{len(failed):,} repositories could not be packed")
 
@@ -61,7 +65,7 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
         with output.progress("Checking repositories", len(wanted)) as done:
             for one in wanted:
                 folder = _repositories(instance).path(one.id)
-                told = await health.problems(folder, _SECONDS)
+                told = [] if _is_to_come(folder, one) else await health.problems(folder, _SECONDS)
                 if folder.is_dir():
                     named = await queries.named_commits(database, one.id)
                     gone = await health.missing(folder, [row.sha for row in named])
@@ -82,10 +86,19 @@ async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, A
         with output.progress("Packing repositories", len(wanted)) as done:
             for one in wanted:
                 folder = _repositories(instance).path(one.id)
-                result = await _packed(folder, instance, database.now.timestamp())
+                result = (
+                    _NOTHING
+                    if _is_to_come(folder, one)
+                    else await _packed(folder, instance, database.now.timestamp())
+                )
                 results.append({"project": one.id, "path": one.full_path, "result": result})
                 done(1)
     return results
+
+
+def _is_to_come(folder: Path, project: queries.Named) -> bool:
+    """Whether it has no repository yet, since nobody has pushed to it."""
+    return project.empty_repo and not folder.is_dir()
 
 
 async def _packed(folder: Any, instance: Instance, now: float) -> str:

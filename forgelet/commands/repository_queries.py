@@ -12,11 +12,13 @@ class Named:
 
     id: int
     full_path: str
+    empty_repo: bool  # then it may have no repository yet
 
 
-ALL_PROJECTS = Query("SELECT id, full_path FROM projects ORDER BY id", Named)
+ALL_PROJECTS = Query("SELECT id, full_path, empty_repo FROM projects ORDER BY id", Named)
 ONE_PROJECT = Query(
-    "SELECT id, full_path FROM projects WHERE id::text = %(named)s OR full_path = %(named)s ORDER BY id LIMIT 1",
+    "SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(named)s OR full_path = %(named)s"
+    " ORDER BY id LIMIT 1",
     Named,
 )
 

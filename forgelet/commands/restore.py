@@ -11,19 +11,22 @@ from typing import IO, Any
 import attrs
 import click
 
+from api_server.state.backups import RESTORE_AGAIN, UNFINISHED_RESTORE
 from common.mistakes import Mistake
 from forgelet import output
 from forgelet.backup.passphrase import VARIABLE, passphrase
 from forgelet.backup.places import Places
 from forgelet.backup.reading import Verified, verify
 from forgelet.backup.restoring import Restored, check_is_empty, restore
-from forgelet.commands.backup import PASSPHRASE_FILE, ending_tidily, store_that_answers
+from forgelet.commands.backup import PASSPHRASE_FILE, ending_tidily, that_may_fail
 from forgelet.commands.progress import Telling
 from forgelet.frame import Command
 from forgelet.local import embedded_postgres, variables
 from forgelet.local.data_directory import DataDirectory
 
 _STDIN = "-"
+#: The API server's part of a `forgelet up`.
+API = "api"
 
 
 @click.command("restore", cls=Command)
@@ -64,7 +67,7 @@ def restore_command(
         return
     if not data_dir:
         raise Mistake("Name the folder to restore to by --data-dir")
-    with ending_tidily(), store_that_answers(), _source(file) as stream, Telling() as telling:
+    with ending_tidily(), that_may_fail(), _source(file) as stream, Telling() as telling:
         chosen = passphrase(passphrase_file, is_new=False)
         with _places(Path(data_dir).absolute(), database_url) as places:
             check_is_empty(places)
@@ -77,13 +80,20 @@ def _source(file: str) -> Iterator[IO[bytes]]:
     if file == _STDIN:
         yield sys.stdin.buffer
         return
-    with Path(file).open("rb") as stream:
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(file).open("rb"))
+        except OSError as problem:
+            raise Mistake(f"The backup {file} cannot be read: {problem.strerror}") from None
         yield stream
 
 
 @contextlib.contextmanager
 def _places(folder: Path, database_url: str | None) -> Iterator[Places]:
     """Where it is restored to; all of it is gone again where the block raises."""
+    for data_dir in (folder, folder / API):
+        if (data_dir / UNFINISHED_RESTORE).exists():
+            raise Mistake(f"A restore into {folder} is under way, or was killed: {RESTORE_AGAIN}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Mistake(f"{folder} is not empty: name another folder by --data-dir")
     existed = folder.exists()
@@ -92,7 +102,7 @@ def _places(folder: Path, database_url: str | None) -> Iterator[Places]:
             yield _of_server(folder, database_url, None)
         else:
             with _own_postgres(folder) as url:
-                yield _of_server(folder / "api", url, folder)
+                yield _of_server(folder / API, url, folder)
     except BaseException:
         _empty(folder, existed=existed)
         raise

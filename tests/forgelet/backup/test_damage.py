@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from api_server.audit.heads import FOLDER
 from api_server.state import secret_key
 from common.mistakes import Mistake
 from forgelet.backup.backing_up import back_up
@@ -27,7 +28,9 @@ def text(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFacto
     """A backup of an instance with a repository and an object that rows name."""
     places = Places(new_database(), tmp_path_factory.mktemp("small"))
     secret_key.ensure(places.database_url, places.data_dir)
-    (places.data_dir / "objects/audit/heads").mkdir(parents=True)
+    head = places.data_dir / f"objects/{FOLDER}/{0:019}-{0:064}"
+    head.parent.mkdir(parents=True)
+    head.write_text("a head of the audit trail, longer than a block\n" * 100)
     stream = io.BytesIO()
     back_up(places, PASSPHRASE, stream, NOW, quiet)
     return stream.getvalue()
@@ -161,6 +164,15 @@ def test_rows_that_do_not_fit_are_told_as_damage(text: bytes, empty: Places) -> 
 
     with pytest.raises(Mistake, match=r"is damaged .rows of \w+ do not fit"):
         restored(empty, changed(text, with_other_rows))
+    assert not any(empty.data_dir.iterdir())
+
+
+@pytest.mark.parametrize("part", ["database/", "objects/"])
+def test_what_breaks_off_within_a_part_is_said_in_one_sentence(text: bytes, empty: Places, part: str) -> None:
+    with tarfile.open(fileobj=io.BytesIO(text)) as tar:
+        found = max((one for one in tar if one.name.startswith(part)), key=lambda one: one.size)
+    with pytest.raises(Mistake, match="The backup is cut off"):
+        restored(empty, text[: found.offset_data + found.size // 2])
     assert not any(empty.data_dir.iterdir())
 
 

@@ -1,0 +1,199 @@
+"""The commands as operators give them, of an instance whose objects are in S3."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from click.testing import Result
+
+from api_server.state import secret_key
+from api_server.state.backups import UNFINISHED_RESTORE
+from api_server.state.objects import OBJECTS, open_objects
+from forgelet.backup.places import Places
+from forgelet.backup.stored_objects import _SMALL
+from forgelet.commands import backup as backup_command
+from forgelet.commands import restore as restore_command
+from tests.forgelet.commands.running import answer, mistake, of_server
+from tests.support.database_roles import as_role
+from tests.support.forge import Forge, running_forge
+from tests.support.s3 import Bucket, serving_bucket
+
+from .backups import PASSPHRASE
+
+ENDING_TIDILY = backup_command.ending_tidily
+_HERE, _THERE = "s3://bucket/here", "s3://bucket/there"
+#: By key: one that is fetched with others, and one that goes through piece by piece.
+_STORED = {"projects/1/lfs/small": b"small", "projects/1/lfs/large": os.urandom(_SMALL) * 9}
+
+
+@attrs.frozen
+class Scene:
+    """An instance, its bucket, and commands with the passphrase."""
+
+    forge: Forge
+    bucket: Bucket
+    passphrase_file: Path
+
+    async def run(self, *arguments: str, store: str = _HERE, **environment: str) -> Result:
+        return await asyncio.to_thread(
+            of_server,
+            self.forge.settings.database_url,
+            self.forge.settings.data_dir,
+            *arguments,
+            "--passphrase-file",
+            str(self.passphrase_file),
+            FORGELET_API_OBJECT_STORE_URL=store,
+            **environment,
+        )
+
+    async def restore(self, file: Path, empty: Places) -> Result:
+        return await self.run(
+            "restore",
+            str(file),
+            "--data-dir",
+            str(empty.data_dir),
+            store=_THERE,
+            FORGELET_DATABASE_URL=empty.database_url,
+        )
+
+    def stored(self, store: str) -> dict[str, bytes]:
+        place = f"{store.rpartition('/')[2]}/"
+        return {
+            key.removeprefix(place): text
+            for key, text in self.bucket.objects.items()
+            if key.startswith(place)
+        }
+
+
+@pytest.fixture(scope="module")
+async def scene(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "passphrase").write_text(f"{PASSPHRASE}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        for command in (
+            backup_command,
+            restore_command,
+        ):  # signals are for the main thread, which serves the bucket
+            patch.setattr(command, "ending_tidily", contextlib.nullcontext)
+        async with (
+            serving_bucket(patch) as (bucket, _),
+            running_forge(new_database(), folder / "data", object_store_url=_HERE) as forge,
+        ):
+            project = (await forge.root.post("/projects", {"name": "kept"})).body
+            for number, (key, content) in enumerate(_STORED.items()):
+                await forge.server.app[OBJECTS].put(key, _once(content))
+                with as_role(forge.settings.database_url) as cursor:
+                    cursor.execute(
+                        "INSERT INTO lfs_objects (project_id, size, oid, object_key, created_at)"
+                        " VALUES (%s, %s, %s, %s, now())",
+                        (project["id"], len(content), f"{number:064}", key),
+                    )
+            yield Scene(forge, bucket, folder / "passphrase")
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@pytest.fixture(scope="module")
+async def file(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("backups") / "today.forgelet"
+    made.write_text("of yesterday, and readable by all")
+    told = answer(await scene.run("backup", str(made), "--verify", "--json"))
+    assert (told["projects"], told["missing"], told["verified"]) == (1, [], True)
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert [*made.parent.iterdir()] == [made]
+    return made
+
+
+async def test_objects_go_from_one_bucket_to_another(scene: Scene, file: Path, empty: Places) -> None:
+    done = await scene.restore(file, empty)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Restored 1 projects, 3 stored objects")
+    there = scene.stored(_THERE)
+    assert there == scene.stored(_HERE)  # and a kept head of the audit trail
+    assert there.items() > _STORED.items()
+    assert not (empty.data_dir / "objects").exists()
+    refused = mistake(await scene.restore(file, attrs.evolve(empty, data_dir=empty.data_dir / "elsewhere")))
+    assert refused.startswith("The database is not empty")
+    with as_role(empty.database_url) as cursor:
+        cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    refused = mistake(await scene.restore(file, attrs.evolve(empty, data_dir=empty.data_dir / "elsewhere")))
+    assert refused.startswith(f"The object store {_THERE} is not empty")
+    await open_objects(_THERE, empty.data_dir).delete(there)
+    assert scene.stored(_THERE) == {}
+
+
+async def test_a_restore_that_fails_takes_back_what_it_has_put_into_a_bucket(
+    scene: Scene, file: Path, empty: Places, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut.forgelet"
+    cut.write_bytes(file.read_bytes()[:-20_000])  # its manifest and the end of the last object
+    assert mistake(await scene.restore(cut, empty)).startswith("The backup is cut off")
+    assert scene.stored(_THERE) == {}
+    assert not empty.data_dir.exists()
+
+
+async def test_a_backup_that_cannot_be_finished_leaves_no_file(scene: Scene, tmp_path: Path) -> None:
+    target = tmp_path / "today.forgelet"
+    scene.bucket.failure = "AccessDenied"
+    try:
+        done = await scene.run("backup", str(target))
+    finally:
+        scene.bucket.failure = None
+    assert (done.exit_code, [*tmp_path.iterdir()]) == (1, [])
+    assert done.stderr.startswith("Error: the object store")
+    full = await scene.run("backup", "/dev/full")
+    assert (full.exit_code, full.stderr) == (1, "Error: No space left on device\n")
+    nowhere = mistake(await scene.run("backup", str(tmp_path / "nowhere" / "file")))
+    assert nowhere == f"No backup can be written to {tmp_path}/nowhere/file: No such file or directory"
+    unread = mistake(await scene.run("restore", str(target), "--data-dir", str(tmp_path / "new")))
+    assert unread == f"The backup {target} cannot be read: No such file or directory"
+
+
+async def test_a_project_that_nobody_has_pushed_to_is_no_problem(scene: Scene) -> None:
+    settings = scene.forge.settings
+    for command, said in (
+        ("check", "All that was looked at is whole."),
+        ("pack", "nothing was pushed to it yet"),
+    ):
+        done = await asyncio.to_thread(
+            of_server, settings.database_url, settings.data_dir, "repository", command
+        )
+        assert done.exit_code == 0, done.output
+        assert said in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_file_of_before_and_no_other(tmp_path: Path, number: signal.Signals) -> None:
+    target = tmp_path / "today.forgelet"
+    target.write_text("of yesterday")
+
+    def begin_and_stop() -> None:
+        with ENDING_TIDILY(), backup_command._target(str(target)) as stream:
+            stream.write(b"begun")
+            assert len([*tmp_path.glob("today.forgelet.unfinished-*")]) == 1
+            signal.raise_signal(number)
+
+    with pytest.raises(SystemExit) as stopped:
+        begin_and_stop()
+    assert stopped.value.code == 128 + number
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["of yesterday"]
+
+
+async def test_what_a_killed_restore_leaves_is_no_instance(
+    new_database: Callable[[], str], scene: Scene, file: Path, empty: Places
+) -> None:
+    (empty.data_dir / UNFINISHED_RESTORE).mkdir(parents=True)
+    refused = mistake(await scene.restore(file, empty))
+    assert refused.startswith(f"A restore into {empty.data_dir} is under way, or was killed: ")
+    with pytest.raises(secret_key.UnusableKey, match="was killed"):
+        secret_key.ensure(new_database(), empty.data_dir)
+    assert not (empty.data_dir / secret_key.NAME).exists()
