@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -13,7 +12,7 @@ import structlog
 
 from common import logs
 from common.background import BackgroundTasks
-from common.settings import command
+from common.settings import FLAGS, command
 
 log = structlog.get_logger(__name__)
 
@@ -64,13 +63,14 @@ class Reload(Generic[SettingsT]):
 
 
 def reader(settings_class: type[SettingsT], *, section: str, env_prefix: str) -> Callable[[], SettingsT]:
-    """Reads what `common.settings.command` with the same arguments has read for this process. Raises what that does,
-    and tells nobody."""
+    """Reads what `common.settings.command` with the same arguments has read for this process, which it runs now. What
+    is returned raises what that does, and tells nobody."""
+    flags = click.get_current_context().meta[FLAGS]
 
     def read() -> SettingsT:
         found: list[SettingsT] = []
         again = command(settings_class, section=section, env_prefix=env_prefix, run=found.append)
-        with again.make_context(section, sys.argv[1:]) as context:
+        with again.make_context(section, list(flags)) as context:
             again.invoke(context)
         return found[0]
 

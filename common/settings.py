@@ -30,6 +30,8 @@ Label = Callable[[str], str]
 
 #: Names the TOML file; each process reads its own section of it.
 SETTINGS_FILE_VARIABLE = "FORGELET_SETTINGS"
+#: Where the context of a process that `command` runs has its flags, as they were given.
+FLAGS = "forgelet.flags"
 #: The sections of that file.
 SECTIONS = ("api_server", "edge")
 
@@ -144,10 +146,10 @@ class _Process(Command):
         self._sources, self._run = sources, run
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        built = self._built()
+        built, given = self._built(), tuple(args)
         try:
             # The object is the library's; that of a group of which this is a command is not.
-            return built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
+            context = built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
         except click.BadParameter as problem:
             field = self._sources.fields.get((problem.param and problem.param.name) or "")
             if field is None:
@@ -155,6 +157,8 @@ class _Process(Command):
             if isinstance(problem, click.MissingParameter):
                 raise self._sources.missing(field.name) from None
             raise Mistake(f"{flag(field.name)} {has_to_be(field)}") from None
+        context.meta[FLAGS] = given
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         return ctx.command.invoke(ctx)

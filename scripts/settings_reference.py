@@ -55,7 +55,13 @@ def _rows(settings_class: type[ClientSettings], fields: list["attrs.Attribute[An
         mark = " ↻" if field.name in settings_class.reloaded else ""
         said = field.metadata["typed-settings"]["help"].rstrip(".")
         kind = has_to_be(field).removeprefix("has to be ")
-        yield f"| `{field.name}`{mark} | {_default(field)} | {said[0].lower()}{said[1:]} | {kind} |"
+        yield f"| `{field.name}`{mark} | {_default(field)} | {_uncapitalised(said)} | {kind} |"
+
+
+def _uncapitalised(text: str) -> str:
+    """Without its first capital, where it does not belong to a name such as PEM or PostgreSQL."""
+    word = text.split(maxsplit=1)[0].rstrip(",")
+    return text if any(letter.isupper() for letter in word[1:]) else text[0].lower() + text[1:]
 
 
 def _default(field: "attrs.Attribute[Any]") -> str:

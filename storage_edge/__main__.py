@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import ssl
 
 import structlog
 import uvloop
@@ -12,7 +11,7 @@ from common import logs
 from common.background import BACKGROUND
 from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
-from common.reloading import Part, Reload, ignore_hangups, reader, reloading
+from common.reloading import Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.shutdown import LAST_SECONDS, end_for_certain
@@ -20,7 +19,7 @@ from storage_edge.app import create_app
 from storage_edge.cache.origin_tls import origin_context
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.client.server import served
-from storage_edge.client.tls import certificate, tls_context
+from storage_edge.client.tls import Certificate
 from storage_edge.reconfigured import reconfigured
 from storage_edge.settings import Settings
 
@@ -34,19 +33,17 @@ def run(settings: Settings) -> None:
     with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
     ignore_hangups()
-    context = tls_context(settings)
+    certificate = Certificate(settings)
     origin_context(settings)
     app = create_app(settings)
     allow_files(app[CONNECTIONS])
-    uvloop.run(_serve(app, settings, context))
+    uvloop.run(_serve(app, settings, certificate))
 
 
-async def _serve(app: web.Application, settings: Settings, context: ssl.SSLContext | None) -> None:
-    serve = served(app, settings, context)
-    parts: list[Part[Settings]] = [functools.partial(reconfigured, app)]
-    if context is not None:
-        parts.append(functools.partial(certificate, context))
-    reload = Reload(settings, reader(Settings, section=SECTION, env_prefix=PREFIX), *parts)
+async def _serve(app: web.Application, settings: Settings, certificate: Certificate) -> None:
+    serve = served(app, settings, certificate.context)
+    read = reader(Settings, section=SECTION, env_prefix=PREFIX)
+    reload = Reload(settings, read, functools.partial(reconfigured, app), certificate.renewed)
     async with bound(serve.endpoint) as ports:  # a second process on the port touches nothing
         await asyncio.to_thread(_make_ready, settings)
         async with (

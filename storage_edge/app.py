@@ -65,7 +65,9 @@ def create_app(
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
-            origin = await opened.enter_async_context(contextlib.aclosing(Origin(settings, metrics)))
+            origin = await opened.enter_async_context(
+                contextlib.aclosing(Origin(settings, metrics, proxies.name))
+            )
             directory = opened.enter_context(_directory(settings))
             store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
             shared = _shared(settings, metrics)

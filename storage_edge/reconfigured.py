@@ -13,11 +13,11 @@ def reconfigured(app: web.Application, fresh: Settings) -> Change:
     """The parts that have made something of their settings do so again; the others read them whenever they need them.
     Raises `Mistake` where files for TLS to the origin cannot be used.
     """
-    origin_context(fresh)
+    to_origin = origin_context(fresh)
 
     async def change() -> None:
         settings = app[handlers.SETTINGS]  # by now with the new values
-        app[operators.ORIGIN].use(settings)
+        app[operators.ORIGIN].use(settings, to_origin)
         app[operators.ORIGIN].health.forget()
         app[handlers.RULES].use(settings)
         app[handlers.REPEATED].forget()

@@ -1,9 +1,8 @@
 """What the edge makes of an incoming request: the origin request and its place in the cache, or a refusal."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -19,6 +18,7 @@ ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 _PREFLIGHT_FIELDS = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
 #: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers them.
 _OWN_FIELDS = storing.HOP_BY_HOP | {
+    "cdn-loop",
     "content-length",
     "expect",
     "host",
@@ -56,7 +56,8 @@ class EdgeRequest:
     target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
     the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
     response can only vary on these. `client` is the address that the origin's work is counted for,
-    `told` what the origin is told about who asks. `has` are the lines that name entity tags the client has already.
+    `told` gives what the origin is told about who asks. `has` are the lines that name entity tags the client
+    has already.
     """
 
     method: str
@@ -67,7 +68,7 @@ class EdgeRequest:
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     directives: RequestDirectives = reuse.NOTHING_ASKED
     client: str = attrs.field(default="", eq=False, repr=False)
-    told: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
+    told: Callable[[], Mapping[str, str]] = attrs.field(default=dict, eq=False, repr=False)
     has: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
     is_ranged: bool = attrs.field(default=False, eq=False)
     takes_gzip: bool = attrs.field(default=False, eq=False)
@@ -104,7 +105,7 @@ class Rules:
         target: str,
         headers: CIMultiDictProxy[str],
         client: str = "",
-        told: Mapping[str, str] = MappingProxyType({}),
+        told: Callable[[], Mapping[str, str]] = dict,
     ) -> EdgeRequest | Options | Refusal:
         """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:

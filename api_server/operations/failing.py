@@ -23,6 +23,8 @@ _LOOKED_AT = 1000
 #: A runner that was not heard of for so long is not there: it asks at least once in 50 seconds, and that it did is
 #: written down every 40.
 RUNNER_SILENCE = datetime.timedelta(seconds=120)
+#: Of a job that a runner has: it writes at least every four minutes, also where the job says nothing.
+JOB_SILENCE = datetime.timedelta(seconds=300)
 #: What a process says of itself counts for so long; it says so twice in this time.
 HEARD_OF = datetime.timedelta(seconds=60)
 
@@ -65,6 +67,7 @@ async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
     found += await _edges(database, now)
     found += [_noted(one) for one in await _of(database, "mail", now)]
     found += await _runners(database, now)
+    found += [_silent(one) for one in await queries.silent(database, now - JOB_SILENCE, MOST)]
     found += [_mirror(one) for one in await queries.mirrors(database, MOST)]
     found += [_check(one) for one in await queries.checks(database, MOST)]
     found += [_tasks(one) for one in await queries.failed_tasks(database, MOST, _COUNTED)]
@@ -122,6 +125,18 @@ async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
         )
         for one in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
     ]
+
+
+def _silent(one: queries.Silent) -> Failure:
+    jobs = "1 job is" if one.jobs == 1 else f"{one.jobs} jobs are"
+    return Failure(
+        kind="runner",
+        name=f"{failures.shortened(one.description or 'runner')} (no. {one.id})",
+        since=one.last_heard,
+        reason=f"{jobs} in its hands, such as job {one.job_id} of {one.full_path}, and it has fallen silent.",
+        remedy="Look into the runner's own log; cancel and retry the job, or it fails after `runner_timeout` seconds.",
+        page=_PAGES["runner"],
+    )
 
 
 def _why_unserved(one: queries.Unserved) -> str:

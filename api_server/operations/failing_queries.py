@@ -75,12 +75,11 @@ class FailingEdge:
     url: str
     since: datetime.datetime | None
     problem: str | None
-    forgets_all: bool
 
 
 EDGES = Query(
     """
-    SELECT url, failing_since AS since, problem, purge_everything AS forgets_all FROM edges
+    SELECT url, failing_since AS since, problem FROM edges
     WHERE failing_since IS NOT NULL ORDER BY id LIMIT %(most)s::integer
     """,
     FailingEdge,
@@ -191,3 +190,40 @@ async def unserved(
 ) -> list[Unserved]:
     """Projects whose jobs nobody takes: no runner that may was heard of since a moment."""
     return await database.rows(UNSERVED, silent_since=silent_since, most=most, looked_at=looked_at)
+
+
+@attrs.frozen
+class Silent:
+    """A runner from which nothing is heard of jobs that it has: how many, the first one, and when it was heard last."""
+
+    id: int
+    description: str | None
+    jobs: int
+    job_id: int
+    full_path: str
+    last_heard: datetime.datetime
+
+
+#: Silence counts only while the service was there to listen, see ci/jobs/lost.py.
+SILENT = Query(
+    """
+    SELECT runners.id, runners.description, found.jobs, found.job_id, projects.full_path, found.last_heard
+    FROM (
+        SELECT jobs.runner_id, count(*) AS jobs, min(jobs.id) AS job_id, max(jobs.contacted_at) AS last_heard
+        FROM jobs
+        WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build'
+            AND jobs.contacted_at < %(silent_since)s::timestamptz
+            AND EXISTS (SELECT FROM runner_watch WHERE one AND listening_since <= %(silent_since)s::timestamptz)
+        GROUP BY jobs.runner_id ORDER BY jobs.runner_id LIMIT %(most)s::integer
+    ) found
+    JOIN runners ON runners.id = found.runner_id
+    JOIN jobs ON jobs.id = found.job_id JOIN projects ON projects.id = jobs.project_id
+    ORDER BY runners.id
+    """,
+    Silent,
+)
+
+
+async def silent(database: Executor, silent_since: datetime.datetime, most: int) -> list[Silent]:
+    """Runners that have said nothing of jobs in their hands since a moment."""
+    return await database.rows(SILENT, silent_since=silent_since, most=most)

@@ -66,22 +66,25 @@ QUEUE = Query(
         SELECT jobs.task_name, count(*) AS count FROM procrastinate_jobs jobs
         WHERE jobs.status = 'failed' GROUP BY jobs.task_name
     )
-    SELECT known.task, coalesce(waiting.count, 0) AS waiting, (
+    SELECT task, coalesce(waiting.count, 0) AS waiting, (
             SELECT coalesce(jobs.scheduled_at, (
                 SELECT min(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
             )) FROM procrastinate_jobs jobs WHERE jobs.id = waiting.oldest
         ) AS due_since, coalesce(failed.count, 0) AS failed
-    FROM unnest(%(tasks)s::text[]) AS known (task)
-    LEFT JOIN waiting ON waiting.task_name = known.task
-    LEFT JOIN failed ON failed.task_name = known.task
-    ORDER BY known.task
+    FROM (
+        SELECT unnest(%(tasks)s::text[]) AS task
+        UNION SELECT task_name FROM waiting UNION SELECT task_name FROM failed
+    ) names
+    LEFT JOIN waiting ON waiting.task_name = task
+    LEFT JOIN failed ON failed.task_name = task
+    ORDER BY task
     """,
     QueueOfTask,
 )
 
 
 async def queue(database: Executor, tasks: list[str]) -> list[QueueOfTask]:
-    """The queue by task, for these names."""
+    """The queue by task: for these names, and for those of other versions that are in it."""
     return await database.rows(QUEUE, tasks=tasks)
 
 

@@ -34,7 +34,7 @@ What = tuple[str, str]
 
 @attrs.define
 class Watch:
-    """What this process has found to fail, and what the edges have said last."""
+    """What this process has found to fail."""
 
     _app: web.Application
     source: str
@@ -43,8 +43,6 @@ class Watch:
     #: Requests answered until the last look.
     _counted: dict[str, int] = attrs.field(init=False, factory=dict)
     _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
-    #: By their URLs, what edges have said of themselves at the last look.
-    edges: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
 
     async def run(self) -> None:
         """For as long as the process lives."""
@@ -118,7 +116,6 @@ class Watch:
 
     async def _edges(self) -> dict[What, str]:
         said = await self._app[EDGES].statuses()
-        self.edges = {url: status for url, status in said.items() if isinstance(status, dict)}
         problems = {url: _problem_of(status) for url, status in said.items()}
         return {("edge", url): problem for url, problem in problems.items() if problem is not None}
 

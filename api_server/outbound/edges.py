@@ -192,8 +192,9 @@ def setup(app: web.Application, settings: Settings) -> None:
         await app[EDGES].catch_up(UNDER_WAY)
 
     app[QUEUE].add(TASK, purge_edges)
-    if settings.edge_urls:
-        app[QUEUE].add_periodic("catch_up_edges", f"* * * * * */{EVERY_SECONDS}", catch_up)
+    app[QUEUE].add_periodic(
+        "catch_up_edges", f"* * * * * */{EVERY_SECONDS}", catch_up, begun_here=bool(settings.edge_urls)
+    )
 
 
 @web.middleware

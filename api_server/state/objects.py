@@ -41,7 +41,7 @@ _PART = 5 * CHUNK
 _PARTS_AT_A_TIME = 2
 #: Seconds that the store has to answer when readiness asks.
 CHECK_SECONDS = 2.0
-#: Below this nothing is ever stored: to list it costs one request.
+#: Nothing is ever stored here. To read it costs a twelfth of a listing; unlike HEAD's, the answer says what is wrong.
 _NOTHING = "readiness"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -209,8 +209,8 @@ class Objects:
         if self.folder is not None:
             await asyncio.to_thread(self._look_at_folder, self.folder)
             return
-        async for _ in self.listed(_NOTHING):
-            return
+        with suppress(FileNotFoundError), store_failures():
+            await obstore.get_async(self._backend, _NOTHING)
 
     def _look_at_folder(self, folder: Path) -> None:
         self._check_folder()

@@ -127,14 +127,18 @@ class Queue:
         """
         self._app.task(name=name, retry=_Retries(max_attempts=attempts, exponential_wait=2))(task)
 
-    def add_periodic(self, name: str, cron: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last)."""
+    def add_periodic(
+        self, name: str, cron: str, task: Callable[[], Awaitable[None]], *, begun_here: bool = True
+    ) -> None:
+        """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last). What is not
+        `begun_here`, by the settings of this process, is still done for one that has other settings."""
 
         async def at_moment(timestamp: int) -> None:  # noqa: ARG001
             await task()
 
         registered = self._app.task(name=name, queueing_lock=name, lock=name)(at_moment)
-        self._app.periodic(cron=cron)(registered)
+        if begun_here:
+            self._app.periodic(cron=cron)(registered)
 
     @asynccontextmanager
     async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:

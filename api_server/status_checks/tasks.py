@@ -34,12 +34,17 @@ def setup(app: web.Application) -> None:
             await delivery_queries.forget(transaction, transaction.now - KEPT_FOR)
 
     async def time_out_status_checks() -> None:
-        async with app[DATABASE].transaction() as transaction:
-            await results.time_out(transaction, app[SETTINGS].status_check_timeout)
+        if seconds := app[SETTINGS].status_check_timeout:
+            async with app[DATABASE].transaction() as transaction:
+                await results.time_out(transaction, seconds)
 
     app[QUEUE].add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
-    if app[SETTINGS].status_check_timeout:
-        app[QUEUE].add_periodic("time_out_status_checks", "* * * * *", time_out_status_checks)
+    app[QUEUE].add_periodic(
+        "time_out_status_checks",
+        "* * * * *",
+        time_out_status_checks,
+        begun_here=app[SETTINGS].status_check_timeout > 0,
+    )
 
 
 async def deliveries(app: web.Application) -> AsyncIterator[None]:

@@ -116,10 +116,6 @@ class Routes:
 
         return declare
 
-    def of(self, handler: Handler) -> Route:
-        """The route that `handler` answers. Raises KeyError for any other function."""
-        return {route.handler: route for route in self.routes}[handler]
-
     def register(self, app: web.Application) -> None:
         for route in self.routes:
             answer = endpoint(route)

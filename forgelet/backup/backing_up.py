@@ -3,8 +3,9 @@
 The order makes it so:
 
 1. From now on nothing is removed that rows have named (`api_server/state/backups.py`); who packs is waited for.
-2. Pushes wait: nobody writes down or settles one. The snapshot of the database is taken, and all refs are read. Pushes
-   go on. One that was written down before, and is not settled, is so in the backup too: the next start settles it.
+2. All refs are read. Then pushes wait: nobody writes down or settles one. The snapshot of the database is taken, and
+   refs that have moved since they were read are read again: those of projects whose rows are other ones. Pushes go on.
+   One that was written down before, and is not settled, is so in the backup too: the next start settles it.
 3. Tables are copied from the snapshot.
 4. Objects of git and stored objects are copied. Both are complete before a ref or a row names them, and are never
    changed afterwards.
@@ -35,8 +36,13 @@ from forgelet.backup.sealing import Seal
 from forgelet.backup.stored_objects import Copier, Keys, Tally
 
 #: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
-_PATIENCE_SECONDS = 3.0
-_TRIES = 20
+_PATIENCE_SECONDS = 2.0
+_TRIES = 30
+#: Times that refs are read before pushes wait: what has moved during the first one is nearly all that is read again.
+_READINGS = 2
+#: Seconds for which those that are just moving refs are waited for once more, all together. Pushes wait for both, which
+#: has to be less than their own 5 seconds.
+_HOLD_SECONDS = 1.0
 #: Bytes of a table, packed, that are held in memory.
 _PIECE = 4 * 2**20
 
@@ -61,7 +67,6 @@ class _Moment:
     """What belongs to the moment of a backup, beside the snapshot."""
 
     ids: list[int]
-    refs: Refs
     pushes_waited: float
 
 
@@ -86,17 +91,18 @@ def back_up(
         keys.add(table_queries.keys(snapshot))
         chain_end = table_queries.chain_end(snapshot)
         snapshot.execute("COMMIT")  # what follows may take long
-        for done, (project_id, files) in enumerate(refs.each()):
+        for done, (project_id, files) in enumerate(refs.each(moment.ids)):
             progress("repositories", done, len(moment.ids))
             repositories.copy(writer, places.repositories, project_id, files)
         tally = _copy_objects(writer, places, keys, chain_end, progress)
+        missing = sorted(refs.missing.intersection(moment.ids))
         made = BackedUp(
-            projects=len(moment.ids) - len(refs.missing),
+            projects=len(moment.ids) - len(missing),
             objects=tally.count,
             rows=sum(rows.values()),
             bytes=sum(part.size for part in writer.parts.values()),
             pushes_waited=moment.pushes_waited,
-            missing=[*(f"repository of project {one}" for one in refs.missing), *tally.missing],
+            missing=[*(f"repository of project {one}" for one in missing), *tally.missing],
         )
         _close(writer, seal, header, made, rows)
     return made
@@ -119,18 +125,28 @@ def _cursor(places: Places) -> Iterator[Any]:
 
 def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progress: Progress) -> _Moment:
     snapshot.execute("SELECT 1")
-    known = table_queries.projects(snapshot)
-    for project_id in repositories.wait_for_packing(places.repositories, known):
+    for project_id in repositories.wait_for_packing(
+        places.repositories, list(table_queries.projects(snapshot))
+    ):
         progress(f"waiting until the repository of project {project_id} is packed", 0, 0)
+    known: dict[int, int] = {}
+    for _ in range(_READINGS):
+        before, known = known, table_queries.projects(snapshot)
+        moved = sorted(dict(known.items() - before.items()))
+        for done, project_id in enumerate(moved):
+            progress("refs", done, len(moved))
+            refs.read(places.repositories, project_id)
     _hold_pushes(barrier)
     begun = time.monotonic()
     try:
         table_queries.begin_snapshot(snapshot)
-        ids = table_queries.projects(snapshot)
-        refs.read(places.repositories, ids, table_queries.pushed(snapshot))
+        now, moving = table_queries.projects(snapshot), table_queries.pushed(snapshot)
+        for project_id in {*dict(now.items() - known.items()), *moving, *refs.missing}.intersection(now):
+            patience = begun + _HOLD_SECONDS if project_id in moving else None
+            refs.read(places.repositories, project_id, moving_until=patience)
     finally:
         barrier.execute("ROLLBACK")
-    return _Moment(ids, refs, time.monotonic() - begun)
+    return _Moment(sorted(now), time.monotonic() - begun)
 
 
 def _hold_pushes(barrier: Any) -> None:

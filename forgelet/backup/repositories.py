@@ -8,13 +8,14 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 import orjson
 
 from api_server.git.at_work import alone
+from api_server.git.ref_names import KEEP_AROUND
 from api_server.git.repositories import UNDER_WAY, Repositories
 from forgelet.backup import form
 from forgelet.backup.form import Writer
@@ -22,8 +23,6 @@ from forgelet.backup.form import Writer
 _PACK = (".pack", ".idx")
 #: Beside refs and objects; whatever else is there is of processes that are at work.
 _KEPT = ("config", "description", "info", "shallow")
-#: How long a push that is just moving refs is waited for; its git has died, or is very slow.
-_PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.01
 _IN_MEMORY = 32 * 2**20
 
@@ -51,25 +50,33 @@ class Refs:
 
     def __init__(self) -> None:
         self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
-        self.missing: list[int] = []
+        self._places: dict[int, int] = {}
+        self.missing: set[int] = set()
 
-    def read(self, repositories: Repositories, ids: list[int], moving: set[int]) -> None:
-        """Reads those of each repository; in those of `moving`, git may be at it. Everybody else waits meanwhile."""
+    def read(self, repositories: Repositories, project_id: int, *, moving_until: float | None = None) -> None:
+        """Reads those of one repository, in the place of what was read of it before. Where git may be moving them, it
+        is waited for up to `moving_until`, of the monotonic clock."""
+        repository = repositories.path(project_id)
+        try:
+            found = (
+                _files_of_refs(repository)[0] if moving_until is None else _at_rest(repository, moving_until)
+            )
+        except FileNotFoundError:
+            self.missing.add(project_id)
+            self._places.pop(project_id, None)
+            return
+        self.missing.discard(project_id)
+        texts = {name: content.decode("latin-1") for name, content in found.items()}
+        self._places[project_id] = self._lines.seek(0, os.SEEK_END)
+        self._lines.write(orjson.dumps(texts) + b"\n")
+
+    def each(self, ids: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+        """Of those repositories that were there."""
         for project_id in ids:
-            repository = repositories.path(project_id)
-            try:
-                found = _at_rest(repository) if project_id in moving else _files_of_refs(repository)[0]
-            except FileNotFoundError:
-                self.missing.append(project_id)
-                continue
-            texts = {name: content.decode("latin-1") for name, content in found.items()}
-            self._lines.write(orjson.dumps([project_id, texts]) + b"\n")
-
-    def each(self) -> Iterator[tuple[int, dict[str, bytes]]]:
-        self._lines.seek(0)
-        for line in self._lines:
-            project_id, texts = orjson.loads(line)
-            yield project_id, {name: text.encode("latin-1") for name, text in texts.items()}
+            if project_id in self._places:
+                self._lines.seek(self._places[project_id])
+                texts = orjson.loads(self._lines.readline())
+                yield project_id, {name: text.encode("latin-1") for name, text in texts.items()}
 
     def close(self) -> None:
         self._lines.close()
@@ -95,9 +102,9 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
     return found, is_free and not (repository / "packed-refs.lock").exists()
 
 
-def _at_rest(repository: Path) -> dict[str, bytes]:
-    """Refs and reflogs of one moment between two moves: by these it is seen which pushes have happened."""
-    given_up = time.monotonic() + _PATIENCE_SECONDS
+def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
+    """Refs and reflogs of one moment between two moves: by these it is seen which pushes have happened. After
+    `given_up`, whose git has died or is very slow, as they are."""
     while True:
         before, _ = _files_of_refs(repository)
         logs = dict(_logs(repository, before))
@@ -132,11 +139,20 @@ def copy(writer: Writer, repositories: Repositories, project_id: int, refs: Mapp
     repository, place = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
     has_logs = any(name.startswith("logs/") for name in refs)
     logs = {} if has_logs else dict(_logs(repository, refs))
-    for name, content in {**refs, **logs}.items():
+    for name, content in {**dict(_kept_since(repository)), **refs, **logs}.items():
         writer.add(f"{place}/{name}", content)
     for name in (*_KEPT, "objects"):
         for file in _files(repository / name):
             _copy_file(writer, file, f"{place}/{file.relative_to(repository)}")
+
+
+def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
+    """Refs that keep commits which rows name are made without a push; each is made once, and never moved."""
+    folder = repository / KEEP_AROUND
+    for file in folder.iterdir() if folder.is_dir() else ():
+        content = _content(os.fspath(file)) if not file.name.endswith(".lock") else None
+        if content is not None:
+            yield f"{KEEP_AROUND}{file.name}", content
 
 
 def _files(start: Path) -> Iterator[Path]:

@@ -25,7 +25,8 @@ _TABLES = f"""
 """
 _SEQUENCES = f"SELECT relname::text FROM pg_class WHERE {_OWN} AND relkind = 'S' ORDER BY relname"
 _MIGRATIONS = "SELECT migration_id::text FROM _yoyo_migration ORDER BY migration_id"
-_PROJECTS = "SELECT id FROM projects ORDER BY id"
+#: Whoever settles a push changes the row of its project.
+_PROJECTS = "SELECT id, xmin::text::bigint FROM projects"
 _PUSHED = "SELECT DISTINCT project_id FROM pushes"
 _CHAIN_END = "SELECT coalesce(max(position), 0) FROM audit_chain"
 #: Everything that a row names in the object store; an archive has an index beside it.
@@ -175,8 +176,9 @@ def migrations(cursor: Cursor) -> list[str]:
     return [name for (name,) in _rows(cursor, _MIGRATIONS)]
 
 
-def projects(cursor: Cursor) -> list[int]:
-    return [number for (number,) in _rows(cursor, _PROJECTS)]
+def projects(cursor: Cursor) -> dict[int, int]:
+    """By id which transaction has changed the row last: where it is the same one, no push was settled in between."""
+    return dict(_rows(cursor, _PROJECTS))
 
 
 def pushed(cursor: Cursor) -> set[int]:

@@ -4,6 +4,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from forgelet.frame import Command
+from forgelet.output import answer
 
 
 @click.command(cls=Command)
@@ -17,4 +18,5 @@ def completion(context: click.Context, shell: str) -> None:
     """
     wanted = get_completion_class(shell)
     assert wanted is not None
-    click.echo(wanted(context.find_root().command, {}, "forgelet", "_FORGELET_COMPLETE").source())
+    script = wanted(context.find_root().command, {}, "forgelet", "_FORGELET_COMPLETE").source()
+    answer({"shell": shell, "script": script}, script)

@@ -60,6 +60,8 @@ def _examined(instance: Instance) -> Examined:
     try:
         environment, data, running = instance.environment, instance.data, instance.running
     except Mistake as mistake:
+        if instance.named is not None:
+            raise
         if any(name.startswith((variables.API.prefix, SETTINGS_FILE_VARIABLE)) for name in os.environ):
             return asyncio.run(examine(os.environ))  # what is wrong with it is told with the settings
         return asyncio.run(settings_cannot_be_found(mistake))

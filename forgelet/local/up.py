@@ -21,6 +21,7 @@ from forgelet.local.places import CHECKOUT, default_data_dir
 from forgelet.local.processes import ENDING_SIGNALS, CannotStart
 from forgelet.local.supervisor import Forgelet, Plan
 from forgelet.local.variables import Addresses
+from forgelet.output import answer, wants_json
 
 _port = click.IntRange(1, 65535)
 _TOKEN_SHOWN = "root-token-shown"
@@ -105,9 +106,20 @@ def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
-            tell(what_next(plan, with_demo=with_demo))
+            with contextlib.suppress(OSError):
+                answer(places_of(plan), what_next(plan, with_demo=with_demo))
             forgelet.watch()
     sys.exit(0)
+
+
+def places_of(plan: Plan) -> dict[str, str | None]:
+    """What a program has to know of the service that runs."""
+    return {
+        "api_url": plan.api_url,
+        "edge_url": plan.edge_url,
+        "root_token_file": str(plan.data.secret_file("root-token")),
+        "data_dir": str(plan.data.path),
+    }
 
 
 def what_next(plan: Plan, *, with_demo: bool) -> str:
@@ -118,10 +130,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         plan.data.remember(_TOKEN_SHOWN, "yes")
     lines = [
         "",
+        f"  Pages          {plan.api_url}",
         f"  API server     {plan.api_url}/api/v4",
         f"  Storage edge   {plan.edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE",
+        "                 replace it with --root-token-file FILE; to sign in, set a password:",
+        "                 forgelet user password root",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -171,7 +185,7 @@ def _header(plan: Plan, username: str) -> str:
 
 def tell(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be gone
-        print(text, flush=True)
+        print(text, flush=True, file=sys.stderr if wants_json() else sys.stdout)
 
 
 def _obey_signals(forgelet: Forgelet) -> None:

@@ -85,10 +85,14 @@ class Cache:
         return await self._represented(request, await self._alone(request))
 
     async def _represented(self, request: EdgeRequest, answer: Answer) -> Answer:
+        if isinstance(answer, FromOrigin) and self._fetcher.tells_of_public(request, answer.response):
+            self._representations.announce(request, answer.response)
         if not isinstance(answer, FromStore):
             return answer
         if not answer.is_new:
             self._store.used(request.uri)
+        if not answer.stored.is_public_text:
+            return answer
         try:
             return await self._representations.chosen(request, answer)
         except BaseException:
@@ -185,7 +189,7 @@ class Cache:
         if landing.stored.private:
             return await self._validate_for_user(request, landing.stored)
         outcome = Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED
-        return self._from_flight(landing, flight, outcome, stale)
+        return self._from_flight(landing, flight, outcome, stale, leads=False)
 
     def _start(self, request: EdgeRequest, stale: StoredResponse | None) -> Flight:
         flight = Flight(request.uri, self._store.ledger.epoch)
@@ -205,18 +209,11 @@ class Cache:
             outcome = Outcome.BYPASS
         if isinstance(landing, Passed):
             return FromOrigin(landing.response, outcome)
-        return self._from_flight(
-            landing, flight, Outcome.VALIDATED if landing.validated else outcome, stale, leads=True
-        )
+        outcome = Outcome.VALIDATED if landing.validated else outcome
+        return self._from_flight(landing, flight, outcome, stale, leads=True)
 
     def _from_flight(
-        self,
-        landing: Kept,
-        flight: Flight,
-        outcome: Outcome,
-        stale: StoredResponse | None,
-        *,
-        leads: bool = False,
+        self, landing: Kept, flight: Flight, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
     ) -> Answer:
         """What a flight keeps; the body of one that the origin broke off meanwhile is a failure."""
         try:
@@ -231,11 +228,11 @@ class Cache:
 
         Nothing that was purged since `epoch`, when the origin was asked, stands in.
         """
-        allowance = self._options.stale_when_unreachable
+        allowed = self._options.stale_when_unreachable
         if (
             stale is not None
             and stale.status < 500
-            and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowance)
+            and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowed)
             and not self._store.ledger.is_concerned(epoch, stale)
         ):
             if leads and failed.response is not None:

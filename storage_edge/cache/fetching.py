@@ -53,7 +53,7 @@ class Fetcher:
             request.method,
             request.uri,
             token=request.token,
-            fields={**request.forwarded, **request.told},
+            fields={**request.forwarded, **request.told()},
             conditions=conditions,
             client=request.client,
         )
@@ -130,6 +130,14 @@ class Fetcher:
             response.close()
             self.flights.close_to_joiners(flight)
             spool.release()
+
+    def tells_of_public(self, request: EdgeRequest, response: OriginResponse) -> bool:
+        """Whether it is the answer to a HEAD of what GET would keep for everybody."""
+        if request.method != "HEAD":
+            return False
+        headers, seconds = response.headers, self.options.negative_seconds
+        policy = freshness.policy(response.status, headers, self.clock(), seconds)
+        return storing.decide(request.facts, response.status, headers, policy) is Storage.SHARED
 
     def _to_keep(
         self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float

@@ -1,6 +1,8 @@
 """The one client session: requests to the service in whose name the edge answers."""
 
 import asyncio
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -13,8 +15,8 @@ from yarl import URL
 from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy
 from common.rates import Rates
 from common.throttled_log import ThrottledLog
-from storage_edge.cache.origin_health import OriginHealth
-from storage_edge.cache.origin_response import OriginBusy, OriginError, OriginResponse
+from storage_edge.cache.origin_health import UNTRUSTED, OriginHealth
+from storage_edge.cache.origin_response import NoAnswer, OriginBusy, OriginError, OriginResponse
 from storage_edge.cache.origin_tls import origin_context
 from storage_edge.metrics import Failure, Metrics
 from storage_edge.rules import validation
@@ -25,17 +27,20 @@ log = structlog.get_logger(__name__)
 VIA: Final = "1.1 forgelet-edge"
 #: Idle connections are given up before common servers do so: a request that meets a closing one has to be sent again.
 IDLE_SECONDS: Final = 4.0
+#: Seconds between two lines about the same failure: outages last, and `OriginHealth` says when they begin and end.
+LOG_SECONDS: Final = 60.0
 
 
 class Origin:
     """Asks the service for objects, with the storage's token and the user's. `use` takes changed settings."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, name: str) -> None:
+        """`name` is how requests of this process are known if they come back to it (`CDN-Loop`)."""
         self._settings = settings
         self._metrics = metrics
         self._places = ConcurrencyLimiter(1, 1)
         self._rates = Rates()
-        self._log = ThrottledLog(log)
+        self._log = ThrottledLog(log, LOG_SECONDS)
         self.health = OriginHealth(self, settings)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -44,7 +49,7 @@ class Origin:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
-            headers={"Via": VIA},
+            headers={"Via": VIA, "CDN-Loop": name},
             read_bufsize=2**18,
             max_line_size=32_768,
             max_field_size=32_768,
@@ -53,11 +58,10 @@ class Origin:
         # aiohttp repeats whatever request dies before its answer, on new connections too, and there is no public
         # switch. `_sent` knows better which ones the origin cannot have seen.
         self._session._retry_connection = False
-        self.use(settings)
+        self.use(settings, origin_context(settings))
 
-    def use(self, settings: Settings) -> None:
-        """From now on requests go out as these settings say. Raises `Mistake` where they cannot be used."""
-        context = origin_context(settings)
+    def use(self, settings: Settings, context: ssl.SSLContext | None) -> None:
+        """From now on requests go out as these settings say; `context` is `origin_context` of them."""
         self._settings = settings
         self._token_headers = settings.token_headers
         self._storage = (
@@ -67,7 +71,7 @@ class Origin:
         self._server_name = settings.origin_tls_name or None
         self._read_timeout = settings.origin_read_timeout or settings.origin_timeout
         self._timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=settings.origin_connect_timeout, sock_read=settings.origin_timeout
+            total=None, connect=settings.origin_connect_timeout, sock_read=settings.origin_timeout
         )
         self._places.resize(
             settings.origin_connections, settings.origin_connections_per_address, settings.origin_patience
@@ -103,14 +107,17 @@ class Origin:
             self._places.give_back(client)
 
         def broken(error: Exception) -> None:
-            self._failed("stopped", "origin stopped early", uri, type(error).__name__)
+            self._failed("stopped", "origin stopped early", uri, reason=type(error).__name__)
 
         try:
-            response = await self.head(
-                method, uri, token, {**fields, **conditions}, self._settings.origin_timeout
-            )
-        except BaseException:
+            with self._metrics.timed("head"):
+                response = await self.head(
+                    method, uri, token, {**fields, **conditions}, self._settings.origin_timeout
+                )
+        except BaseException as error:
             done()
+            if isinstance(error, NoAnswer):
+                self._failed(error.failure, error.event, uri, **error.details)
             raise
         self.health.saw(uri, response.status, response.headers, is_anonymous=token is None)
         if validation.answers(response.status, conditional=bool(conditions)):
@@ -138,30 +145,25 @@ class Origin:
     async def head(
         self, method: str, uri: str, token: str | None, fields: dict[str, str], seconds: float
     ) -> aiohttp.ClientResponse:
-        """The head of an answer, which takes no place; raises `OriginError`."""
+        """The head of an answer, which takes no place; raises `NoAnswer`, of which nobody is told."""
         fields |= self._storage
         if token is not None:
             fields[self._token_headers.user] = token
         try:
-            with self._metrics.timed("head"):
-                async with asyncio.timeout(seconds):
-                    return await self._sent(method, URL(uri, encoded=True), fields)
+            async with asyncio.timeout(seconds):
+                return await self._sent(method, URL(uri, encoded=True), fields)
         except TimeoutError as error:
             phase = "connect" if isinstance(error, aiohttp.ConnectionTimeoutError) else "head"
-            self._failed("timeout", "origin did not answer in time", uri, phase=phase)
-            raise OriginError(504, "The origin did not answer in time.") from error
+            raise NoAnswer(504, "timeout", "origin did not answer in time", phase=phase) from error
         except (aiohttp.ClientConnectionError, OSError) as error:
-            self._failed("unreachable", "origin could not be reached", uri, type(error).__name__)
-            raise OriginError(502, "The origin could not be reached.") from error
+            raise NoAnswer(502, "unreachable", "origin could not be reached", reason=_why(error)) from error
         except (aiohttp.ClientError, ValueError) as error:
-            self._failed("unreadable", "origin's answer cannot be read", uri, type(error).__name__)
-            raise OriginError(502, "The origin's answer cannot be read.") from error
+            reason = type(error).__name__
+            raise NoAnswer(502, "unreadable", "origin's answer cannot be read", reason=reason) from error
 
-    def _failed(self, what: Failure, event: str, uri: str, reason: str | None = None, **fields: Any) -> None:
-        """One line a second about one reason."""
+    def _failed(self, what: Failure, event: str, uri: str, **fields: Any) -> None:
+        """One line a minute about one reason."""
         self._metrics.origin_failed(what)
-        if reason is not None:
-            fields["reason"] = reason
         about = next(iter(fields.values()), None)
         self._log.warning(event, about=about, target=uri, **fields)
 
@@ -185,6 +187,20 @@ class Origin:
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 if "reused" not in met:
                     raise
+
+
+def _why(error: Exception) -> str:
+    """Why there is no connection, for operators."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        judged = error.certificate_error
+        return f"{UNTRUSTED}: {getattr(judged, 'verify_message', judged)}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"TLS failed: {error.os_error}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"nobody has the name {error.host}"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return type(error).__name__
 
 
 def _noting(metrics: Metrics) -> aiohttp.TraceConfig:

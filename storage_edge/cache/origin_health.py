@@ -1,15 +1,17 @@
 """Whether the origin can be asked, and whether it knows the edge by its storage token."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 import structlog
 
 from common.operations import Degraded, Failed
-from storage_edge.cache.origin_response import OriginError
+from storage_edge.cache.origin_response import NoAnswer, OriginError
 from storage_edge.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,8 +19,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that the origin may take to say that it lives.
-CHECK_SECONDS: Final = 5.0
+#: Seconds that the origin may take for what a look asks: readiness waits no longer than five.
+LOOK_SECONDS: Final = 4.0
+#: Seconds between two looks where the settings want none: whether they still do.
+IDLE_SECONDS: Final = 5.0
+#: Seconds between two lines about a problem that stays the same.
+REMIND_SECONDS: Final = 3600.0
+#: How the reasons begin that are about the origin's certificate.
+UNTRUSTED: Final = "its certificate is not believed"
 LIVENESS: Final = "/-/liveness"
 #: No file of this service, which judges the storage's token before it looks for one: 404 says that it is right.
 NO_FILE: Final = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
@@ -26,6 +34,7 @@ NO_FILE: Final = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
 _WHERE: Final = "Settings → Repository → External storage"
 _NO_TOKEN = f"No storage token is set: set storage_token_file to a file with the token that the origin has in {_WHERE}."
 _WRONG_TOKEN = f"The storage token is wrong: the origin has another one in {_WHERE}."
+_ITSELF = "The origin {origin} leads back to this edge: set origin to where the service itself listens."
 _SENT_BACK = (
     "The origin sends the edge to the external storage, as it does with users: it does not see the edge's storage"
     " token. Set storage_token_file, and origin_flavour to what the origin is."
@@ -42,6 +51,9 @@ class OriginHealth:
         self._checking = asyncio.Lock()
         self._unreachable: str | None = None
         self._refused: str | None = None
+        self._was_right = False
+        self._told_at = float("-inf")
+        self._changed = asyncio.Event()
         self.token: Literal["right", "wrong", "unknown"] = "unknown"
 
     @property
@@ -57,10 +69,12 @@ class OriginHealth:
         return None if self._settings.storage_token else _NO_TOKEN
 
     async def check(self) -> None:
-        """Readiness: asks, and raises `Failed` or `Degraded` where something is wrong."""
+        """Readiness: asks, and raises `Failed` or `Degraded` where something is wrong. A wrong token is the latter once
+        it was right: who changes it in the service does so for all edges, and what they have can still be served."""
         await self.look()
         if self.problem is not None:
-            raise (Degraded if self.reachable and self.token != "wrong" else Failed)(self.problem)
+            can_serve = self.reachable and (self.token != "wrong" or self._was_right)
+            raise (Degraded if can_serve else Failed)(self.problem)
 
     async def look(self) -> None:
         """Asks the origin, once for all who want to know meanwhile."""
@@ -72,15 +86,19 @@ class OriginHealth:
                 self._tell(before)
 
     def forget(self) -> None:
-        """The settings have changed: nothing is known any more."""
+        """The settings have changed: nothing is known any more, and `watch` looks again."""
         self._unreachable, self._refused, self.token = None, None, "unknown"
+        self._changed.set()
 
     async def watch(self) -> None:
         """Asks every now and then, for those who only look at logs and metrics. Never returns."""
         while True:
             if self._settings.origin_check_interval:
                 await self.look()
-            await asyncio.sleep(self._settings.origin_check_interval or CHECK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.origin_check_interval or IDLE_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
 
     def saw(self, uri: str, status: int, headers: Mapping[str, str], *, is_anonymous: bool) -> None:
         """What the origin has answered to the request for an object, where that tells of the token."""
@@ -97,8 +115,11 @@ class OriginHealth:
         self._tell(before)
 
     def _tell(self, before: str | None) -> None:
-        if self.problem == before:
+        now = time.monotonic()
+        self._was_right |= self.token == "right"
+        if self.problem == before and (before is None or now - self._told_at < REMIND_SECONDS):
             return
+        self._told_at = now
         if self.problem is None:
             log.info("the origin can be used again")
         else:
@@ -107,8 +128,9 @@ class OriginHealth:
     async def _look(self) -> None:
         settings = self._settings
         origin = str(settings.origin_url).rstrip("/")
+        until = time.monotonic() + min(settings.origin_timeout, LOOK_SECONDS)
         try:
-            status, _ = await self._answer("GET", origin + LIVENESS)
+            status, _ = await self._answer("GET", origin + LIVENESS, until)
             # A GitLab tells only those of its health whom it has been told of, and others 404.
             if status != 200 and not (settings.origin_flavour == "gitlab" and status < 500):
                 self._unreachable = (
@@ -118,9 +140,9 @@ class OriginHealth:
             self._unreachable = None
             path = settings.origin_check_path or (NO_FILE if settings.origin_flavour == "service" else "")
             if path and settings.storage_token:
-                self._judge(path, *await self._answer("HEAD", origin + path))
+                self._judge(path, *await self._answer("HEAD", origin + path, until))
         except OriginError as error:
-            self._unreachable = f"{error} Does it run, and is {origin} where it is?"
+            self._unreachable = _no_answer(origin, error)
 
     def _judge(self, path: str, status: int, headers: Mapping[str, str]) -> None:
         """A path that is there for everybody says more than one that is not; a redirect to sign in says nothing."""
@@ -129,11 +151,22 @@ class OriginHealth:
         else:
             self.saw(str(self._settings.origin_url).rstrip("/") + path, status, headers, is_anonymous=True)
 
-    async def _answer(self, method: str, uri: str) -> tuple[int, Mapping[str, str]]:
-        seconds = min(self._settings.origin_timeout, CHECK_SECONDS)
-        response = await self._origin.head(method, uri, None, {}, seconds)
+    async def _answer(self, method: str, uri: str, until: float) -> tuple[int, Mapping[str, str]]:
+        response = await self._origin.head(method, uri, None, {}, until - time.monotonic())
         response.release()
+        if response.status == HTTPStatus.LOOP_DETECTED:
+            raise OriginError(response.status, "It is this edge that answers.")
         return response.status, response.headers
+
+
+def _no_answer(origin: str, error: OriginError) -> str:
+    if not isinstance(error, NoAnswer):
+        return _ITSELF.format(origin=origin)
+    reason = error.details.get("reason", "")
+    what = f"{str(error).removesuffix('.')}: {reason.rstrip('.')}." if reason else str(error)
+    if reason.startswith(UNTRUSTED):
+        return f"{what} Set origin_ca to whoever signs it, and origin_tls_name to a name that it bears."
+    return f"{what} Does it run, and is {origin} where it is?"
 
 
 def _is_back(uri: str, location: str) -> bool:

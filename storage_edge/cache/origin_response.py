@@ -7,7 +7,7 @@ from typing import Final
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.metrics import Metrics
+from storage_edge.metrics import Failure, Metrics
 
 #: Seconds after which a request that found no place is worth another try.
 RETRY_AFTER: Final = "5"
@@ -23,6 +23,16 @@ class OriginError(Exception):
         super().__init__(sentence)
         self.status = status
         self.retry_after = retry_after
+
+
+class NoAnswer(OriginError):
+    """It gave none at all. `event` says so, for the log; `details` say more."""
+
+    def __init__(self, status: int, failure: Failure, event: str, **details: str) -> None:
+        super().__init__(status, f"The {event}.")
+        self.failure = failure
+        self.event = event
+        self.details = details
 
 
 class OriginBusy(OriginError):

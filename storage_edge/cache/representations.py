@@ -9,8 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from multidict import CIMultiDictProxy
+
 from common import conditions
 from storage_edge.cache.answer import FromStore
+from storage_edge.cache.origin_response import OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import coding
@@ -65,6 +68,11 @@ class Representations:
             await self._compress(answer.stored.target, body)
         return _compressed(answer, body.coded.get(GZIP))
 
+    def announce(self, request: EdgeRequest, response: OriginResponse) -> None:
+        """HEAD says what GET would, of a public body that has not been fetched: that there may be two of them."""
+        if coding.is_text(response.status, response.headers) and self._may_become(request, response.length):
+            response.headers = CIMultiDictProxy(coding.varying(response.headers))
+
     def _text(self, request: EdgeRequest, stored: StoredResponse) -> MemoryBody | None:
         """The body that there are two representations of."""
         least = self._settings.compress_from
@@ -77,11 +85,15 @@ class Representations:
 
     def _may_become_text(self, request: EdgeRequest, stored: StoredResponse) -> bool:
         """Whether a body that is not in memory (yet), of which there may be two representations then."""
-        least, length = self._settings.compress_from, stored.body.length
-        if not least or request.token is not None or isinstance(stored.body, MemoryBody):
+        if isinstance(stored.body, MemoryBody) or not stored.is_public_text:
             return False
-        small_enough = length is None or least <= length <= self._settings.memory_object_bytes
-        return small_enough and stored.is_public_text
+        return self._may_become(request, stored.body.length)
+
+    def _may_become(self, request: EdgeRequest, length: int | None) -> bool:
+        least = self._settings.compress_from
+        if not least or request.token is not None:
+            return False
+        return length is None or least <= length <= self._settings.memory_object_bytes
 
     async def _compress(self, target: str, body: MemoryBody) -> None:
         task = self._under_way.get(body)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from http import HTTPStatus
 
 import structlog
 from aiohttp import web
@@ -58,11 +59,14 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
 @web.middleware
 async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Finds out who asks. `OPTIONS *` and CONNECT name no path, so that no route finds them: refused as other targets
-    are.
+    """Finds out who asks; no question of our own is asked again. `OPTIONS *` and CONNECT name no path, so that no route
+    finds them: refused as other targets are.
     """
-    peer = request.app[CONNECTIONS].of(request).address
-    request[WHO] = request.app[PROXIES].who(peer, Said.by(request.headers))
+    app, said = request.app, Said.by(request.headers)
+    request[WHO] = app[PROXIES].who(app[CONNECTIONS].of(request).address, said)
+    if said.loop and app[PROXIES].name in said.loop:
+        app[METRICS].failed(HTTPStatus.LOOP_DETECTED)
+        return answers.failure(HTTPStatus.LOOP_DETECTED, "The origin of this edge leads back to it.")
     return await (handler(request) if request.path.startswith("/") else static_object(request))
 
 
@@ -73,12 +77,13 @@ async def name_request(request: web.Request, response: web.StreamResponse) -> No
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
-    who = http[WHO]
-    wait = http.app[RATES].wait(who.client, time.monotonic())
+    app, who = http.app, http[WHO]
+    client = who.client
+    wait = app[RATES].wait(client, time.monotonic())
     if wait:
-        http.app[METRICS].limited("requests")
+        app[METRICS].limited("requests")
         return answers.failure(429, "You ask too often; try again later.", str(wait))
-    request = http.app[RULES].read(http.method, http.raw_path, http.headers, who.client, who.fields)
+    request = app[RULES].read(http.method, http.raw_path, http.headers, client, who.fields)
     if isinstance(request, Refusal):
         return _refused(http, request)
     if isinstance(request, Options):

@@ -102,7 +102,7 @@ class MemoryHit(web.StreamResponse):
         await self._writer.drain()
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Known:
     """What a head asks for, and what it says of who asks."""
 

@@ -32,14 +32,30 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def certificate(context: ssl.SSLContext, fresh: Settings) -> Change:
-    """New connections get the certificate that `fresh` names. Raises `Mistake` where it cannot be used, and
-    ValueError where there is none any more."""
-    if tls_context(fresh) is None or fresh.tls_cert is None:
-        raise ValueError("TLS cannot be turned off while the edge runs")
-    chain = fresh.tls_cert, fresh.tls_key
+class Certificate:
+    """What new connections are shown. The port keeps the `context` that it was opened with, None without TLS; each
+    handshake begins with it and goes on with the one that was read last. So files are read once, a pair that does not
+    match never gets into use, and an RSA certificate goes when one with an EC key takes its place.
+    """
 
-    async def change() -> None:
-        context.load_cert_chain(*chain, password="")
+    def __init__(self, settings: Settings) -> None:
+        """Raises `Mistake` where the files cannot be used."""
+        self.context = self._latest = tls_context(settings)
+        if self.context is not None:
+            self.context.sni_callback = self._show
 
-    return change
+    def renewed(self, fresh: Settings) -> Change:
+        """New connections get the certificate that `fresh` names. Raises `Mistake` where it cannot be used, and where
+        TLS would begin or end."""
+        latest = tls_context(fresh)
+        if (latest is None) != (self.context is None):
+            raise Mistake("TLS is turned on and off with a new start alone: tls_cert")
+
+        async def change() -> None:
+            self._latest = latest
+
+        return change
+
+    def _show(self, handshake: ssl.SSLObject | ssl.SSLSocket, _name: str, _began: ssl.SSLContext) -> None:
+        assert self._latest is not None  # noqa: S101 - there has been one since the start
+        handshake.context = self._latest

@@ -95,12 +95,12 @@ def touch(index: sqlite3.Connection, hits: Mapping[str, int], now: float) -> lis
         "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
         [(now, target) for target in hits],
     )
-    known = [target for target in hits if has(index, target)]
+    known = {target for target in hits if has(index, target)}
     index.executemany(
         "INSERT INTO hits VALUES (?, ?) ON CONFLICT (target) DO UPDATE SET count = count + excluded.count",
         [(target, hits[target]) for target in known],
     )
-    return [target for target in hits if target not in set(known)] if len(known) < len(hits) else []
+    return [target for target in hits if target not in known]
 
 
 def has(index: sqlite3.Connection, target: str) -> bool:

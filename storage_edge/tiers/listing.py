@@ -1,5 +1,6 @@
 """What is stored, page by page, for those who operate the edge: of the index, and of what is in memory."""
 
+import heapq
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ _LAST: Final = "\U0010ffff"
 PAGE: Final = (
     "SELECT target, selected, size, stale, response, coalesce(hits.count, 0)"
     " FROM responses JOIN bodies USING (digest) LEFT JOIN hits USING (target)"
-    " WHERE (target, selected) > (:target, :selected) AND target >= :prefix AND target < :end"
+    " WHERE (target, selected) > (:target, :selected) AND target < :end"
     " ORDER BY target, selected LIMIT :limit"
 )
 
@@ -61,16 +62,22 @@ class Listed:
 
 def page(index: sqlite3.Connection, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
     """The next rows of the index; purges that have not been carried out on it yet are not looked at."""
-    target, selected = after
-    given = {"target": target, "selected": selected, "prefix": prefix, "end": prefix + _LAST, "limit": limit}
+    target, selected = max(after, (prefix, ""))  # one bound: the index is entered by one alone
+    given = {"target": target, "selected": selected, "end": prefix + _LAST, "limit": limit}
     return [_of_row(*row) for row in index.execute(PAGE, given).fetchall()]
 
 
-def of_memory(memory: MemoryTier, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
-    """The next responses in memory."""
-    rest = (_of_response(stored) for stored in memory.get(after[0]) if stored.target.startswith(prefix))
-    same_target = [one for one in rest if one.place > after]
-    return [*same_target, *map(_of_response, memory.after(after[0], prefix, limit))]
+def first(targets: Iterable[str], prefix: str, after: tuple[str, str], limit: int) -> list[str]:
+    """The targets of the next responses, from that of `after` on; one more than are wanted, which may have none."""
+    return heapq.nsmallest(
+        limit + 1, (target for target in targets if target >= after[0] and target.startswith(prefix))
+    )
+
+
+def of_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[str, str]) -> list[Listed]:
+    """The responses in memory of these targets, beyond `after`."""
+    found = (_of_response(stored) for target in targets for stored in memory.get(target))
+    return [one for one in found if one.place > after]
 
 
 def merged(

@@ -1,7 +1,6 @@
 """The memory tier: the responses that were used last, with the bodies that are small."""
 
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -117,11 +116,9 @@ class MemoryTier:
                 self.put(target, tuple(kept))
         return hit
 
-    def after(self, target: str, prefix: str, limit: int) -> Iterator[StoredResponse]:
-        """What is here of the first targets after `target` that begin with `prefix`, in their order."""
-        targets = (one for one in self._kept if one > target and one.startswith(prefix))
-        for one in heapq.nsmallest(limit, targets):
-            yield from self.get(one)
+    def targets(self) -> list[str]:
+        """All of which something is here now."""
+        return list(self._kept)
 
 
 def _weight(variants: Variants) -> int:

@@ -220,12 +220,10 @@ class Store:
         order; at most `limit`, of which the disk tier gives none while it cannot be used.
         """
         page = functools.partial(listing.page, prefix=prefix, after=after, limit=limit)
-        return listing.merged(
-            await self._on_disk([], self.disk.ask, page),
-            listing.of_memory(self.memory, prefix, after, limit),
-            self._used,
-            limit,
-        )
+        on_disk: list[Listed] = await self._on_disk([], self.disk.ask, page)
+        # There may be hundreds of thousands, which nobody else should wait for.
+        targets = await asyncio.to_thread(listing.first, self.memory.targets(), prefix, after, limit)
+        return listing.merged(on_disk, listing.of_memory(self.memory, targets, after), self._used, limit)
 
     def _obey(self, epoch: int, purge: Purge) -> int:
         self.ledger.record(epoch, purge)

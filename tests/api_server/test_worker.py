@@ -1,10 +1,13 @@
 """`forgelet worker`: the background work alone, beside a server that does none."""
 
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from api_server.app import create_app, endpoint
+from api_server.settings import Settings
+from api_server.state.queue import QUEUE
 from common.serving import working
 from tests.support.ci import eventually
 from tests.support.forge import Forge
@@ -30,3 +33,15 @@ async def test_a_worker_does_what_a_server_without_work_has_queued(new_forge: An
 async def readiness(forge: Forge, port: int) -> Any:
     async with forge.session.get(f"http://127.0.0.1:{port}/-/readiness") as answer:
         return (await answer.json())["background"]["status"]
+
+
+def test_a_worker_can_do_what_a_server_with_other_settings_has_queued(tmp_path: Path) -> None:
+    """A task that it did not know, it would mark as failed for good."""
+
+    (tmp_path / "secret_key").write_text("ab" * 32)
+
+    def tasks(**settings: Any) -> set[str]:
+        chosen = Settings(database_url="postgresql:///none", data_dir=tmp_path, **settings)
+        return set(create_app(chosen)[QUEUE].names)
+
+    assert tasks() == tasks(edge_urls=["http://127.0.0.1:1"], status_check_timeout=60)

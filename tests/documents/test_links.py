@@ -21,8 +21,8 @@ LONGEST_LINE = 120
 
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 _IN_A_FOLDER = re.compile("|".join(rf"{re.escape(folder)}/" for folder in FOLDERS))
-#: `refs/...` are git's.
-_SOURCE_OR_FOLDER = re.compile(r"(?!refs/).*(\.(py|sql|mjs|sh)|/)")
+#: `refs/...` are git's, the others those of a data directory and of a backup.
+_SOURCE_OR_FOLDER = re.compile(r"(?!refs/|secrets/|database/).*(\.(py|sql|mjs|sh)|/)")
 #: A test, or a module of tests.
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

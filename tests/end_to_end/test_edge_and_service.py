@@ -53,6 +53,7 @@ async def join(database_url: str, folder: Path, **settings: Any) -> AsyncIterato
     told = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
     async with running_forge(database_url, folder / "service", **told, **settings) as forge:
         chosen = EdgeSettings(
+            origin_check_interval=0.0,  # tests count what the service is asked
             origin=forge.base,
             storage_token=STORAGE_TOKEN,
             purge_token=PURGE_TOKEN,

@@ -113,11 +113,6 @@ def _clock_behind(setup: Setup) -> None:
     os.utime(setup.own_data_dir() / "secret_key", (later, later))
 
 
-def _no_access(setup: Setup) -> None:
-    setup.set("data_dir", setup.place / "empty")
-    setup.unprivileged = True
-
-
 def _bucket(failure: str) -> Callable[[Setup], None]:
     return lambda setup: setattr(setup.bucket, "failure", failure)
 

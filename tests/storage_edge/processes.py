@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -39,6 +39,7 @@ async def edge_process(
     directory: Path,
     *options: str,
     environment: Mapping[str, str] = MappingProxyType({}),
+    command: Sequence[str] = ("storage_edge",),
 ) -> AsyncIterator[EdgeProcess]:
     """Runs until it listens, and kills it at the end if it still runs; `options` count before ours. Where there is no
     `origin`, the environment says."""
@@ -46,7 +47,7 @@ async def edge_process(
     token = directory.with_name(f"{directory.name}-purge-token")
     token.write_text(f"{PURGE_TOKEN}\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "storage_edge", "--port", "0", *at,
+        sys.executable, "-m", *command, "--port", "0", *at,
         "--data-dir", str(directory), "--log-format", "json", *options,
         stderr=asyncio.subprocess.PIPE,
         env={

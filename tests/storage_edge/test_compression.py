@@ -65,6 +65,19 @@ async def test_it_is_compressed_once_also_for_a_crowd_and_after_a_validation(
     assert len(made) == 1
 
 
+async def test_head_of_what_is_not_stored_says_what_get_would(edge: Edge, origin: Origin) -> None:
+    for cache_control, type_, vary in (
+        ("public, max-age=60", "text/plain", "Accept-Encoding"),
+        ("public, max-age=60", "application/zip", None),
+        ("private, max-age=60", "text/plain", None),
+        ("public, max-age=60, no-transform", "text/plain", None),
+    ):
+        origin.answers(TEXT, cache_control=cache_control, Content_Type=type_)
+        path = f"{RAW}-{cache_control[:3]}-{type_[:3]}-{len(cache_control)}"
+        head, get = await edge.get(path, "HEAD"), await edge.get(path)
+        assert head.headers.get("Vary") == get.headers.get("Vary") == vary, (cache_control, type_)
+
+
 async def test_head_says_what_get_would(edge: Edge, origin: Origin) -> None:
     await _stored(edge, origin)
     for accepted in ("gzip", "identity"):

@@ -1,13 +1,18 @@
 """What the edge tells whoever has the purge token, and that wrong settings do not look healthy."""
 
+import asyncio
 import sqlite3
 from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from typed_settings import SecretStr
 
+from common.operations import CHECK_SECONDS
+from storage_edge.cache.origin_health import LOOK_SECONDS
 from storage_edge.client.handlers import STORE
+from storage_edge.client.operators import ORIGIN
 from storage_edge.tiers import index_connection, listing
 from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW
@@ -135,7 +140,7 @@ async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) 
 def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
     """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
     index = index_connection._connect(tmp_path / "index", schema=True)
-    given = {"target": "", "selected": "", "prefix": "", "end": "x", "limit": 1}
+    given = {"target": "", "selected": "", "end": "x", "limit": 1}
     plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
     assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
     assert any("responses" in step and "target" in step for step in plan), plan
@@ -178,6 +183,71 @@ async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> Non
     assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body
     origin.handler = _service(token=STORAGE_TOKEN)  # corrected at the service
     assert (await _readiness(edge))[0] == 200
+    origin.handler = _service(token="renewed")  # for all edges, which can still serve what they have
+    status, said = await _readiness(edge)
+    assert (status, said["origin"]["status"]) == (200, "degraded")
+    assert "The storage token is wrong" in said["origin"]["message"]
+
+
+async def test_an_origin_that_is_the_edge_itself_is_found_out(start_edge: StartEdge, origin: Origin) -> None:
+    edges: list[Edge] = []
+
+    async def next_edge(request: web.Request) -> web.StreamResponse:
+        """Proxies that lead to another edge, and from there back to the first one."""
+        edge = edges[len(origin.requests) % 2]
+        async with edge.session.request(
+            request.method, edge.url + request.raw_path, headers=request.headers, allow_redirects=False
+        ) as answer:
+            return web.Response(status=answer.status, body=await answer.read())
+
+    origin.handler = next_edge
+    edges += [await start_edge(), await start_edge(data_dir=None)]
+    status, said = await _readiness(edges[0])
+    assert status == 503
+    assert said["origin"]["message"] == (
+        f"The origin {origin.url} leads back to this edge: set origin to where the service itself listens."
+    )
+    origin.requests.clear()
+    assert (await edges[0].get(RAW)).status == 508
+    assert len(origin.requests) <= 2
+
+
+async def test_an_outage_is_told_when_it_begins_and_ends_and_seldom_meanwhile(
+    start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = await start_edge()
+    health = edge.app[ORIGIN].health
+    with capture_logs() as logs:
+        for status in (502, 502, 502, 200, 200):
+            origin.answers(status=status)
+            await health.look()
+        origin.answers(status=502)
+        await health.look()
+        monkeypatch.setattr("storage_edge.cache.origin_health.REMIND_SECONDS", 0.0)
+        await health.look()
+    broken, well = "the origin cannot be used as it should", "the origin can be used again"
+    assert [line["event"] for line in logs] == [broken, well, broken, broken]
+
+
+async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_up(
+    start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LOOK_SECONDS < CHECK_SECONDS  # those of a look, whatever it asks, and of readiness
+    monkeypatch.setattr("storage_edge.cache.origin_health.LOOK_SECONDS", 0.3)
+    forever = asyncio.Event()
+
+    async def silent(_request: web.Request) -> web.StreamResponse:
+        await forever.wait()
+        return web.Response()
+
+    origin.handler = silent
+    edge = await start_edge()
+    with capture_logs() as logs:
+        status, said = await _readiness(edge)
+    assert (status, "did not answer in time. Does it run" in said["origin"]["message"]) == (503, True)
+    assert [line["event"] for line in logs] == ["the origin cannot be used as it should"]
+    assert b'edge_origin_failures_total{reason="timeout"} 0.0' in (await edge.get("/-/metrics")).body
+    forever.set()
 
 
 async def test_no_token_is_degraded_and_wrong_once_the_origin_sends_the_edge_away(
@@ -198,7 +268,7 @@ async def test_a_wrong_origin_is_said_in_words(start_edge: StartEdge, origin: Or
     away = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
     status, said = await _readiness(away)
     assert status == 503
-    assert "could not be reached. Does it run" in said["origin"]["message"]
+    assert "could not be reached: Connection refused. Does it run" in said["origin"]["message"]
     assert (await ask(away, "/-/status"))["origin"]["reachable"] is False
     assert b"edge_origin_up 0.0" in (await away.get("/-/metrics")).body
     origin.answers(status=404)

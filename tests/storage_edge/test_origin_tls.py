@@ -14,6 +14,9 @@ from structlog.testing import capture_logs
 
 from common.mistakes import Mistake
 from storage_edge.cache.origin_tls import origin_context
+from storage_edge.client.handlers import SETTINGS
+from storage_edge.client.operators import ORIGIN
+from storage_edge.reconfigured import reconfigured
 from storage_edge.settings import Settings
 from tests.storage_edge.bare_origin import bare_origin, says
 from tests.storage_edge.conftest import Edge, StartEdge
@@ -81,6 +84,36 @@ async def test_the_origin_is_judged_by_its_certificate_and_sees_the_edges(
         assert await _status(await start_edge(data_dir=None, origin_tls_name="localhost", **good)) == 200
 
 
+async def test_changed_files_are_read_once(start_edge: StartEdge, tmp_path: Path) -> None:
+    """Whatever becomes of them between the look at new settings and their use."""
+    async with secured(tmp_path) as origin:
+        edge = await start_edge(**origin.settings)
+        change = reconfigured(edge.app, edge.app[SETTINGS])
+        origin.cert.write_text("nothing")
+        await change()
+        assert await _status(edge) == 200
+        with pytest.raises(Mistake):
+            reconfigured(edge.app, edge.app[SETTINGS])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"origin_ca": None}, "self-signed certificate. Set origin_ca"),
+        ({"origin_tls_name": "other.example.org"}, "for 'other.example.org'. Set origin_ca"),
+    ],
+)
+async def test_why_the_origin_is_not_believed_is_said(
+    start_edge: StartEdge, tmp_path: Path, wrong: dict[str, object], words: str
+) -> None:
+    async with secured(tmp_path) as origin:
+        edge = await start_edge(**{**origin.settings, **wrong})
+        await edge.app[ORIGIN].health.look()
+        problem = edge.app[ORIGIN].health.problem or ""
+    assert "could not be reached: its certificate is not believed: " in problem
+    assert words in problem
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -102,6 +135,26 @@ def test_files_that_cannot_be_used_are_said_in_one_sentence(
     with pytest.raises(Mistake, match=f"TLS to the origin cannot be used: .*{words}"):
         origin_context(Settings(origin="https://x", **files))
     assert origin_context(Settings(origin="http://x", **files)) is None
+
+
+async def test_a_name_that_is_not_found_in_time_counts_to_connecting(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asyncio.Event()
+
+    async def resolve(*_: object, **__: object) -> list[dict[str, object]]:
+        await found.wait()
+        return []
+
+    monkeypatch.setattr("aiohttp.connector.DefaultResolver.resolve", resolve)
+    edge = await start_edge(
+        origin="http://somewhere.example", origin_connect_timeout=0.1, origin_timeout=50.0
+    )
+    with capture_logs() as logs:
+        async with asyncio.timeout(20):
+            assert await _status(edge) == 504
+    assert [(line["event"], line["phase"]) for line in logs] == [("origin did not answer in time", "connect")]
+    found.set()
 
 
 async def test_each_phase_has_its_own_time(start_edge: StartEdge) -> None:

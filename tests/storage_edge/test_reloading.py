@@ -1,6 +1,7 @@
 """SIGHUP: the edge gets new certificates and tokens, and nothing in flight is touched."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import ssl
@@ -8,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from common.mistakes import Mistake
+from storage_edge.client.tls import Certificate
+from storage_edge.settings import Settings
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Origin, Serve
 from tests.storage_edge.processes import EdgeProcess, edge_process
 from tests.storage_edge.talk import head, talk
@@ -94,6 +99,42 @@ async def _said(edge: EdgeProcess, event: str) -> dict[str, Any]:
             return line
 
 
+async def test_files_are_read_once(tmp_path: Path) -> None:
+    """Whatever becomes of them between the look at new settings and their use."""
+    cert, key = tmp_path / "edge.crt", tmp_path / "edge.key"
+    _renew(cert, key)
+    settings = Settings(tls_cert=cert, tls_key=key)
+    certificate = Certificate(settings)
+    assert certificate.context is not None
+    trusting = _renew(cert, key)
+    change = certificate.renewed(settings)
+    cert.write_bytes(key_and_certificate()[1])  # whose key is another
+    await change()
+    assert _is_shown(certificate.context, trusting)
+    for other in (Settings(), Settings(tls_cert=tmp_path / "missing")):
+        with pytest.raises(Mistake):
+            certificate.renewed(other)
+    assert _is_shown(certificate.context, trusting)
+
+
+def test_tls_does_not_begin_with_a_reload(tmp_path: Path) -> None:
+    cert, key = tmp_path / "edge.crt", tmp_path / "edge.key"
+    _renew(cert, key)
+    with pytest.raises(Mistake, match="with a new start alone"):
+        Certificate(Settings()).renewed(Settings(tls_cert=cert, tls_key=key))
+
+
+def _is_shown(context: ssl.SSLContext, trusting: ssl.SSLContext) -> bool:
+    """Whether a client that trusts one certificate alone gets it in a handshake."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(back, there, server_hostname="localhost")
+    server = context.wrap_bio(there, back, server_side=True)
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return client.getpeercert() is not None
+
+
 async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
     origin: Origin, serve: Serve, clock: Clock, tmp_path: Path
 ) -> None:
@@ -107,9 +148,10 @@ async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
         told.write_text("[edge]\n" + "".join(f"{name} = {json.dumps(it)}\n" for name, it in settings.items()))
 
     tell(origin=origin.url)
-    environment = {"FORGELET_SETTINGS": str(told)}
+    # As it is installed, not as a module, whose flags stand elsewhere.
+    run: Any = {"environment": {"FORGELET_SETTINGS": str(told)}, "command": ("forgelet", "edge")}
     async with (
-        edge_process(None, tmp_path / "edge", "--no-access-log", environment=environment) as edge,
+        edge_process(None, tmp_path / "edge", "--no-access-log", **run) as edge,
         asyncio.timeout(60),
     ):
         bodies: dict[bytes, int] = {}

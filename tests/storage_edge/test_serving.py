@@ -49,7 +49,7 @@ async def test_nothing_else_of_the_client_reaches_the_origin(edge: Edge, origin:
         If_None_Match='"old"',
     )
     (request,) = origin.requests
-    told = {"Host", "Via", "X-Forwarded-For", "X-Request-Id", "X-Service-External-Storage-Token"}
+    told = {"Cdn-Loop", "Host", "Via", "X-Forwarded-For", "X-Request-Id", "X-Service-External-Storage-Token"}
     assert {name.title() for name in request.headers} <= told
     assert request.headers["X-Service-External-Storage-Token"] == STORAGE_TOKEN
     assert request.headers["X-Forwarded-For"] == "127.0.0.1"

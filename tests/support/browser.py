@@ -81,6 +81,8 @@ class Browser:
 
 
 @contextlib.asynccontextmanager
-async def browsing(forge: Forge) -> AsyncIterator[Browser]:
+async def browsing(forge: Forge, person: Person | None = None) -> AsyncIterator[Browser]:
+    """The browser of somebody who has signed in already, or (None) of a stranger."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        yield Browser(session, forge.base)
+        browser = Browser(session, forge.base)
+        yield browser if person is None else await browser.enter(forge, person)

@@ -35,6 +35,7 @@ class Bucket:
     objects: dict[str, bytes] = attrs.field(factory=dict)
     parts: dict[str, dict[int, bytes]] = attrs.field(factory=dict)
     requests: int = 0
+    listings: int = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
@@ -51,6 +52,7 @@ class Bucket:
             self.parts.pop(request.query.get("uploadId", ""), None)
             return web.Response(status=204)
         if "list-type" in request.query:
+            self.listings += 1
             return self._list(request.query.get("prefix", ""))
         if key not in self.objects:
             return _error(404, "NoSuchKey")

@@ -16,7 +16,6 @@ from api_server.web import routes
 from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import ApiError
 from api_server.web.request_data import merged
-from api_server.web.routes import Routes
 
 #: Where a form may lead back to.
 _BACK = re.compile(r"/admin(?:[/?][!-~]*)?", re.ASCII)
@@ -28,14 +27,13 @@ class Refused(Exception):
     """Why a form is not done as it was sent: a sentence."""
 
 
-def act(pages: Pages, path: str, declared: Routes, handler: routes.Handler, said: str) -> None:
+def act(pages: Pages, path: str, handler: routes.Handler, said: str) -> None:
     """Adds a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
     is said. The form and its path have the parameters under the API's names."""
-    route = declared.of(handler)
 
     async def acted(request: web.Request, who: Visitor, form: Form) -> web.Response:
         async def work() -> str:
-            await routes.ask(request, route.handler, **await merged(request))
+            await routes.ask(request, handler, **await merged(request))
             return said
 
         return await attempted(request, who, form, work())

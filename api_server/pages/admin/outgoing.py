@@ -44,7 +44,6 @@ async def list_mirrors(request: web.Request, who: Visitor, wanted: ListMirrors) 
 act(
     pages,
     "/admin/mirrors/{mirror_id}/sync",
-    mirror_routes.routes,
     mirror_routes.sync_mirror,
     "The mirror runs soon: at once, or five minutes after its last run.",
 )
@@ -71,14 +70,12 @@ async def show_delivery(request: web.Request, who: Visitor, wanted: OneDelivery)
 act(
     pages,
     "/admin/deliveries/{delivery_id}/redeliver",
-    delivery_handlers.routes,
     delivery_handlers.redeliver,
     "The delivery is sent again.",
 )
 act(
     pages,
     "/admin/status_checks/{check_id}/resume",
-    service_handlers.routes,
     service_handlers.update_service,
     "The check is resumed: deliveries to it go out again.",
 )

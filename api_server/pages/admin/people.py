@@ -48,10 +48,8 @@ async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> w
     return lists.answer(request, who, "users.html", wanted, listed)
 
 
-act(pages, "/admin/users/{id}/block", user_routes.routes, user_routes.block_user, "The user is blocked.")
-act(
-    pages, "/admin/users/{id}/unblock", user_routes.routes, user_routes.unblock_user, "The user is unblocked."
-)
+act(pages, "/admin/users/{id}/block", user_routes.block_user, "The user is blocked.")
+act(pages, "/admin/users/{id}/unblock", user_routes.unblock_user, "The user is unblocked.")
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
@@ -66,7 +64,6 @@ async def list_tokens(request: web.Request, who: Visitor, wanted: ListTokens) ->
 act(
     pages,
     "/admin/tokens/{id}/revoke",
-    token_routes.routes,
     token_routes.revoke_token,
     "The token is revoked: it opens nothing any more.",
 )

@@ -38,7 +38,6 @@ async def list_runners(request: web.Request, who: Visitor, wanted: ListRunners) 
     return lists.answer(request, who, "runners.html", wanted, listed)
 
 
-_ROUTES = runner_routes.routes
-act(pages, "/admin/runners/{id}/pause", _ROUTES, runner_routes.update_runner, "The runner gets no more jobs.")
-act(pages, "/admin/runners/{id}/resume", _ROUTES, runner_routes.update_runner, "The runner gets jobs again.")
-act(pages, "/admin/runners/{id}/remove", _ROUTES, runner_routes.delete_runner, "The runner is removed.")
+act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
+act(pages, "/admin/runners/{id}/resume", runner_routes.update_runner, "The runner gets jobs again.")
+act(pages, "/admin/runners/{id}/remove", runner_routes.delete_runner, "The runner is removed.")

@@ -10,7 +10,7 @@ import pytest
 
 from api_server.pages.site import PAGES
 from api_server.state.audit_event_types import EVENT_TYPES
-from tests.api_server.audit import admin_deeds  # noqa: F401 - enters its own
+from tests.api_server.audit import page_deeds  # noqa: F401 - enters its own
 from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
 from tests.api_server.audit.table import CHANGES
@@ -66,6 +66,17 @@ SILENT = {
     "POST /projects/{id}/jobs/{job_id}/retry": "as above",
     "POST /projects/{id}/jobs/{job_id}/play": "as above",
     "POST /projects/{id}/jobs/{job_id}/artifacts/keep": "as above",
+    "POST /{project}/-/pipelines/{id}/cancel": "the page does what the API's route does, which tells nothing",
+    "POST /{project}/-/pipelines/{id}/retry": "as above",
+    "POST /{project}/-/jobs/{id}/cancel": "as above",
+    "POST /{project}/-/jobs/{id}/retry": "as above",
+    "POST /{project}/-/jobs/{id}/play": "as above",
+    "POST /{project}/-/jobs/{id}/artifacts/keep": "as above",
+    "POST /{project}/-/merge_requests/{iid}/merge": "as above",
+    "POST /{project}/-/merge_requests/{iid}/cancel_auto_merge": "as above",
+    "POST /{project}/-/merge_requests/{iid}/approve": "as above",
+    "POST /{project}/-/merge_requests/{iid}/unapprove": "as above",
+    "POST /{project}/-/merge_requests/{iid}/retry_check": "as above",
     "POST /projects/{id}/remote_mirrors/{mirror_id}/sync": "the mirror tells when it was updated; failures are audited",
     "POST /runners/verify": "changes nothing that lasts",
     "DELETE /runners/managers": "a machine of a runner signs off; the runner stays",

@@ -50,7 +50,7 @@ async def test_the_password_is_found_nowhere(
     for proof in (
         "git-remote-http",
         mirrored.mirror["url"],
-        "mirror run ended",
+        "mirror run failed",
         "Authorization: Basic <redacted>",
     ):
         assert any(proof in text for text in seen), proof

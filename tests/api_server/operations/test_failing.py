@@ -14,7 +14,9 @@ from api_server.state.database import connect
 from common.background import BACKGROUND
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.api_server.operations.test_metrics import metrics_of
+from tests.support.ci import ci_project
 from tests.support.clock import MovedClock
+from tests.support.runner import a_runner
 
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
@@ -150,3 +152,32 @@ def test_a_reason_is_one_bounded_line_without_secrets() -> None:
     assert SECRET not in told
     assert "\n" not in told
     assert len(told) == 500
+
+
+async def test_a_runner_that_dies_with_a_job_in_its_hands_is_listed(scene: Scene) -> None:
+    """Until it speaks again; where the service itself was away, nobody can know."""
+    project = await ci_project(scene.forge)
+    await project.pipeline()
+    running = await (await a_runner(scene.forge, description="box")).job()
+    database = scene.forge.database
+
+    async def age(statement: str) -> list[str]:
+        async with database.transaction() as transaction:
+            await transaction.run(statement)
+        return [f"{one.name}: {one.reason}" for one in await scene.failing("runner")]
+
+    assert await age(SILENT_FOR_LONG) == []
+    (told,) = await age(HEARD_BY_THEN)
+    assert told.startswith("box (no. ")
+    assert f": 1 job is in its hands, such as job {running.id} of {project.path}, and it has" in told
+    await running.log(b"Still here\n")
+    assert await scene.failing("runner") == []
+
+
+SILENT_FOR_LONG = (
+    "UPDATE jobs SET contacted_at = %(now)s::timestamptz - interval '301 seconds' WHERE status = 'running'"
+)
+HEARD_BY_THEN = """
+    INSERT INTO runner_watch VALUES (true, %(now)s, %(now)s::timestamptz - interval '302 seconds')
+    ON CONFLICT (one) DO UPDATE SET listening_since = excluded.listening_since
+"""

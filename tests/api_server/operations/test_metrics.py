@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations.failing import KINDS
+from api_server.state.queue import enqueue
 from common.background import BACKGROUND
 from tests.support.forge import Forge
 
@@ -88,3 +89,13 @@ async def test_readiness_says_what_does_not_work(
         assert said["queue"] == "No process does background work"
         assert "Runners that wait are not woken" in said["listener"]
         assert said["database"] == said["edges"] == ""
+
+
+async def test_tasks_of_another_version_are_counted(new_forge: Any) -> None:
+    async with new_forge(work=False) as forge:
+        async with forge.database.transaction() as transaction:
+            await enqueue(transaction, "of_another_version")
+            await transaction.run("UPDATE procrastinate_jobs SET status = 'failed'")
+        metrics = await metrics_of(forge)
+        assert metrics["forgelet_queue_failed_tasks", "of_another_version"] == 1
+        assert metrics["forgelet_queue_failed_tasks", "send_mail"] == 0

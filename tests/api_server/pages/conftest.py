@@ -1,15 +1,17 @@
 """What tests of the pages share: a browser, and a server that nobody else signs in to."""
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser as Chromium
 from playwright.async_api import async_playwright
 
+from api_server.pages import sign_in
+from api_server.pages.account import passwords
 from tests.support.browser import Browser, browsing
-from tests.support.forge import Forge
+from tests.support.forge import Forge, running_forge
 
 #: Without these Chromium looks for its makers' hosts.
 QUIET = [
@@ -18,7 +20,11 @@ QUIET = [
 ]
 
 
-@pytest.fixture(scope="module")
+#: What counts the attempts of an address.
+_LIMITS = (sign_in.BY_ADDRESS, sign_in.UNKNOWN, passwords.BY_ADDRESS)
+
+
+@pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Chromium]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
@@ -31,14 +37,19 @@ async def chromium() -> AsyncIterator[Chromium]:
 
 @pytest.fixture
 async def browser(page_forge: Forge) -> AsyncIterator[Browser]:
+    """The browser of a stranger, whose address has not tried to sign in yet."""
+    for limit in _LIMITS:
+        page_forge.server.app[limit]._started.clear()
     async with browsing(page_forge) as opened:
         yield opened
 
 
-@pytest.fixture
-async def page_forge(new_forge: Any) -> AsyncIterator[Forge]:
-    """A server of the test's own, because attempts to sign in are counted by address."""
-    async with new_forge() as forge:
+@pytest.fixture(scope="module")
+async def page_forge(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """A server of the module's own, because attempts to sign in are counted by address."""
+    async with running_forge(new_database(), tmp_path_factory.mktemp("pages")) as forge:
         yield forge
 
 

@@ -67,6 +67,9 @@ LOOKS: list[Look] = [
     Look("/{project}/-/jobs/{job}/artifacts/browse"),
     Look("/{project}/-/merge_requests"),
     Look("/{project}/-/merge_requests/1"),
+    Look("/{long}"),
+    Look("/{long}/-/tree/{long_branch}"),
+    Look("/{long}/-/merge_requests/1"),
     Look("/nobody-has-this", "owner", 404),
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
@@ -133,6 +136,23 @@ async def pipelines(forge: Forge, things: Things) -> None:
     await owner.api.post(f"{project.url}/merge_requests/1/notes", {"body": "Looks good"})
 
 
+async def long_names(forge: Forge, things: Things) -> None:
+    """A project whose path, branch, label and status check have names without a space, as long as names can be."""
+    owner: Person = things["_owner"]
+    made = await forge.project(owner, name="N" * 200, path="p" * 200, initialize_with_readme=True)
+    things["long"], things["long_branch"] = made["path_with_namespace"], "b" * 180
+    check = {"name": "C" * 200, "external_url": "https://203.0.113.1/hook"}
+    assert (await owner.api.post(f"/projects/{made['id']}/external_status_checks", check)).status == 201
+    action = {"action": "create", "file_path": "f" * 150, "content": "x"}
+    commit = {"branch": things["long_branch"], "start_branch": "main", "commit_message": "m" * 200}
+    url = f"/projects/{made['id']}/repository/commits"
+    assert (await owner.api.post(url, commit | {"actions": [action]})).status == 201
+    request = {"source_branch": things["long_branch"], "target_branch": "main", "title": "T" * 200}
+    labels = ",".join(["L" * 200, *(f"label-{number}" for number in range(98))])
+    opened = await owner.api.post(f"/projects/{made['id']}/merge_requests", request | {"labels": labels})
+    assert opened.status == 201, opened
+
+
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories, pipelines, looked_at.administrators_things]
+SCENES: list[Scene] = [people, repositories, pipelines, long_names, looked_at.administrators_things]

@@ -9,11 +9,10 @@ import pytest
 
 from api_server.pages import site
 from api_server.pages.account import tokens
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 from tests.support.git_client import git_url
 from tests.support.large_trees import plumbing
-from tests.support.visitors import visiting
 
 #: What answers forms beside the declared pages.
 OTHERS = [
@@ -41,7 +40,7 @@ def paths(method: str) -> list[str]:
 
 @pytest.fixture
 async def boss(forge: Forge) -> AsyncIterator[Browser]:
-    async with visiting(forge, await forge.user("boss", admin=True)) as opened:
+    async with browsing(forge, await forge.user("boss", admin=True)) as opened:
         yield opened
 
 
@@ -76,7 +75,7 @@ async def test_what_has_moved_is_kept_by_nobody_on_the_way(forge: Forge) -> None
     owner = await forge.user()
     made = await forge.project(owner)
     assert (await owner.api.put(f"/projects/{made['id']}", {"path": "elsewhere"})).status == 200
-    async with visiting(forge, owner) as browser:
+    async with browsing(forge, owner) as browser:
         old = f"{browser.base}/{made['path_with_namespace']}"
         async with browser.session.get(old, allow_redirects=False) as answer:
             assert (answer.status, answer.headers.get("Cache-Control")) == (301, "no-store")
@@ -110,7 +109,7 @@ async def test_a_root_folder_of_very_many_files_keeps_nobody_waiting(forge: Forg
     tree = made.tree({f"{number:06}": blob for number in range(160_000)} | {"readme.txt": blob})
     address = git_url(forge, project["path_with_namespace"], owner)
     await made.git("push", "--quiet", address, f"{made.commit(tree)}:refs/heads/main")
-    async with visiting(forge, owner) as browser:
+    async with browsing(forge, owner) as browser:
         await browser.get(f"/{project['path_with_namespace']}")
         assert "readme.txt" in browser.text
 

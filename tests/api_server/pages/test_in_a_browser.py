@@ -1,6 +1,6 @@
 """The pages in a real Chromium: they are found by their labels, work without scripts, and fit a small screen."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -8,28 +8,20 @@ from playwright.async_api import Browser, Page, expect
 from api_server.accounts.passwords import queries as passwords
 from api_server.accounts.passwords import resets
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
-from tests.support.browser import PASSWORD
-from tests.support.forge import Forge, Person, new_name, running_forge
+from tests.support.browser import COOKIE, PASSWORD, new_session
+from tests.support.forge import Forge, Person, new_name
 from tests.support.invitations import invite, page_of, source_of
 
 SMALL_SCREEN = {"width": 360, "height": 640}
 SETTINGS = "/admin/application_settings/repository"
 
 
-@pytest.fixture(scope="module")
-async def page_forge(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    """A server of its own, because attempts to sign in are counted by address."""
-    async with running_forge(new_database(), tmp_path_factory.mktemp("pages")) as forge:
-        yield forge
-
-
-@pytest.fixture(params=[True, False], ids=["with scripts", "without scripts"])
-async def page(chromium: Browser, page_forge: Forge, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
-    """A small window; whatever the browser complains of (policies, files that are missing) fails the test."""
+@pytest.fixture
+async def page(chromium: Browser, page_forge: Forge) -> AsyncIterator[Page]:
+    """A small window without scripts: these pages have none. Whatever the browser complains of (policies, files that
+    are missing) fails the test."""
     context = await chromium.new_context(
-        base_url=page_forge.base, viewport=SMALL_SCREEN, java_script_enabled=request.param
+        base_url=page_forge.base, viewport=SMALL_SCREEN, java_script_enabled=False
     )
     opened, complaints = await context.new_page(), []
     opened.on("console", lambda message: complaints.append(message.text))
@@ -40,6 +32,12 @@ async def page(chromium: Browser, page_forge: Forge, request: pytest.FixtureRequ
     assert complaints == []
 
 
+_FITS = """
+    html => [html, ...html.querySelectorAll('body, body *')]
+        .every(each => each.getBoundingClientRect().right <= html.clientWidth && each.scrollWidth <= html.clientWidth)
+"""
+
+
 async def _sign_in(page: Page, person: Person, password: str = PASSWORD) -> None:
     await page.get_by_label("Username or email address").fill(person.username)
     await page.get_by_label("Password").fill(password)
@@ -48,11 +46,7 @@ async def _sign_in(page: Page, person: Person, password: str = PASSWORD) -> None
 
 async def _fits(page: Page) -> bool:
     """Whether nothing has to be scrolled to the side."""
-    box = await page.locator("body").bounding_box()
-    widest = [await each.bounding_box() for each in await page.locator("body *").all()]
-    return all(
-        found is None or found["x"] + found["width"] <= SMALL_SCREEN["width"] for found in [box, *widest]
-    )
+    return bool(await page.locator("html").evaluate(_FITS))
 
 
 async def _invitation(forge: Forge, email: str) -> tuple[str, str]:
@@ -109,19 +103,6 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     await expect(page.get_by_role("heading", level=1)).to_have_text("Your projects")
 
 
-async def test_an_administrator_finds_and_changes_the_external_storage(page: Page, page_forge: Forge) -> None:
-    boss = await page_forge.user(admin=True, password=PASSWORD)
-    await page.goto(SETTINGS)
-    await _sign_in(page, boss)
-    await page.get_by_label("External storage URL").fill("https://cdn.example.org")
-    await page.get_by_label("External storage authentication token").fill("hidden-token")
-    await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("status")).to_have_text("The settings are saved.")
-    assert await _fits(page)
-    shown = (await page_forge.root.get("/application/settings")).body
-    assert shown["static_objects_external_storage_url"] == "https://cdn.example.org"
-
-
 async def test_the_browser_itself_refuses_what_is_no_url(chromium: Browser, page_forge: Forge) -> None:
     boss = await page_forge.user(admin=True, password=PASSWORD)
     page = await chromium.new_page(base_url=page_forge.base)
@@ -142,3 +123,24 @@ async def test_a_wrong_password_is_told_beside_the_form(chromium: Browser, page_
     await expect(page.get_by_role("alert")).to_have_text("Invalid login or password.")
     await expect(page.get_by_label("Username or email address")).to_have_value(person.username)
     await page.close()
+
+
+async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    cookie = await new_session(page_forge, person.id)
+    await page.context.add_cookies([{"name": COOKIE, "value": cookie, "url": page_forge.base}])
+    await page.goto("/-/user_settings/personal_access_tokens")
+    await page.get_by_label("Name").fill("laptop")
+    await page.get_by_label("read_repository").check()
+    await page.get_by_role("button", name="Make the token").click()
+    await expect(page.get_by_role("status")).to_contain_text("flpat-")
+    await page.get_by_role("button", name="Revoke laptop").click()
+    await expect(page.get_by_role("status")).to_have_text("The token laptop is revoked.")
+    await page.get_by_role("link", name="Password").click()
+    await page.get_by_label("Present password").fill(PASSWORD)
+    for label in ("New password", "New password, once more"):
+        await page.get_by_label(label, exact=True).fill("another password")
+    await page.get_by_role("button", name="Change the password").click()
+    await expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
+    await page.get_by_role("link", name="Sessions").click()
+    await expect(page.get_by_role("main")).to_contain_text("Chromium on Linux")

@@ -111,7 +111,6 @@ async def test_words_that_a_handler_has_chosen_stay(refusing: TestClient[Any, An
 @pytest.mark.parametrize(
     ("method", "path", "sent", "status", "reason", "text"),
     [
-        ("GET", "/nothing", {}, 404, "Not Found", "404: Not Found"),
         ("DELETE", "/-/liveness", {}, 405, "Method Not Allowed", "405: Method Not Allowed"),
         (
             "GET",

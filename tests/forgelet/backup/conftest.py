@@ -1,11 +1,13 @@
 """Where to restore to."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from forgelet.backup import sealing
+from api_server.state import migrate
+from forgelet.backup import restoring, sealing
 from forgelet.backup.places import Places
 from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role
@@ -18,6 +20,23 @@ def cheap_passphrases() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sealing._COST, "n", 2**10)
         yield
+
+
+@pytest.fixture(autouse=True)
+def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template_url: str) -> None:
+    """The tables of this version are copied: all migrations take seconds. Those of another version are made."""
+    template = urlsplit(template_url).path.removeprefix("/")
+
+    def make(url: str, migrations: Collection[str]) -> None:
+        if set(migrations) != migrate.known_migrations():
+            migrate.make_older_schema(url, migrations)
+            return
+        name = urlsplit(url).path.removeprefix("/")
+        with as_role(postgres.url()) as owner:
+            owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            owner.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+
+    monkeypatch.setattr(restoring, "make_older_schema", make)
 
 
 @pytest.fixture

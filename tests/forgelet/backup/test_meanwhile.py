@@ -15,7 +15,9 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.state.backups import backing_up, not_during
 from api_server.state.errors import Unavailable
 from common.mistakes import Mistake
+from forgelet.backup import backing_up as backing_up_module
 from forgelet.backup.places import Places
+from forgelet.backup.repositories import Refs
 from tests.support.ci import CiProject, ci_project
 from tests.support.database_roles import as_role
 from tests.support.forge import Client, Forge, running_forge
@@ -77,6 +79,48 @@ async def test_what_happens_meanwhile_is_not_in_it_and_takes_nothing_from_it(
         assert (await again.root.get(f"{url}/branches/feature")).body["commit"]["id"] == first
         assert (await again.root.get(f"{url}/files/one%2Etxt?ref=feature")).status == 200
         assert (await again.root.get(f"{url}/files/two%2Etxt?ref=main")).status == 404
+
+
+async def test_pushes_wait_only_while_what_has_moved_is_read_again(
+    here: Forge, empty: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once, twice, quiet = [await ci_project(here) for _ in range(3)]
+    kept = await commit(quiet, here.root, "feature", "kept.txt", start_branch="main")
+    loop, readings, read_meanwhile = asyncio.get_running_loop(), [], []
+    hold, read = backing_up_module._hold_pushes, Refs.read
+
+    async def work() -> None:
+        if len(readings) == 1:
+            await commit(once, here.root, "main", "one.txt")
+            assert (await quiet.api.post(f"{quiet.url}/statuses/{kept}?state=success")).status == 201
+        await commit(twice, here.root, "main", f"{len(readings)}.txt")
+
+    def progress(what: str, done: int, of: int) -> None:
+        if what == "refs" and done == of - 1:  # of all others, refs have been read
+            readings.append(of)
+            asyncio.run_coroutine_threadsafe(work(), loop).result(60)
+
+    def noted(refs: Refs, repositories: Any, project_id: int, **options: Any) -> None:
+        if is_held:
+            read_meanwhile.append(project_id)
+        read(refs, repositories, project_id, **options)
+
+    def held(barrier: Any) -> None:
+        hold(barrier)
+        is_held.append(True)
+
+    is_held: list[bool] = []
+    monkeypatch.setattr(backing_up_module, "_hold_pushes", held)
+    monkeypatch.setattr(Refs, "read", noted)
+    text, _ = await backed_up(here, progress)
+    assert read_meanwhile == [twice.id]
+    await asyncio.to_thread(restored, empty, text)
+    async with running_forge(empty.database_url, empty.data_dir) as again:
+        for project, name in ((once, "one.txt"), (twice, "1.txt"), (twice, "2.txt")):
+            url = f"{project.url}/repository/files/{name.replace('.', '%2E')}?ref=main"
+            assert (await again.root.get(url)).status == 200
+        repository = again.server.app[REPOSITORIES].open(quiet.id)
+        assert f"refs/keep-around/{kept}" in repository.references
 
 
 async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Forge, empty: Places) -> None:

@@ -27,12 +27,12 @@ class Up:
     ports: tuple[int, int]
     shown: str = ""
 
-    def wait_until_ready(self) -> str:
-        """Everything that was shown up to the last line of the closing text."""
+    def wait_until_ready(self, last: str = "Ctrl-C") -> str:
+        """Everything that was shown up to the line of the closing text that begins with `last`."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.shown += line
-            if line.startswith("Ctrl-C"):
+            if line.startswith(last):
                 return self.shown
         pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
 

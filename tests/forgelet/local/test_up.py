@@ -161,8 +161,14 @@ def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp, place: Path) -
     assert "preset-token-1" not in up.wait_until_ready()
     up.process.terminate()
     assert up.outcome() == (0, "")
-    again = start_up("--no-edge")
-    again.wait_until_ready()
+    again = start_up("--no-edge", "--json")
+    again.wait_until_ready(last="}")
+    assert json.loads(again.shown) == {
+        "api_url": f"http://127.0.0.1:{again.ports[0]}",
+        "edge_url": None,
+        "root_token_file": str(again.data / "secrets" / "root-token"),
+        "data_dir": str(again.data),
+    }
     assert environment(again, "api")["ROOT_TOKEN"] == "preset-token-1"
     assert len(again.children()) == 2
     assert joined(again)["static_objects_external_storage_url"] == ""

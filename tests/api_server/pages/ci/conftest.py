@@ -9,11 +9,10 @@ import attrs
 import pytest
 
 from api_server.web.access import Role
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, Person
 from tests.support.runner import RunningJob, a_runner
-from tests.support.visitors import visiting
 
 CONFIG = """
 stages: [build, test, deploy]
@@ -103,5 +102,5 @@ async def scene(forge: Forge) -> Scene:
 @pytest.fixture
 async def browser(scene: Scene) -> AsyncIterator[Browser]:
     """The developer's."""
-    async with visiting(scene.forge, scene.project.developer) as opened:
+    async with browsing(scene.forge, scene.project.developer) as opened:
         yield opened

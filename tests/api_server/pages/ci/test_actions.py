@@ -2,10 +2,9 @@
 
 from api_server.web.access import Role
 from tests.api_server.pages.ci.conftest import Scene, handed_out
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.ci import MANUAL_JOB, bring
 from tests.support.forge import Forge
-from tests.support.visitors import visiting
 
 TAGGED = "build:\n  script: echo\n  tags: [linux]\n"
 
@@ -57,7 +56,7 @@ async def test_erasing_is_audited_as_the_apis_is(scene: Scene) -> None:
             id=job["id"],
         )
     page = scene.page(f"jobs/{job['id']}")
-    async with visiting(scene.forge, scene.maintainer) as browser:
+    async with browsing(scene.forge, scene.maintainer) as browser:
         await (await browser.get(page)).send(f"{page}/erase")
         assert "The log and the artifacts are erased." in browser.text
         assert "It has been erased." in browser.text
@@ -70,7 +69,7 @@ async def test_erasing_is_audited_as_the_apis_is(scene: Scene) -> None:
 async def test_a_pipeline_is_canceled_tried_again_and_deleted(scene: Scene) -> None:
     pipeline = await scene.project.pipeline(branch="whole")
     page = scene.page(f"pipelines/{pipeline['id']}")
-    async with visiting(scene.forge, scene.maintainer) as browser:
+    async with browsing(scene.forge, scene.maintainer) as browser:
         await (await browser.get(page)).send(f"{page}/cancel")
         assert await scene.project.statuses(pipeline) == {"build": "canceled"}
         await browser.send(f"{page}/retry")
@@ -87,7 +86,7 @@ async def test_nobody_is_shown_or_given_what_the_api_refuses_her(
     await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
     job = await scene.project.job(branch="refused")
     page = scene.page(f"jobs/{job['id']}")
-    async with visiting(forge, reporter) as reading:
+    async with browsing(forge, reporter) as reading:
         await reading.get(page)
         assert (reading.status, "Cancel" in reading.text) == (200, False)
         await reading.send(f"{page}/cancel")

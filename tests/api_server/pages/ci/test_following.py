@@ -8,10 +8,9 @@ import pytest
 from api_server.pages.ci import log_reading
 from api_server.web.access import Role
 from tests.api_server.pages.ci.conftest import Scene, handed_out
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 from tests.support.runner import RunningJob
-from tests.support.visitors import visiting
 
 CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
 
@@ -107,7 +106,7 @@ async def test_a_log_that_may_show_secrets_is_for_who_could_run_the_job(scene: S
     await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
     job, path = await running(scene, "debug", CONFIG + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
     await job.log(b"+ secret=1\n")
-    async with visiting(forge, reporter) as reading, visiting(forge, scene.project.developer) as developing:
+    async with browsing(forge, reporter) as reading, browsing(forge, scene.project.developer) as developing:
         await reading.get(path)
         assert (reading.status, "secret=1" in reading.text) == (200, False)
         assert "It may show secrets" in reading.text

@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.api_server.pages.ci.conftest import Scene, handed_out
+from tests.support.browser import COOKIE, new_session
 from tests.support.runner import RunningJob
-from tests.support.visitors import COOKIE, new_session
 
 CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
 BEGINNING = (
@@ -20,7 +20,7 @@ async def signed_in(chromium: Browser, scene: Scene, **options: object) -> Brows
     """As the developer, in a small window."""
     base = scene.forge.base
     context = await chromium.new_context(base_url=base, viewport={"width": 800, "height": 400}, **options)  # type: ignore[arg-type]
-    cookie = await new_session(scene.forge, scene.project.developer)
+    cookie = await new_session(scene.forge, scene.project.developer.id)
     await context.add_cookies([{"name": COOKIE, "value": cookie, "url": base}])
     return context
 

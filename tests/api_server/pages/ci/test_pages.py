@@ -4,8 +4,7 @@ import re
 from html import unescape
 
 from tests.api_server.pages.ci.conftest import LOG, Scene
-from tests.support.browser import Browser
-from tests.support.visitors import visiting
+from tests.support.browser import Browser, browsing
 
 PATHS = (
     *("pipelines", "jobs", "jobs/{id}", "jobs/{id}/raw"),
@@ -108,7 +107,7 @@ async def test_who_may_not_see_jobs_sees_none(scene: Scene) -> None:
     """A Guest, where they are not for everybody; a stranger is asked to sign in."""
     answer = await scene.maintainer.api.put(scene.project.url, {"public_jobs": False})
     assert answer.status == 200
-    async with visiting(scene.forge, scene.guest) as guest, visiting(scene.forge, None) as stranger:
+    async with browsing(scene.forge, scene.guest) as guest, browsing(scene.forge) as stranger:
         for path in [scene.page(path.format(id=scene.jobs["compile"]["id"])) for path in PATHS]:
             assert (await guest.get(path)).status == 403, path
             assert (await stranger.get(path)).path == "/-/sign_in", path
@@ -118,7 +117,7 @@ async def test_who_may_not_see_jobs_sees_none(scene: Scene) -> None:
 async def test_jobs_of_public_projects_are_for_everybody_to_look_at(scene: Scene) -> None:
     answer = await scene.maintainer.api.put(scene.project.url, {"visibility": "public"})
     assert answer.status == 200
-    async with visiting(scene.forge, None) as stranger:
+    async with browsing(scene.forge) as stranger:
         for path in PATHS:
             await stranger.get(scene.page(path.format(id=scene.jobs["compile"]["id"])))
             assert stranger.status == 200, path
@@ -156,7 +155,7 @@ async def test_pages_open_what_the_api_opens(scene: Scene) -> None:
     assert (await scene.forge.root.put(api, closed)).status == 200
     try:
         for person in (scene.guest, stranger):
-            async with visiting(scene.forge, person) as browser:
+            async with browsing(scene.forge, person) as browser:
                 for path, route in of_api.items():
                     by_api = (await person.api.get(f"{api}/{route}")).status
                     found[person.username, path] = (await browser.get(scene.page(path))).status, by_api

@@ -10,10 +10,9 @@ import pytest
 
 from api_server.pages.merge_requests.words import OBSTACLES
 from api_server.web.access import Role
-from tests.support.browser import Browser
+from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, new_project, open_merge_request
-from tests.support.visitors import visiting
 
 
 @attrs.frozen
@@ -51,7 +50,7 @@ async def scene(forge: Forge) -> Scene:
 @pytest.fixture
 async def browser(scene: Scene) -> AsyncIterator[Browser]:
     """The owner's."""
-    async with visiting(scene.forge, scene.owner) as opened:
+    async with browsing(scene.forge, scene.owner) as opened:
         yield opened
 
 
@@ -167,7 +166,7 @@ async def test_a_check_that_failed_is_asked_again(browser: Browser, scene: Scene
 async def test_who_may_only_look_has_no_buttons_and_no_deliveries(scene: Scene) -> None:
     made = await scene.merge_request("looked-at", title="To be looked at")
     page = f"{scene.path}/{made['iid']}"
-    async with visiting(scene.forge, scene.reporter) as looking:
+    async with browsing(scene.forge, scene.reporter) as looking:
         await looking.get(page)
         assert (looking.status, "What was sent to them" in looking.text) == (200, False)
         assert re.findall(r'action="([^"]+)"', looking.text) == ["/-/sign_out"]
@@ -175,7 +174,7 @@ async def test_who_may_only_look_has_no_buttons_and_no_deliveries(scene: Scene) 
             await looking.send(f"{page}/{action}", sha=made["sha"], check_id="1", delivery_id="1")
             assert looking.status == 403, action
             await looking.get(page)
-    async with visiting(scene.forge, None) as stranger:
+    async with browsing(scene.forge) as stranger:
         assert (await stranger.get(page)).path == "/-/sign_in"
     assert (await scene.read(made["iid"]))["state"] == "opened"
 
@@ -184,7 +183,7 @@ async def test_those_of_public_projects_are_for_everybody_to_look_at(scene: Scen
     project = await new_project(scene.forge, scene.owner, visibility="public")
     made = await open_merge_request(scene.owner, project, "public")
     path = f"/{project['path_with_namespace']}/-/merge_requests"
-    async with visiting(scene.forge, None) as stranger:
+    async with browsing(scene.forge) as stranger:
         assert "Add a feature" in (await stranger.get(path)).text
         await stranger.get(f"{path}/{made['iid']}")
         assert (stranger.status, "<form" in stranger.text) == (200, False)

@@ -1,24 +1,56 @@
-"""What administrators do on their pages writes what the API's routes write."""
+"""What is done on pages writes what the API's routes write."""
 
 from collections.abc import AsyncIterator
 
 from tests.api_server.audit.deeds import deed
 from tests.api_server.audit.things import Things
-from tests.support.browser import PASSWORD, browsing
+from tests.support.browser import browsing
 
 PAUSE = "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed' WHERE id = %(id)s"
 
 
-async def _done(things: Things, path: str, **fields: str) -> AsyncIterator[None]:
-    """The form at that path, sent by an administrator who has signed in before."""
-    boss = await things.forge.user(admin=True, password=PASSWORD)
+async def _done(
+    things: Things, path: str, *, seen: str = "/admin/settings", **fields: str
+) -> AsyncIterator[None]:
+    """The form of the page `seen` at that path, sent by an administrator who has signed in before."""
+    boss = await things.forge.user(admin=True)
     async with browsing(things.forge) as browser:
-        await browser.sign_in(boss)
-        await browser.get("/admin/settings")
+        await browser.enter(things.forge, boss)
+        await browser.get(seen)
         yield
         await browser.send(path, **fields)
         assert browser.status == 200
         assert "Nothing was done" not in browser.text
+
+
+async def _path(things: Things, project: str) -> str:
+    """The full path of a project."""
+    found = await things.forge.root.get(f"/projects/{await things.get(project)}")
+    return f"/{found.body['path_with_namespace']}"
+
+
+@deed("POST /{project}/-/pipelines/{id}/delete", "destroy_pipeline")
+async def a_pipeline(things: Things) -> AsyncIterator[None]:
+    page = f"{await _path(things, 'ci')}/-/pipelines/{await things.get('pipeline')}"
+    async for _ in _done(things, f"{page}/delete", seen=page):
+        yield
+
+
+@deed("POST /{project}/-/jobs/{id}/erase", "job_erased")
+async def a_job(things: Things) -> AsyncIterator[None]:
+    job = await things.get("finished_job")
+    page = f"{await _path(things, 'ci')}/-/jobs/{job}"
+    async for _ in _done(things, f"{page}/erase", seen=page):
+        yield
+
+
+@deed("POST /{project}/-/merge_requests/{iid}/redeliver", "status_check_delivery_redelivered")
+async def a_delivery_of_a_merge_request(things: Things) -> AsyncIterator[None]:
+    delivery, check = await things.get("delivery"), await things.get("asked")
+    page = f"{await _path(things, 'repository')}/-/merge_requests/{await things.get('merge_request')}"
+    ids = {"delivery_id": str(delivery), "check_id": str(check)}
+    async for _ in _done(things, f"{page}/redeliver", seen=page, **ids):
+        yield
 
 
 @deed("POST /admin/users/{id}/block", "user_blocked")
