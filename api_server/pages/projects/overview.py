@@ -51,7 +51,7 @@ async def _contents(request: web.Request, found: Project) -> Contents:
     if head is None:
         return Contents(branches=len(branches))
     commit = entities.commit(repository, head.commit, url_of(request, found))
-    path = _readme(repository, head.commit)
+    path = await asyncio.to_thread(_readme, repository, head.commit)
     entry = files.find(repository, head.commit, path) if path else None
     readme = await text_files.shown(repository, entry) if entry and entry.is_blob else None
     return Contents(commit, len(branches), path, readme)
@@ -59,5 +59,5 @@ async def _contents(request: web.Request, found: Project) -> Contents:
 
 def _readme(repository: Repository, commit: str) -> str:
     """The name of the README in the root folder, "" without one; of several the first by name."""
-    names = sorted(entry.name or "" for entry in tree_of(repository, commit))
-    return next((name for name in names if name.lower().partition(".")[0] == "readme"), "")
+    names = (entry.name or "" for entry in tree_of(repository, commit))
+    return min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")

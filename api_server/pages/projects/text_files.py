@@ -27,10 +27,11 @@ async def shown(repository: Repository, entry: Entry) -> Shown:
     """The lines of a file, a symbolic link (its target), or nothing of what is too large."""
     if (entry.size or 0) > IN_MEMORY_BYTES:
         return Shown(None)
-    return _text(await asyncio.to_thread(files.read, repository, entry))
+    return await asyncio.to_thread(_read, repository, entry)
 
 
-def _text(data: bytes) -> Shown:
+def _read(repository: Repository, entry: Entry) -> Shown:
+    data = files.read(repository, entry)
     if b"\0" in data[:_LOOKED_AT]:
         return Shown(None, binary=True)
     lines = data.decode(errors="replace").replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +11,8 @@ from api_server.pages import site
 from api_server.pages.account import tokens
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
+from tests.support.git_client import git_url
+from tests.support.large_trees import plumbing
 
 #: What answers forms beside the declared pages.
 OTHERS = [
@@ -96,6 +99,19 @@ async def test_the_api_takes_no_such_form_either(forge: Forge) -> None:
         session.post(f"{forge.base}/api/v4/groups", data=_no_unicode("name"), headers=headers) as answer,
     ):
         assert answer.status == 400, await answer.text()
+
+
+async def test_a_root_folder_of_very_many_files_keeps_nobody_waiting(forge: Forge, tmp_path: Path) -> None:
+    """Looking for its README; the tests' watchdog says who holds the loop."""
+    owner, made = await forge.user(), await plumbing(tmp_path)
+    project = await forge.project(owner)
+    blob = ("100644", made.blob())
+    tree = made.tree({f"{number:06}": blob for number in range(160_000)} | {"readme.txt": blob})
+    address = git_url(forge, project["path_with_namespace"], owner)
+    await made.git("push", "--quiet", address, f"{made.commit(tree)}:refs/heads/main")
+    async with browsing(forge, owner) as browser:
+        await browser.get(f"/{project['path_with_namespace']}")
+        assert "readme.txt" in browser.text
 
 
 def _no_unicode(name: str) -> aiohttp.MultipartWriter:

@@ -131,3 +131,35 @@ async def test_what_is_not_there_is_a_page_that_says_so(browser: Browser, scene:
     for path in ("jobs/999999999", "pipelines/999999999", "jobs/999999999/artifacts/browse"):
         await browser.get(scene.page(path))
         assert (browser.status, browser.title) == (404, "There is no such page"), path
+
+
+async def test_pages_open_what_the_api_opens(scene: Scene) -> None:
+    """To guests and to strangers, where logs are for members and the repository is too."""
+    job, pipeline, api = scene.jobs["compile"]["id"], scene.pipeline["id"], scene.project.url
+    of_api = {
+        "tree/main": "repository/tree",
+        "commits/main": "repository/commits",
+        "releases": "releases",
+        "merge_requests": "merge_requests",
+        "pipelines": "pipelines",
+        f"pipelines/{pipeline}": f"pipelines/{pipeline}",
+        f"jobs/{job}": f"jobs/{job}",
+        f"jobs/{job}/raw": f"jobs/{job}/trace",
+        f"jobs/{job}/artifacts/browse": f"jobs/{job}/artifacts",
+        "jobs/999999": "jobs/999999",
+    }
+    before = (await scene.forge.root.get(api)).body
+    names = ("visibility", "public_jobs", "repository_access_level")
+    closed = {"visibility": "public", "public_jobs": False, "repository_access_level": "private"}
+    stranger, found = await scene.forge.user(), {}
+    assert (await scene.forge.root.put(api, closed)).status == 200
+    try:
+        for person in (scene.guest, stranger):
+            async with browsing(scene.forge, person) as browser:
+                for path, route in of_api.items():
+                    by_api = (await person.api.get(f"{api}/{route}")).status
+                    found[person.username, path] = (await browser.get(scene.page(path))).status, by_api
+    finally:
+        assert (await scene.forge.root.put(api, {name: before[name] for name in names})).status == 200
+    assert {where: both for where, both in found.items() if both[0] != both[1]} == {}
+    assert {by_page for by_page, _ in found.values()} == {200, 403}
