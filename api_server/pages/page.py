@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +32,10 @@ _HEADERS = {
     "X-Robots-Tag": "noindex",
     "Cache-Control": "no-store",
 }
+
+
+#: Fields of forms that are not shown again: secrets, and what people have not written.
+_UNSHOWN = re.compile("password|passphrase|token|secret|login|^back$|return_to")
 
 
 class _Compiled(jinja2.BytecodeCache):
@@ -121,6 +126,15 @@ def see_other(request: web.Request, who: Visitor, path: str, text: str = "") -> 
     return response
 
 
+def _refused(request: web.Request, who: Visitor, sent: Form) -> web.Response:
+    """Shows what was sent, so that nothing has to be thought of twice: the session may have ended meanwhile. Not what
+    another site made the browser send, which would speak with our voice."""
+    title, text = "This form cannot be accepted", "It was opened too long ago, or cookies are blocked."
+    own = request.headers.get("Sec-Fetch-Site") == "same-origin"
+    written = {name: value for name, value in sent.items() if own and value and not _UNSHOWN.search(name)}
+    return answer(request, who, "refused_form.html", 403, title=title, text=text, written=written)
+
+
 def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Wraps what answers a form: one that this browser was not given by us is refused."""
 
@@ -130,8 +144,7 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
             sent = await read_form(request, context.settings(request).early_body_limit)
         if not who.wrote(sent):
-            text = "It was opened too long ago, or cookies are blocked. Go back, load the page again, and try again."
-            return say(request, who, "This form cannot be accepted", text, status=403)
+            return _refused(request, who, sent)
         return await handler(request, who, sent)
 
     return grounds.judging_again(handle, context.forget)

@@ -153,6 +153,20 @@ async def test_a_form_of_somewhere_else_is_refused(page_forge: Forge, browser: B
         assert browser.title == "Sign in"
 
 
+async def test_what_was_written_is_kept_where_the_session_has_ended(browser: Browser) -> None:
+    """But no secrets, and not what another site sends."""
+    url = f"{browser.base}/-/user_settings/personal_access_tokens"
+    sent = {"name": "my <b> token", "new_password": "s3cr3t", "scopes": "api"}
+    texts = []
+    for site in ("same-origin", "cross-site"):
+        async with browser.session.post(url, data=sent, headers={"Sec-Fetch-Site": site}) as answer:
+            assert answer.status == 403
+            texts.append(await answer.text())
+    kept, foreign = texts
+    assert "my &lt;b&gt; token" in kept
+    assert ("s3cr3t" in kept, "my &lt;b&gt; token" in foreign) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
