@@ -1,4 +1,4 @@
-"""What fails is told in all four places in the same words: the list of `/admin`, `doctor`, metrics, and the log."""
+"""What fails is told on `/admin` and by `doctor` in the same words, and counted; what works again is told nowhere."""
 
 import html
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.support.browser import Browser, browsing
 KINDS = ("store", "task")
 
 
-async def test_what_fails_is_told_everywhere_and_nowhere_once_it_is_mended(
+async def test_what_fails_is_told_everywhere_and_what_works_again_nowhere(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:
     async with failing_scene(new_forge, tmp_path) as scene, browsing(scene.forge) as browser:
