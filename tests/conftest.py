@@ -16,6 +16,7 @@ from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local import embedded_postgres
 from tests.support.forge import Forge, new_name, running_forge
+from tests.support.logs import Logger
 from tests.support.watchdog import Watchdog
 
 # As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
@@ -24,7 +25,8 @@ structlog.configure(
         logs._add_request_id,
         structlog.processors.add_log_level,
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-    ]
+    ],
+    logger_factory=Logger,
 )
 
 

@@ -28,6 +28,9 @@ JOB_SILENCE = datetime.timedelta(seconds=300)
 #: What a process says of itself counts for so long; it says so twice in this time.
 HEARD_OF = datetime.timedelta(seconds=60)
 
+#: An edge that could not be told is told once more after 5 seconds: those that start with the service then hear of it.
+SECOND_TRY = datetime.timedelta(seconds=6)
+
 _PAGES: dict[Kind, str] = {
     "edge": "/admin/edges",
     "runner": "/admin/runners",
@@ -104,7 +107,7 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
             remedy=_REMEDIES["edge"],
             page=_PAGES["edge"],
         )
-        for one in await queries.edges(database, MOST)
+        for one in await queries.edges(database, now - SECOND_TRY, MOST)
     }
     for noted in await _of(database, "edge", now):
         found.setdefault(noted.subject, _noted(noted))

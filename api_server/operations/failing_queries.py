@@ -80,14 +80,15 @@ class FailingEdge:
 EDGES = Query(
     """
     SELECT url, failing_since AS since, problem FROM edges
-    WHERE failing_since IS NOT NULL ORDER BY id LIMIT %(most)s::integer
+    WHERE failing_since < %(since)s ORDER BY id LIMIT %(most)s::integer
     """,
     FailingEdge,
 )
 
 
-async def edges(database: Executor, most: int) -> list[FailingEdge]:
-    return await database.rows(EDGES, most=most)
+async def edges(database: Executor, since: datetime.datetime, most: int) -> list[FailingEdge]:
+    """Those that could not be told before `since`."""
+    return await database.rows(EDGES, since=since, most=most)
 
 
 @attrs.frozen

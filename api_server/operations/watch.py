@@ -45,10 +45,10 @@ class Watch:
     _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
 
     async def run(self) -> None:
-        """For as long as the process lives."""
+        """For as long as the process lives. What starts beside it, as edges do, is given the time for that."""
         while True:
-            await self.look()
             await asyncio.sleep(EVERY_SECONDS)
+            await self.look()
 
     async def look(self) -> None:
         """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""

@@ -66,15 +66,23 @@ class Ground:
     def kept(self) -> tuple[Kept, ...]:
         return self.api, self.edge, self.postgres
 
+    async def serves(self) -> bool:
+        """Whether the API server says within a minute that it is ready."""
+        return await _are_ready(self.root)
+
     async def ready(self) -> bool:
-        """Whether both processes say within a minute that they are."""
-        urls = [f"{client.base.removesuffix('/api/v4')}/-/readiness" for client in (self.root, self.stranger)]
-        deadline = asyncio.get_running_loop().time() + READY_SECONDS
-        while not all([await asyncio.to_thread(answers, url) for url in urls]):
-            if asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(0.2)
-        return True
+        """Whether both processes do."""
+        return await _are_ready(self.root, self.stranger)
+
+
+async def _are_ready(*clients: Client) -> bool:
+    urls = [f"{client.base.removesuffix('/api/v4')}/-/readiness" for client in clients]
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    while not all([await asyncio.to_thread(answers, url) for url in urls]):
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(0.2)
+    return True
 
 
 @contextlib.asynccontextmanager
@@ -123,10 +131,15 @@ async def prepared(tell: Callable[[str], None], *, with_s3: bool = False) -> Asy
             nobody=client("api"),
             stranger=client("edge"),
         )
-        if not await ground.ready():
-            raise RuntimeError(f"The service did not start: {api.newest_log().read_text()[-3000:]}")
+        _started(api, await ground.serves())
         token = await asyncio.to_thread(_furnished, Api(urls["api"], root.token), urls["edge"], data)
+        _started(api, await ground.ready())  # the edge is, once the service knows its token
         yield attrs.evolve(ground, owner=client("api", token))
+
+
+def _started(api: Kept, is_ready: bool) -> None:
+    if not is_ready:
+        raise RuntimeError(f"The service did not start: {api.newest_log().read_text()[-3000:]}")
 
 
 @contextlib.contextmanager

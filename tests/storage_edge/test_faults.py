@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from storage_edge import app
 from storage_edge.client.handlers import CACHE, STORE
 from storage_edge.tiers.store import Store
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
+from tests.support.logs import lines_of_edges
 from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -72,7 +72,7 @@ async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
     (objects,) = tmp_path.glob("edge/*/objects")
     shutil.rmtree(objects)
     objects.write_text("not a folder")
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * size}
@@ -92,7 +92,7 @@ async def test_a_body_whose_storing_fails_for_an_unknown_reason_is_let_go_of(
 
     origin.answers(b"x" * 700_000)
     monkeypatch.setattr(edge.app[STORE].disk, "save", save)
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * 700_000}

@@ -80,12 +80,12 @@ async def _edge(origin: Origin, directory: Path, *options: str) -> AsyncIterator
         yield edge
 
 
-async def _secret_is_kept(client: Client, origin: Origin, *edges: EdgeProcess) -> None:
-    """By all of these processes; it is stored on disk a moment after it has been answered with."""
+async def _secret_is_kept(client: Client, origin: Origin, directory: Path, *edges: EdgeProcess) -> None:
+    """By all of these processes, and on disk, a moment after it has been answered with."""
     origin.answers(b"secret", cache_control="max-age=600", Surrogate_Key="project-1")
     async with asyncio.timeout(20):
         for edge in edges:
-            while not await client.is_hit(edge, SECRET):
+            while not (await client.is_hit(edge, SECRET) and [*directory.glob("*/objects/*/*")]):
                 pass
 
 
@@ -93,7 +93,7 @@ async def test_a_purge_holds_on_a_full_disk_for_all_processes_and_after_kill_9(
     origin: Origin, client: Client, disk: Disk
 ) -> None:
     async with _edge(origin, disk.path) as one, _edge(origin, disk.path) as two:
-        await _secret_is_kept(client, origin, one, two)
+        await _secret_is_kept(client, origin, disk.path, one, two)
         origin.answers(status=404, etag=None, cache_control="no-store")
         disk.fill()
         assert await client.purge(one, keys=["project-1"]) == (200, {"purged": 1})
@@ -111,7 +111,7 @@ async def test_a_purge_that_nothing_can_be_written_of_is_one_of_everything(
     origin: Origin, client: Client, tmp_path: Path
 ) -> None:
     async with _edge(origin, tmp_path / "edge") as edge, _edge(origin, tmp_path / "edge") as other:
-        await _secret_is_kept(client, origin, edge, other)
+        await _secret_is_kept(client, origin, tmp_path / "edge", edge, other)
         resource.prlimit(edge.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
         origin.answers(status=404, etag=None, cache_control="no-store")
         assert await client.purge(edge, keys=["project-1"]) == (200, {"purged": 1})
@@ -148,7 +148,7 @@ async def test_the_edge_starts_on_a_full_disk_and_serves(
 ) -> None:
     if was_there:
         async with _edge(origin, disk.path) as edge:
-            await _secret_is_kept(client, origin, edge)
+            await _secret_is_kept(client, origin, disk.path, edge)
             edge.process.send_signal(signal.SIGKILL)
     disk.fill()
     async with _edge(origin, disk.path) as edge:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 from typed_settings import SecretStr
 
 from common.operations import CHECK_SECONDS
@@ -16,6 +15,7 @@ from storage_edge.client.operators import ORIGIN
 from storage_edge.tiers import index_connection, listing
 from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW
+from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 
 ARCHIVE = "/group/app/-/archive/main/app-main.tar.gz"
@@ -217,7 +217,7 @@ async def test_an_outage_is_told_when_it_begins_and_ends_and_seldom_meanwhile(
 ) -> None:
     edge = await start_edge()
     health = edge.app[ORIGIN].health
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         for status in (502, 502, 502, 200, 200):
             origin.answers(status=status)
             await health.look()
@@ -242,7 +242,7 @@ async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_
 
     origin.handler = silent
     edge = await start_edge()
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         status, said = await _readiness(edge)
     assert (status, "did not answer in time. Does it run" in said["origin"]["message"]) == (503, True)
     assert [line["event"] for line in logs] == ["the origin cannot be used as it should"]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from structlog.testing import capture_logs
 
 from storage_edge.client.operators import ORIGIN
 from tests.storage_edge.bare_origin import BareOrigin, Behaviour, Wire, bare_origin, says
 from tests.storage_edge.conftest import Clock, Edge, StartEdge
 from tests.support.certificates import key_and_certificate
+from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -121,7 +121,7 @@ async def test_what_the_origin_does_wrong_costs_one_request_and_one_line(
 ) -> None:  # fmt: skip
     edge = await _edge(start_edge, bare, line, name)
     bare.behaviour = behaviour
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         assert await _seen(edge, bare) == seen
         await edge.settled()
     assert bare.requests == 1
@@ -136,7 +136,7 @@ async def test_what_fails_again_and_again_is_one_line_a_second(
 ) -> None:
     edge = await start_edge(origin=bare.url)
     bare.behaviour = says(then="closes")
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         begun = asyncio.get_running_loop().time()
         for number in range(60):
             assert (await edge.get(f"{RAW}{number}")).status == 502
@@ -171,7 +171,7 @@ async def test_a_stale_response_stands_in_for_each_failure_that_comes_before_the
 
 async def test_an_origin_that_is_not_there(start_edge: StartEdge) -> None:
     edge = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         assert await _seen(edge) == UNREACHABLE
     assert [(line["event"], line["reason"]) for line in logs] == [(REACH, "Connection refused")]
 
@@ -179,7 +179,7 @@ async def test_an_origin_that_is_not_there(start_edge: StartEdge) -> None:
 @pytest.mark.parametrize("name", ["forgelet.invalid", "*"])
 async def test_a_name_that_is_nobodys(start_edge: StartEdge, name: str) -> None:
     edge = await start_edge(origin=f"http://{name}")
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         assert await _seen(edge) == UNREACHABLE
     assert [line["event"] for line in logs] == [REACH]
 
@@ -200,7 +200,7 @@ async def test_an_origin_whose_tls_fails(start_edge: StartEdge, tmp_path: Path, 
     tls = context if speaks.startswith("tls") else None
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
         edge = await start_edge(origin=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        with capture_logs() as logs:
+        with lines_of_edges() as logs:
             assert await _seen(edge) == UNREACHABLE
     why = "its certificate is not believed: self-signed certificate" if tls else "TLS failed: "
     ((event, reason),) = [(line["event"], line["reason"]) for line in logs]
@@ -267,6 +267,6 @@ async def test_one_dead_address_of_several_costs_nobody_an_answer(
     bare.behaviour = says(WHOLE)
     edge = await start_edge(origin=f"http://origin.example:{bare.port}")
     edge.app[ORIGIN]._session.connector._resolver = OneDead()  # type: ignore[union-attr]
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         assert await _seen(edge) == (200, b"abc")
     assert logs == []

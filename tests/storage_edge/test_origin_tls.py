@@ -10,7 +10,6 @@ import aiohttp
 import attrs
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from common.mistakes import Mistake
 from storage_edge.cache.origin_tls import origin_context
@@ -22,6 +21,7 @@ from tests.storage_edge.bare_origin import bare_origin, says
 from tests.storage_edge.conftest import Edge, StartEdge
 from tests.storage_edge.talk import RAW
 from tests.support.certificates import key_and_certificate
+from tests.support.logs import lines_of_edges
 
 
 @attrs.frozen
@@ -150,7 +150,7 @@ async def test_a_name_that_is_not_found_in_time_counts_to_connecting(
     edge = await start_edge(
         origin="http://somewhere.example", origin_connect_timeout=0.1, origin_timeout=50.0
     )
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         async with asyncio.timeout(20):
             assert await _status(edge) == 504
     assert [(line["event"], line["phase"]) for line in logs] == [("origin did not answer in time", "connect")]
@@ -162,7 +162,7 @@ async def test_each_phase_has_its_own_time(start_edge: StartEdge) -> None:
     async with bare_origin() as bare:
         bare.behaviour = says(head)
         edge = await start_edge(origin=bare.url, origin_timeout=50.0, origin_read_timeout=0.2, data_dir=None)
-        with capture_logs() as logs, pytest.raises(aiohttp.ClientError):
+        with lines_of_edges() as logs, pytest.raises(aiohttp.ClientError):
             async with asyncio.timeout(20), edge.session.get(edge.url + RAW) as answer:
                 await answer.read()
         assert [line["event"] for line in logs] == ["origin stopped early"]
@@ -179,7 +179,7 @@ async def test_each_phase_has_its_own_time(start_edge: StartEdge) -> None:
             (f"http://127.0.0.1:{port}", "head", {"origin_connect_timeout": 50.0, "origin_timeout": 0.2}),
         ):
             edge = await start_edge(origin=url, data_dir=None, **times)
-            with capture_logs() as logs:
+            with lines_of_edges() as logs:
                 async with asyncio.timeout(20):
                     assert await _status(edge) == 504
             assert [(line["event"], line["phase"]) for line in logs] == [

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.storage_edge.bucket import Bucket, aws_environment
 from tests.storage_edge.conftest import Edge, Origin, Serve, StartEdge
+from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -73,7 +73,7 @@ async def test_what_is_wrong_with_the_store_is_said_everywhere_and_mends_itself(
 ) -> None:
     origin.answers(LARGE)
     bucket.fault = fault
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         edge = await start(shared_store_timeout=0.3 if fault == "hangs" else 5.0)
         await _until(edge, usable=False)
         assert (await edge.get(RAW)).body == LARGE
@@ -90,7 +90,7 @@ async def test_what_is_wrong_with_the_store_is_said_everywhere_and_mends_itself(
     assert (read or written or "") in part["message"]
     assert "made-up" not in f"{logs}{part}"
     bucket.fault = None
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         await _until(edge, usable=True)
     assert {line["event"] for line in logs} <= {
         f"the shared store can be {what} again" for what in ("read", "written")
@@ -143,7 +143,7 @@ async def test_a_body_that_comes_too_slowly_is_given_up_and_the_next_one_is_not_
         await first.settled()
     bucket.fault = "dribbles"
     second = await start(shared_store_pause=3600.0)
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         for number, body in enumerate(bodies):
             origin.answers(body)
             assert (await second.get(f"{RAW}{number}")).body == body

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from tests.storage_edge.conftest import Answer, Clock, Edge, Origin, StartEdge
+from tests.support.logs import lines_of_edges
 
 RAW = "/group/app/-/raw/main/README.md"
 MONDAY, TUESDAY = "Mon, 05 Jan 2026 10:00:00 GMT", "Tue, 06 Jan 2026 10:00:00 GMT"
@@ -131,7 +131,7 @@ async def test_a_304_that_the_edge_has_not_asked_for_is_said_to_nobody(
         return web.Response(status=304, headers=headers)
 
     origin.handler = handler
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         answer = await edge.get(RAW, method, **conditions)
     sentence = b"" if method == "HEAD" else b"The origin's answer is none to this request.\n"
     assert (answer.status, answer.body) == (502, sentence)

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from common.rates import Rates
 from storage_edge.client.who import NOTHING, Proxies, Said
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
+from tests.support.logs import lines_of_edges
 
 BEHIND = {"trusted_proxies": ["127.0.0.1", "10.0.0.0/8"]}
 VISITOR = "198.51.100.7"
@@ -60,7 +60,7 @@ async def test_every_answer_is_found_in_the_log(start_edge: StartEdge, origin: O
     edge = await start_edge(access_log=True, **BEHIND)
     origin.answers(b"hello", cache_control="public, max-age=60")
     fields = (f"X-Forwarded-For: {VISITOR}", "User-Agent: pip/24", "X-Request-Id: " + ID)
-    with capture_logs() as logs:
+    with lines_of_edges() as logs:
         async with talk(edge.port) as client:
             for _ in range(4):
                 assert b"X-Request-Id: " + ID.encode() in await client.ask(head(RAW, *fields))

@@ -42,6 +42,6 @@ async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(la
 @pytest.mark.parametrize("seconds", [0, 120])
 async def test_the_time_out_runs_by_itself_only_where_it_is_set(new_lab: Any, seconds: int) -> None:
     async with new_lab(status_check_timeout=seconds) as lab:
-        tasks = lab.forge.server.app[QUEUE]._app.tasks
-        assert ("time_out_status_checks" in tasks) == bool(seconds)
-        assert "forget_deliveries" in tasks
+        begun = {task for task, _ in lab.forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks}
+        assert ("time_out_status_checks" in begun) == bool(seconds)
+        assert "forget_deliveries" in begun

@@ -150,13 +150,13 @@ async def test_query_form_and_json_are_merged_and_the_path_wins(forge: Forge) ->
 
 
 async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
-    forge: Forge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    forge: Forge, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("api_server.accounts.version.json_value", _raising(RuntimeError("of the inside")))
     answer = await forge.root.get("/version", headers={"X-Request-Id": "given-by-the-client"})
     assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
     assert answer.headers["X-Request-Id"] == "given-by-the-client"
-    logged = capsys.readouterr().out
+    logged = capfd.readouterr().out
     failure = logged.index("unexpected failure")
     assert "given-by-the-client" in logged[failure : failure + 200]
     assert "RuntimeError: of the inside" in logged

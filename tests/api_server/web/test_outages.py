@@ -86,14 +86,14 @@ async def place(
 
 @pytest.mark.parametrize("how", ["refused", "cut", "garbage", "silent"])
 async def test_every_way_in_says_503_until_the_database_is_back(
-    place: Place, how: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    place: Place, how: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     await place.forge.database.ping()
     place.way.take(how)
     answers = await place.ways_in()
     assert answers == {name: (503, "5", PLAIN if name in OTHERS else API) for name in answers}
     assert (await place.forge.anonymous.get(f"{place.forge.base}/-/readiness")).status == 503
-    assert "Traceback" not in capsys.readouterr().out
+    assert "Traceback" not in capfd.readouterr().out
     assert not [record for record in caplog.records if record.exc_info]
     place.way.give_back()
     assert (await place.project.api.get(place.project.url)).status == 200
@@ -102,14 +102,14 @@ async def test_every_way_in_says_503_until_the_database_is_back(
     await until(lambda: (len(pool._used), pool._room._value) == (0, 3))  # none is lost for good
 
 
-async def test_a_line_a_second_tells_of_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     place.way.take("refused")
     errors.often._said.clear()  # what other tests have said
     began = time.monotonic()
     for _ in range(10):
         await asyncio.gather(*(place.project.api.get(place.project.url) for _ in range(20)))
     seconds = time.monotonic() - began
-    lines = re.findall(r"^\[error +\] the database is unavailable .*", capsys.readouterr().out, re.MULTILINE)
+    lines = re.findall(r"^\[error +\] the database is unavailable .*", capfd.readouterr().out, re.MULTILINE)
     assert 1 <= len(lines) <= 1 + seconds
     assert "cause=" in lines[0]
 

@@ -93,14 +93,12 @@ async def test_each_refusal(refusing: TestClient[Any, Any], status: int, reason:
         assert await answer.json() == {"error": f"{status} {reason}"}
 
 
-async def test_what_nobody_foresaw(
-    refusing: TestClient[Any, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_nobody_foresaw(refusing: TestClient[Any, Any], capfd: pytest.CaptureFixture[str]) -> None:
     async with refusing.get("/fails") as answer:
         assert (answer.status, await answer.text()) == (500, "500: Internal Server Error")
     async with refusing.get("/api/fails") as answer:
         assert (answer.status, await answer.json()) == (500, {"message": "500 Internal Server Error"})
-    assert capsys.readouterr().out.count("RuntimeError: of the inside") == 2
+    assert capfd.readouterr().out.count("RuntimeError: of the inside") == 2
 
 
 async def test_words_that_a_handler_has_chosen_stay(refusing: TestClient[Any, Any]) -> None:

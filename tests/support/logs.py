@@ -1,0 +1,32 @@
+"""Log lines in tests: where they go, and those of one part while others of the same process write theirs too."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import structlog
+from structlog.testing import capture_logs
+from structlog.typing import EventDict, WrappedLogger
+
+
+class Logger(structlog.PrintLogger):
+    """Writes to the standard output that the process began with, and knows whose lines they are. What a test puts in
+    the place of `sys.stdout` for a moment, to see what a command prints, is not meant for the servers beside it."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__(sys.__stdout__)
+        self.name = name
+
+
+@contextlib.contextmanager
+def lines_of_edges() -> Iterator[list[EventDict]]:
+    """What is logged for the length of the block, but by API servers: the one that all tests of a process share goes
+    on with what earlier tests have left it to do."""
+    with capture_logs(processors=[_drop_those_of_api_servers]) as lines:
+        yield lines
+
+
+def _drop_those_of_api_servers(logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if logger.name.startswith("api_server"):
+        raise structlog.DropEvent
+    return event
