@@ -110,7 +110,7 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
         for one in await queries.edges(database, now - SECOND_TRY, MOST)
     }
     for noted in await _of(database, "edge", now):
-        found.setdefault(noted.subject, _noted(noted))
+        found.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))
     return list(found.values())
 
 

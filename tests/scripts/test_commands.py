@@ -204,7 +204,7 @@ def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_ch
     assert status == 0
     assert [" ".join(run[2:]) for run in copy.ran() if "pip" not in run] == [
         "-P -m pytest -n 3 -k x",
-        "-P -m pytest -n 3 --ignore=tests/scripts --ignore=tests/forgelet --ignore=tests/documents -k x",
+        "-P -m pytest -n 3 --ignore=tests/scripts --ignore=tests/forgelet --ignore=tests/documents --ignore=tests/api_server/pages -k x",
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",

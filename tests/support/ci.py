@@ -190,7 +190,7 @@ async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
         )
 
 
-async def eventually(question: Any, seconds: float = 10) -> Any:
+async def eventually(question: Any, seconds: float = 30) -> Any:
     """Asks until the answer is true; queued work takes its time."""
     for _ in range(int(seconds / 0.05)):
         if found := await question():
