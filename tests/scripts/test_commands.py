@@ -196,6 +196,12 @@ def test_the_help_names_the_variables(copy: Copy, command: str) -> None:
     assert "set -u" not in copy.printed
 
 
+#: What is run with one Python alone.
+ONCE = " ".join(
+    f"--ignore=tests/{folder}" for folder in ("scripts", "forgelet", "documents", "api_server/pages")
+)
+
+
 def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_checks(copy: Copy) -> None:
     copy.add_python("python3.9", "", script="#!/bin/sh\nexit 1\n")
     copy.add_python("python3.12", "3.12.4")
@@ -204,7 +210,7 @@ def test_ci_runs_the_tests_with_the_oldest_and_the_newest_python_and_then_the_ch
     assert status == 0
     assert [" ".join(run[2:]) for run in copy.ran() if "pip" not in run] == [
         "-P -m pytest -n 3 -k x",
-        "-P -m pytest -n 3 --ignore=tests/scripts --ignore=tests/forgelet --ignore=tests/documents --ignore=tests/api_server/pages -k x",
+        f"-P -m pytest -n 3 {ONCE} -k x",
         "-m ruff check .",
         "-m ruff format --check .",
         "-m mypy",
