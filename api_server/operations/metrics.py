@@ -27,14 +27,14 @@ log = ThrottledLog(structlog.get_logger(__name__), seconds=60)
 class _Values(Collector):
     """Metrics that a function gives when they are asked for."""
 
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self.collect = collect  # type: ignore[method-assign]
+    def __init__(self, values: Callable[[], Iterable[Metric]]) -> None:
+        self._values = values
 
     def describe(self) -> Iterable[Metric]:
         return []
 
     def collect(self) -> Iterable[Metric]:
-        raise NotImplementedError
+        return self._values()
 
 
 def setup(app: web.Application, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:

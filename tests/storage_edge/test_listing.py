@@ -1,12 +1,22 @@
 """What a page of what is stored costs, by the steps that SQLite takes for it."""
 
+import contextlib
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from storage_edge.tiers import index_connection, listing
 
 
-def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(tmp_path: Path) -> None:
-    index = index_connection._connect(tmp_path / "index", schema=True)
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(index_connection._connect(tmp_path / "index", schema=True)) as index:
+        yield index
+
+
+def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(index: sqlite3.Connection) -> None:
     index.execute("BEGIN")
     for number in range(3000):
         index.execute("INSERT INTO bodies VALUES (?, 5, 1.0)", (str(number),))

@@ -1,7 +1,7 @@
 """What the edge tells whoever has the purge token, and that wrong settings do not look healthy."""
 
 import asyncio
-import sqlite3
+import contextlib
 from typing import Any
 
 import pytest
@@ -139,13 +139,12 @@ async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) 
 
 def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
     """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
-    index = index_connection._connect(tmp_path / "index", schema=True)
-    given = {"target": "", "selected": "", "end": "x", "limit": 1}
-    plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
-    assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
-    assert any("responses" in step and "target" in step for step in plan), plan
-    assert index.execute("SELECT responses FROM counts").fetchone() == (0,)
-    assert isinstance(index, sqlite3.Connection)
+    with contextlib.closing(index_connection._connect(tmp_path / "index", schema=True)) as index:
+        given = {"target": "", "selected": "", "end": "x", "limit": 1}
+        plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
+        assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
+        assert any("responses" in step and "target" in step for step in plan), plan
+        assert index.execute("SELECT responses FROM counts").fetchone() == (0,)
 
 
 def _service(*, token: str | None, external: str = "http://edge.example.org") -> Any:

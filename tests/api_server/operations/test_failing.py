@@ -83,7 +83,7 @@ async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> 
         )
 
     await eventually(are_told)
-    (delivery, *_) = scene.warnings("delivery failed")
+    delivery = _deliveries(scene)[0]
     assert (delivery["host"], delivery["attempt"]) == ("127.0.0.1", 1)
     assert delivery["reason"] == "No connection: Connection refused"
     (mirror, *_) = scene.warnings("mirror run failed")
@@ -96,7 +96,12 @@ async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> 
     (unknown,) = [line for line in scene.warnings("a task failed") if line["task"] == "of_another_version"]
     assert not unknown["again"]
     attempts = await scene.forge.database.value("SELECT sum(attempts) FROM status_check_deliveries")
-    assert len(scene.warnings("delivery failed")) in (attempts, attempts + 1)
+    assert len(_deliveries(scene)) in (attempts, attempts + 1)
+
+
+def _deliveries(scene: Scene) -> list[MutableMapping[str, Any]]:
+    """Lines about those that failed; the server that all tests share may go on with its own, to elsewhere."""
+    return [line for line in scene.warnings("delivery failed") if line["host"] == "127.0.0.1"]
 
 
 async def test_what_works_again_is_not_listed_any_more(scene: Scene) -> None:
