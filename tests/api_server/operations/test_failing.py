@@ -1,7 +1,7 @@
 """What fails is seen within seconds: in the list that operators get, and in the log, with the reason and no secret."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
