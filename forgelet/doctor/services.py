@@ -20,7 +20,8 @@ from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread
 
 #: What is put, read and removed again; the sweep takes away what a killed doctor leaves.
 _PROBE, _BYTES = "projects/0/doctor-", b"forgelet doctor\n"
-_NOT_ALLOWED = ("403", "AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401")
+#: In words: keys and ports have digits of all kinds.
+_NOT_ALLOWED = ("AccessDenied", "Forbidden", "Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def mail(patient: Patient) -> list[Finding]:

@@ -15,7 +15,9 @@ import aiohttp
 import attrs
 import pytest
 
+from api_server.state.errors import Unavailable
 from common.serving import serving
+from forgelet.doctor import services
 from forgelet.doctor.examination import LONGEST, examine
 from forgelet.local.embedded_postgres import Cluster
 from storage_edge import app as edge_app
@@ -226,3 +228,9 @@ async def test_edges_are_asked_and_purged_by_commands(setup: Setup, programs: Pr
     assert purged["problem"] is None
     assert purged["purged"] >= 1
     assert await edge("list", "--prefix", "/group/app/") == []
+
+
+def test_what_a_store_answers_is_told_by_its_words_and_not_by_digits_of_an_address() -> None:
+    problem = Unavailable("the object store")
+    problem.__cause__ = OSError("PUT http://127.0.0.1:14030/bucket/projects/0/doctor-4401: NoSuchBucket")
+    assert "make the bucket" in services._unusable("The object store", "s3://bucket", problem).remedy
