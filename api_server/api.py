@@ -33,6 +33,7 @@ from api_server.code.repository.comparing import routes as comparing
 from api_server.code.repository.handlers import routes as repository
 from api_server.code.repository.pick_handlers import routes as picking
 from api_server.code.tags.handlers import routes as protected_tags
+from api_server.description.handlers import routes as description
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
 from api_server.merge_requests.contents import routes as merge_request_contents
@@ -118,4 +119,5 @@ ROUTES = [
     releases,
     release_links,
     version,
+    description,
 ]

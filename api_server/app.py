@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import aiohttp
 import aiohttp_cors
@@ -31,6 +32,7 @@ from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
 from api_server.code.repository import first_commit
+from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
@@ -67,6 +69,7 @@ from api_server.static_objects import handlers as static_objects
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
+from api_server.testing import joining as testing
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -74,6 +77,7 @@ from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
+from api_server.web.throttle import THROTTLE, Throttle
 from common import operations
 from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
@@ -94,6 +98,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         middlewares=[
             *behind_proxies(networks(settings.trusted_proxies)),
             log_requests,
+            *testing.middlewares(settings),
             plain_errors,
             edges.tell_edges,
             bounded_bodies,
@@ -111,6 +116,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             outgoing,
             _administrator,
             _leftovers,
+            testing.snapshots,
             status_check_tasks.deliveries,
             watch.watching,
             _worker,
@@ -119,6 +125,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     read_metrics = metrics.setup(app, registry)
     operations.setup(app, settings, registry, readiness.checks(app), read_metrics=read_metrics)
     app.add_subapp("/api/v4", _api())
+    description.setup(app, ROUTES, urlsplit(settings.base_url).path)
+    testing.setup(app, settings)
     site.setup(app)
     git_http.setup(app)
     lfs.setup(app)
@@ -135,7 +143,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     """What handlers find in the application, as far as it needs no connection."""
     app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
     app[SETTINGS] = settings
-    app[CLOCK] = clock
+    app[CLOCK] = clock = testing.clock_of(app, clock)
     app[VAULT] = open_vault(settings.data_dir)
     app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     app[OBJECTS] = open_objects(
@@ -146,7 +154,12 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     )
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(settings.database_url, settings.worker_timeout)
+    app[QUEUE] = Queue(
+        settings.database_url,
+        settings.worker_timeout,
+        clock=clock,
+        search_path=testing.search_path(settings),
+    )
     app[USER_LISTENERS] = []
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
@@ -157,6 +170,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     archive_builds.setup(app)
     reading.setup(app, settings)
     app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
+    app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)
 
@@ -164,7 +178,11 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
 def endpoint(settings: Settings) -> Endpoint:
     """Where the application listens."""
     return Endpoint(
-        settings=settings, host=settings.host, port=settings.port, connections=Connections(settings)
+        settings=settings,
+        host=settings.host,
+        port=settings.port,
+        connections=Connections(settings),
+        descriptor=settings.listen_fd,
     )
 
 

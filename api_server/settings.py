@@ -23,6 +23,8 @@ from common.setting_forms import (
 
 Tier = Literal["free", "premium", "ultimate"]
 UnsupportedParameters = Literal["ignore", "refuse"]
+#: Of which clients compare the numbers.
+GITLAB_VERSION = r"\d{1,2}(\.\d{1,3}){1,2}(-(ee|pre))?"
 Offering = Literal["self_managed", "dedicated", "saas"]
 
 
@@ -69,6 +71,10 @@ class Settings(CiSettings):
     )
     host: str = option(default="127.0.0.1", metadata=host(), help="address to listen on")
     port: int = option(default=8080, metadata=port(), help="port to listen on")
+    testing: bool = option(
+        default=False,
+        help="be a server for tests: whoever reaches it may reset it, move its clock and have it fail",
+    )
     external_url: str = option(
         default="",
         metadata=url("http", "https"),
@@ -90,6 +96,11 @@ class Settings(CiSettings):
         default="self_managed", help="where it runs; some features exist on some only"
     )
 
+    gitlab_version: str = option(
+        default="17.11.0",
+        metadata=matching("a version such as 17.11 or 17.11.4-ee", GITLAB_VERSION, may_be_empty=False),
+        help="the GitLab that /version, /metadata and CI_SERVER_VERSION name; what the API can do stays the same",
+    )
     unsupported_parameters: UnsupportedParameters = option(
         default="ignore",
         help="what becomes of parameters that GitLab knows and this service has no use for: they are ignored and "
@@ -276,3 +287,9 @@ class Settings(CiSettings):
     def base_url(self) -> str:
         """The external URL without a slash at its end."""
         return (self.external_url or f"http://{self.host}:{self.port}").rstrip("/")
+
+    @property
+    def dialect(self) -> str:
+        """`gitlab_version` with all of its three numbers: scripts and clients split and compare it."""
+        numbers, dash, edition = self.gitlab_version.partition("-")
+        return numbers + ".0" * (2 - numbers.count(".")) + dash + edition

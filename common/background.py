@@ -1,7 +1,8 @@
 """Work that goes on for as long as the process lives, whatever happens to it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 from aiohttp import web
@@ -39,6 +40,7 @@ class BackgroundTasks:
             registry=registry,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._works: dict[str, tuple[Work, float]] = {}
         #: What waits to be started again, and why it ended.
         self._down: dict[str, str] = {}
         self._finishing: set[str] = set()
@@ -47,6 +49,7 @@ class BackgroundTasks:
         """Runs `work()`, which never returns; `name` is for logs and metrics. What depends on a server that comes back
         by itself wants to be there soon afterwards: `longest_pause` is in seconds."""
         self._restarts.labels(name)  # shown as 0 until then
+        self._works[name] = work, longest_pause
         self._tasks[name] = asyncio.create_task(self._keep_up(name, work, longest_pause), name=name)
 
     def let_end(self, name: str) -> None:
@@ -61,6 +64,19 @@ class BackgroundTasks:
         if name not in self._down:
             await asyncio.wait({task}, timeout=seconds)
         await end(task)
+
+    @contextlib.asynccontextmanager
+    async def paused(self, *names: str) -> AsyncIterator[None]:
+        """Ends some of it, as far as it goes on, and begins it anew after the block."""
+        going_on = [name for name in names if name in self._tasks and name not in self._finishing]
+        await end(*(self._tasks[name] for name in going_on))
+        try:
+            yield
+        finally:
+            for name in going_on:
+                if name in self._tasks and name not in self._finishing:
+                    work, longest_pause = self._works[name]
+                    self.start(name, work, longest_pause=longest_pause)
 
     async def close(self) -> None:
         """Ends all of it."""

@@ -75,6 +75,12 @@ class ClientSettings:
         help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
     )
 
+    listen_fd: int = option(
+        default=0,
+        metadata=number(0, 65535),
+        help="number of an open socket that is listened on in place of host and port, as a supervisor hands it over; "
+        "0 is none",
+    )
     operations_port: int = option(
         default=0,
         metadata=port(0) | other_than("port"),

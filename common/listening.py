@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -14,7 +15,7 @@ from common.client_settings import ClientSettings
 from common.connection import UNREAD_BYTES, WAITS
 from common.connections import Connections
 from common.logs import OwnFaults
-from common.mistakes import binding
+from common.mistakes import Mistake, binding
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -30,7 +31,8 @@ _log.addFilter(OwnFaults())
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """Where a process listens: on `host` and `port` (0: a free one), on connections that are ours."""
+    """Where a process listens: on `host` and `port` (0: a free one), or on the open socket that `descriptor` numbers;
+    on connections that are ours."""
 
     settings: ClientSettings
     host: str
@@ -38,6 +40,7 @@ class Endpoint:
     connections: Connections
     context: ssl.SSLContext | None = None
     reuse_port: bool = False
+    descriptor: int = 0
 
     def for_operators(self) -> "Endpoint | None":
         """Where `operations_port` is listened on: each process has one of its own, which tells of nobody else."""
@@ -49,6 +52,7 @@ class Endpoint:
             connections=Connections(self.settings),
             context=None,
             reuse_port=False,
+            descriptor=0,
         )
 
 
@@ -86,13 +90,17 @@ class Listener:
         with binding(endpoint.host, endpoint.port):
             self._sockets = await asyncio.get_running_loop().create_server(
                 lambda: self.connections.accept(self._server),
-                endpoint.host,
-                endpoint.port,
+                **self._place(),
                 ssl=endpoint.context,
                 ssl_handshake_timeout=endpoint.settings.header_timeout if endpoint.context else None,
-                reuse_port=endpoint.reuse_port or None,
                 backlog=BACKLOG,
             )
+
+    def _place(self) -> dict[str, Any]:
+        endpoint = self._endpoint
+        if endpoint.descriptor:
+            return {"sock": inherited(endpoint.descriptor)}
+        return {"host": endpoint.host, "port": endpoint.port, "reuse_port": endpoint.reuse_port or None}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -105,6 +113,17 @@ class Listener:
         """Nobody can connect any more; the connections that there are remain."""
         if self._sockets is not None:
             self._sockets.close()
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """The open socket of this number, which our own children do not inherit in turn. Raises `Mistake`."""
+    try:
+        found = socket.socket(fileno=descriptor)
+        found.getsockname()
+    except OSError as problem:
+        raise Mistake(f"listen_fd names {descriptor}, which is no open socket: {problem.strerror}") from None
+    found.set_inheritable(False)
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,6 @@ from typing import Any, Literal, TextIO
 
 import orjson
 import structlog
-from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 #: Lines for programs, or for people; `auto`: for people where they go to a terminal.
@@ -65,6 +64,8 @@ class OwnFaults(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is about a fault of this process."""
+        from aiohttp.http_exceptions import HttpProcessingError  # commands log without it
+
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, ConnectionError | HttpProcessingError)
 

@@ -1,5 +1,6 @@
 """Whether the object store that a setting names can be used at all, before anything depends on it."""
 
+import importlib.util
 import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,11 +24,19 @@ def check_object_store(title: str, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme == "file":
         usable_folder(title, Path(unquote(parts.path)))
-    elif not _has_credentials(url):
+        return
+    require_obstore(title)
+    if not _has_credentials(url):
         raise Mistake(
             f"{title} has no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
             " or run where the machine has a role"
         )
+
+
+def require_obstore(title: str) -> None:
+    """Raises `Mistake` where the Python package is not installed that speaks with object stores."""
+    if importlib.util.find_spec("obstore") is None:
+        raise Mistake(f"{title} needs a Python package that is not installed: pip install 'forgelet[s3]'")
 
 
 def _has_credentials(url: str) -> bool:

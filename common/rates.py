@@ -23,6 +23,10 @@ class Rates:
         self._interval = 1 / rate if rate else 0.0
         self._tolerance = self._interval * (max(burst, 1) - 1)
 
+    def forget(self) -> None:
+        """Nobody has done anything yet."""
+        self._full_at.clear()
+
     @property
     def is_on(self) -> bool:
         """Whether anything is limited."""

@@ -14,6 +14,8 @@ EXTERNAL_STORAGE_TOKEN_HEADER: Final = "X-Service-External-Storage-Token"
 STATIC_OBJECT_TOKEN_HEADER: Final = "X-Service-Static-Object-Token"
 #: The query parameter with the user's static object token.
 TOKEN_PARAMETER: Final = "token"
+#: No file of the service, which judges the storage's token before it looks for one: 404 says that it is right.
+NO_FILE: Final = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
 
 #: Longest request target that is looked at, in characters.
 MAX_TARGET_LENGTH: Final = 8000

@@ -7,6 +7,11 @@ from forgelet import SERVERS
 
 def main() -> None:
     """What the package installs as `forgelet`."""
+    if sys.platform != "linux":
+        sys.stderr.write(
+            "Error: forgelet runs on Linux: elsewhere run it in a container or a virtual machine\n"
+        )
+        sys.exit(2)
     if SERVERS.is_dir():
         sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
     from common import logs

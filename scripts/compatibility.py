@@ -1,5 +1,5 @@
 """Prints docs/compatibility.md, out of the routes, what docs/compatibility.toml says of each, and the list of CI
-keywords in api_server/ci/config/reference.py:
+keywords in api_server/ci/config/reference.py; and what became of public clients' tests:
 
 python -m scripts.compatibility >docs/compatibility.md
 """
@@ -18,6 +18,7 @@ from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
+from scripts.clients import expected
 
 WRITTEN = Path(__file__).resolve().parents[1] / "docs/compatibility.toml"
 
@@ -50,6 +51,12 @@ Of all endpoints:
 _KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
 What GitLab's own reference does not have is an unknown key."""
 
+#: In the order in which they are shown.
+SUITES = ("python-gitlab", "gitbeaker", "perl")
+_CLIENTS = """`scripts/clients/run SUITE CHECKOUT` runs the tests that a client's authors run against a real GitLab,
+as they are, against a forgelet of its own, and ends with status 1 where anything is not as it is written down here, out
+of `scripts/clients/expected/`. Files are named below the folder of the tests."""
+
 
 def shown(route: Route) -> str:
     """As documentation writes it: `GET /projects/:id`."""
@@ -81,6 +88,9 @@ def document() -> str:
         "## Not here",
         "Paths like these answer 404, below `/api/v4` in GitLab's words.",
         _table("What", "For example", rows=rows),
+        "## Tests of public clients",
+        _CLIENTS,
+        expected.section(SUITES),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 

@@ -35,12 +35,13 @@ find_python
 venv=$checkout/.venv/$version
 python=$venv/bin/python
 
-# What the installation depends on: this folder's place and two files.
+# What the installation depends on: this folder's place and two files. Not the commit, after which a checkout's version
+# is named: it is that of the day of the installation, and a new one for each commit would cost more than it tells.
 fingerprint() {
     printf '%s\n' "$checkout" && cksum <"$checkout/pyproject.toml" && cksum <"$checkout/constraints.txt"
 }
 
-# have EXTRA [EXTRA...]: makes sure that the checkout is installed in $venv with the first extra. The others hold
+# have EXTRAS [EXTRAS...]: makes sure that the checkout is installed in $venv with the first extras. The others hold
 # at least as much, and having one of them is enough; '' stands for the run-time dependencies alone.
 have() {
     extra=$1
@@ -71,6 +72,15 @@ install_into_venv() {
         fail 'The dependencies could not be installed; see above.'
     fingerprint >"$venv/installed-${1:-run-time}"
 }
+
+# beside EXTRA: as `have`, in an environment of its own, whose Python it prints: for what does not go together with the
+# plug-ins of the tests.
+beside() (
+    venv=$venv-$1
+    python=$venv/bin/python
+    have "$1"
+    printf '%s' "$python"
+)
 
 # run MODULE ARGUMENTS...: becomes that module of the checkout.
 run() {

@@ -10,7 +10,7 @@ from aiohttp import web
 from common import logs
 from common.background import BACKGROUND
 from common.mistakes import usable_folder, writable
-from common.object_stores import check_object_store
+from common.object_stores import check_object_store, require_obstore
 from common.reloading import Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
@@ -67,6 +67,7 @@ def _make_ready(settings: Settings) -> None:
     if settings.data_dir is not None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:
+        require_obstore("The shared store")
         check_object_store("The shared store", settings.shared_store_url)
 
 

@@ -18,7 +18,7 @@ from common.rates import Rates
 from common.shutdown import SHUTDOWN, Shutdown
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin import Origin
-from storage_edge.client import handlers, operators, watched
+from storage_edge.client import controls, handlers, operators, watched
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.client.memory_hits import RepeatedHits
@@ -47,6 +47,8 @@ def create_app(
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> web.Application:
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
+    if settings.testing:
+        clock = controls.MovableClock(clock)
     app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.identified])
     app.on_response_prepare.append(handlers.name_request)
     app[handlers.RULES] = Rules(settings)
@@ -84,12 +86,17 @@ def create_app(
             yield
 
     app.cleanup_ctx.append(parts)
-    operators.setup(app, clock)
+    _let_be_steered(app, clock)
     checks = {**_checks(app), "background": background.check}
     operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
-    app.router.add_route("*", f"/-/{ANY_PATH}", _not_found)
-    app.router.add_route("*", f"/{ANY_PATH}", handlers.static_object)
+    app.add_routes(OTHER_PATHS)
     return app
+
+
+def _let_be_steered(app: web.Application, clock: Callable[[], float]) -> None:
+    operators.setup(app, clock)
+    if isinstance(clock, controls.MovableClock):
+        controls.setup(app, clock)
 
 
 def _checks(app: web.Application) -> dict[str, operations.Check]:
@@ -108,6 +115,12 @@ async def _not_found(_request: web.Request) -> web.Response:
     return web.json_response({"error": "404 Not Found"}, status=404)
 
 
+OTHER_PATHS = [
+    web.route("*", f"/-/{ANY_PATH}", _not_found),
+    web.route("*", f"/{ANY_PATH}", handlers.static_object),
+]
+
+
 def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> Store:
     return Store(
         directory,
@@ -121,7 +134,8 @@ def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> S
 def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     if not settings.shared_store_url:
         return None
-    from storage_edge.tiers.shared import SharedTier, open_store  # five megabytes that most edges do not need
+    # megabytes that few edges need
+    from storage_edge.tiers.shared import SharedTier, open_store
 
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)
     return SharedTier(store, settings.shared_store_timeout, settings.shared_store_pause, metrics.shared)

@@ -271,6 +271,10 @@ class Settings(ClientSettings):
         help="Public text of at least so many bytes is compressed for those who take gzip; 0 compresses nothing.",
     )
 
+    testing: bool = typed_settings.option(
+        default=False,
+        help="Be an edge of a server for tests: whoever has the purge token may reset it and move its clock.",
+    )
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")
     log_format: LogFormat = typed_settings.option(
         default="auto", help="How log lines look; auto: JSON off terminals."

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,13 @@ import structlog
 from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local import embedded_postgres
+from tests.support.answered import every_answer_fits, pytest_sessionfinish, pytest_testnodedown
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.logs import Logger
+from tests.support.no_way_out import nothing_leaves
 from tests.support.watchdog import Watchdog
+
+__all__ = ["every_answer_fits", "nothing_leaves", "pytest_sessionfinish", "pytest_testnodedown"]
 
 # As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
 structlog.configure(
@@ -32,6 +37,14 @@ structlog.configure(
 
 #: Seconds of the processor that one callback of the loop may take.
 LONGEST_CALLBACK = 0.05
+
+
+def pytest_configure() -> None:
+    """Ctrl-C means something to what tests start, also where a shell has started them in the background, with these
+    signals ignored."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,8 +12,6 @@ from api_server.web.routes import Routes
 
 routes = Routes()
 
-#: The GitLab whose dialect this is: what clients may rely on, and scripts by `CI_SERVER_VERSION`.
-DIALECT = "17.11.0"
 _REVISION = f"forgelet {metadata.version('forgelet')}"
 
 
@@ -21,11 +19,12 @@ _REVISION = f"forgelet {metadata.version('forgelet')}"
 @routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_version(request: web.Request) -> web.Response:
     """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
+    settings = context.settings(request)
     return json_value(
         {
-            "version": DIALECT,
+            "version": settings.dialect,
             "revision": _REVISION,
             "kas": {"enabled": False, "externalUrl": None, "externalK8sProxyUrl": None, "version": None},
-            "enterprise": context.settings(request).tier != "free",
+            "enterprise": settings.tier != "free",
         }
     )

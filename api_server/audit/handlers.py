@@ -1,7 +1,7 @@
 """Reading audit events: endpoints 25-30 (decision D7)."""
 
 import datetime
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
@@ -42,7 +42,11 @@ class ListEvents(Paginated):
     author_id: int | None = None
     target_type: str | None = None
     target_id: int | None = None
-    sort: str | None = attrs.field(default=None, converter=_direction)
+    sort: str | None = attrs.field(
+        default=None,
+        converter=_direction,
+        metadata={"takes": Literal["asc", "desc", "created_asc", "created_desc"] | None},
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +75,7 @@ class EventIdOf:
 
 @routes.get("/audit_events", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
 async def list_instance_events(request: web.Request, wanted: ListInstanceEvents) -> web.Response:
-    """Endpoint 25."""
+    """Endpoint 25. Events of all entities, newest first."""
     if wanted.entity_id is not None and wanted.entity_type is None:
         raise bad_parameters("entity_type is missing")
     return await _listed(request, wanted, {})
@@ -91,7 +95,7 @@ async def list_group_events(request: web.Request, wanted: ListEventsOf, found: G
 
 @routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), feature=AUDIT_EVENTS)
 async def show_group_event(request: web.Request, wanted: EventIdOf, found: Group) -> web.Response:
-    """Endpoint 28."""
+    """Endpoint 28. One event of exactly this group."""
     return await _shown_of(request, wanted.audit_event_id, found.entity)
 
 
@@ -105,7 +109,7 @@ async def list_project_events(request: web.Request, wanted: ListEventsOf, found:
     "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), feature=AUDIT_EVENTS
 )
 async def show_project_event(request: web.Request, wanted: EventIdOf, found: Project) -> web.Response:
-    """Endpoint 30."""
+    """Endpoint 30. One event of the project."""
     return await _shown_of(request, wanted.audit_event_id, found.entity)
 
 

@@ -3,6 +3,7 @@ not long ago."""
 
 import datetime
 
+import attrs
 import structlog
 from aiohttp import web
 
@@ -15,6 +16,19 @@ from api_server.web.context import CLOCK, DATABASE, SETTINGS
 log = structlog.get_logger(__name__)
 
 MONTHS_AHEAD = 3
+
+
+@attrs.define
+class HeadKept:
+    """When this process has last kept a head of the trail."""
+
+    at: datetime.datetime | None = None
+
+    def forget(self) -> None:
+        self.at = None
+
+
+HEAD_KEPT = web.AppKey("head_kept", HeadKept)
 
 
 def setup(app: web.Application) -> None:
@@ -30,13 +44,12 @@ def setup(app: web.Application) -> None:
             log.warning("partitions of the audit trail are made later, the table is in use")
 
     every = datetime.timedelta(minutes=app[SETTINGS].audit_head_minutes)
-    next_head = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    kept = app[HEAD_KEPT] = HeadKept()
 
     async def keep_head() -> None:
-        nonlocal next_head
-        if every and app[CLOCK]() >= next_head:
+        if every and (kept.at is None or app[CLOCK]() >= kept.at + every):
             await heads.keep(app[DATABASE], app[OBJECTS])
-            next_head = app[CLOCK]() + every
+            kept.at = app[CLOCK]()
 
     app.on_startup.append(make_at_start)
     app[QUEUE].add_periodic("keep_audit_head", "* * * * *", keep_head)

@@ -35,8 +35,12 @@ AFTER_FAILURE_SECONDS = 3600.0
 _AT_ONCE = 10_000
 
 
+#: The projects whose repositories could not be packed.
+UNPACKED: web.AppKey[TTLCache[int, bool]] = web.AppKey("unpacked", TTLCache)
+
+
 def setup(app: web.Application) -> None:
-    failed: TTLCache[int, bool] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
+    failed = app[UNPACKED] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
 
     async def look_after_repositories() -> None:
         await look_after(app)

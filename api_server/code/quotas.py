@@ -45,6 +45,10 @@ class Quotas:
         self._measured: TTLCache[int, _Repository] = TTLCache(maxsize=10_000, ttl=MEASURED_FOR_SECONDS)
         self._arriving: Counter[int] = Counter()
 
+    def forget(self) -> None:
+        """All repositories are measured again."""
+        self._measured.clear()
+
     async def take(self, database: Executor, project_id: int, size: int) -> None:
         """Counts a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
         if self._limit:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pygit2
@@ -48,6 +48,15 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
         "committer_email": _text(commit.committer.raw_email),
         "committed_date": committed,
     }
+
+
+def signature_type(repository: Repository, sha: str) -> Literal["PGP", "SSH", "X509"] | None:
+    """With what the commit with this full SHA is signed, if it is. Nobody's keys are known here, so that this says
+    nothing of who has signed it."""
+    signature = repository[sha].peel(pygit2.Commit).gpg_signature[0] or b""
+    if not signature:
+        return None
+    return "SSH" if b"SSH SIGNATURE" in signature else "PGP" if b"PGP " in signature else "X509"
 
 
 def tree_of(repository: Repository, commit: str) -> pygit2.Tree:

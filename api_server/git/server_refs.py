@@ -1,4 +1,4 @@
-"""Refs that only the server writes: HEAD, the heads of merge requests, and those that keep commits."""
+"""Refs that only the server writes: HEAD, a first branch, the heads of merge requests, those that keep commits."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from api_server.git import durable
 from api_server.git.errors import NotFoundError
 from api_server.git.ref_locks import move_refs
-from api_server.git.ref_names import BRANCHES, INTERNAL, KEEP_AROUND, is_valid_ref_name
+from api_server.git.ref_names import BRANCHES, INTERNAL, KEEP_AROUND, check_branch_name, is_valid_ref_name
 from api_server.git.references import branch, commit_id
 from api_server.git.repositories import Repository
 
@@ -18,6 +18,17 @@ async def set_default_branch(repository: Repository, name: str) -> None:
     if branch(repository, name) is None:
         raise NotFoundError(f"The branch {name!r} does not exist.")
     await _write(repository, "HEAD", lambda: repository.set_head(BRANCHES + name))
+
+
+async def set_first_branch(repository: Repository, name: str, commit: str) -> None:
+    """Makes the first branch of a repository that nobody knows yet, so that no push has to be found in its reflog.
+
+    Raises `InvalidNameError`, and as `move_refs`.
+    """
+    check_branch_name(name)
+    await _write(repository, BRANCHES + name, lambda: repository.references.create(BRANCHES + name, commit))
+    # libgit2 has made new folders there for the commit
+    await asyncio.to_thread(durable.sync_objects, Path(repository.path), ())
 
 
 async def set_internal_ref(repository: Repository, ref: str, commit: str) -> None:

@@ -16,7 +16,6 @@ from api_server.invitations.recipients import (
     TOO_MANY_TO_ADDRESS,
     Recipients,
     RefusedAsAWhole,
-    sentence,
     text_of,
 )
 from api_server.namespaces.members import changes as members
@@ -114,7 +113,7 @@ async def _ask(
     except ApiError as refusal:
         return text_of(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
-        return sentence(problems)
+        return rules.sentence(problems)
     seed = os.urandom(_SEED_BYTES)
     invitation_id = await queries.create(
         transaction,

@@ -50,7 +50,9 @@ class InvitationEmail:
 @attrs.frozen(kw_only=True)
 class UpdateInvitation(InvitationEmail):
     access_level: Role = Role.DEVELOPER
-    expires_at: datetime.date | Unset | None = UNSET
+    expires_at: datetime.date | Unset | None = attrs.field(
+        default=UNSET, metadata={"takes": datetime.date | datetime.datetime | None}
+    )
 
 
 @routes.post("/groups/{id}/invitations", access=group(Role.OWNER))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from api_server.namespaces.members.rules import sentence
 from api_server.outbound.mail.letters import is_address
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
@@ -57,16 +58,6 @@ def _distinct(texts: Sequence[str] | None) -> list[str]:
 
 def _is_id(text: str) -> bool:
     return len(text) < 20 and text.isascii() and text.isdecimal() and int(text) < 2**63
-
-
-def sentence(problems: Mapping[str, Sequence[str]]) -> str:
-    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
-    parts = [
-        f"{field.replace('_', ' ').capitalize()} {text}"
-        for field, texts in problems.items()
-        for text in texts
-    ]
-    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
 
 
 def text_of(refusal: ApiError) -> str:

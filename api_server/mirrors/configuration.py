@@ -54,7 +54,7 @@ class Wishes:
     only_protected_branches: bool | Unset | None = UNSET
     keep_divergent_refs: bool | Unset = UNSET
     mirror_branch_regex: Name | Unset | None = UNSET
-    auth_method: str | Unset = UNSET
+    auth_method: str | Unset = attrs.field(default=UNSET, metadata={"takes": AuthMethod | Unset})
     host_keys: list[Description] | Unset = UNSET
 
     def __attrs_post_init__(self) -> None:

@@ -31,7 +31,7 @@ class MirrorId:
     """`mirror_id` is a text: what is no number is 404, not 400; one of more than 64 bits is 400, as everywhere."""
 
     id: str
-    mirror_id: str
+    mirror_id: str = attrs.field(metadata={"takes": int})
 
 
 @attrs.frozen(kw_only=True)
@@ -44,12 +44,12 @@ class CreateMirror(Wishes):
 @attrs.frozen(kw_only=True)
 class UpdateMirror(Wishes):
     id: str
-    mirror_id: str
+    mirror_id: str = attrs.field(metadata={"takes": int})
 
 
 @routes.get("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
 async def list_mirrors(request: web.Request, wanted: ListMirrors, found: Project) -> web.Response:
-    """19; beyond GitLab also by keyset."""
+    """Endpoint 19. Beyond GitLab also by keyset."""
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_mirrors(context.database(request), page, found.id)
     return await paginated(request, page, listed)
@@ -57,7 +57,7 @@ async def list_mirrors(request: web.Request, wanted: ListMirrors, found: Project
 
 @routes.get(_MIRROR, access=project(Role.MAINTAINER))
 async def show_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
-    """20."""
+    """Endpoint 20. Credentials of its URL are masked."""
     shown = await queries.show(context.database(request), found.id, _number(wanted.mirror_id))
     return json_text(shown)
 
@@ -71,7 +71,7 @@ async def show_public_key(request: web.Request, wanted: MirrorId, found: Project
 
 @routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
 async def create_mirror(request: web.Request, wanted: CreateMirror, found: Project) -> web.Response:
-    """21. The target is not contacted yet."""
+    """Endpoint 21. The target is not contacted yet."""
     _require_regex(request, wanted)
     await changes.check(request, found, wanted)
     async with context.database(request).transaction() as transaction:
@@ -81,7 +81,7 @@ async def create_mirror(request: web.Request, wanted: CreateMirror, found: Proje
 
 @routes.put(_MIRROR, access=project(Role.MAINTAINER))
 async def update_mirror(request: web.Request, wanted: UpdateMirror, found: Project) -> web.Response:
-    """22; beyond GitLab also the URL with its credentials."""
+    """Endpoint 22. Beyond GitLab also the URL with its credentials."""
     _require_regex(request, wanted)
     before = await queries.find(context.database(request), found.id, _number(wanted.mirror_id))
     await changes.check(request, found, wanted, before)
@@ -92,7 +92,7 @@ async def update_mirror(request: web.Request, wanted: UpdateMirror, found: Proje
 
 @routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER))
 async def sync_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
-    """23."""
+    """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
     async with context.database(request).transaction() as transaction:
         mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
         await schedule.run_for_caller(transaction, found, mirror)
@@ -101,7 +101,7 @@ async def sync_mirror(request: web.Request, wanted: MirrorId, found: Project) ->
 
 @routes.delete(_MIRROR, access=project(Role.MAINTAINER))
 async def delete_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
-    """24."""
+    """Endpoint 24. What was pushed stays where it is."""
     async with context.database(request).transaction() as transaction:
         mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
         await changes.delete(request, transaction, found, mirror)

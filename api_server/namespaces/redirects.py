@@ -16,7 +16,7 @@ def id_in(reference: str, parameter: str = "id") -> int | None:
     it has more than 64 bits (decision D11)."""
     if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
         return None
-    if len(reference) > _MOST_DIGITS or abs(int(reference)) > MAX_BIGINT:
+    if len(reference) > _MOST_DIGITS or not -MAX_BIGINT - 1 <= int(reference) <= MAX_BIGINT:
         raise bad_parameters(f"{parameter} is invalid")
     return int(reference)
 

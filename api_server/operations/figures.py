@@ -61,6 +61,10 @@ class FreshFigures:
         self._known: Figures | None = None
         self._reading = asyncio.Lock()
 
+    def forget(self) -> None:
+        """They are read again for whoever asks next."""
+        self._known = None
+
     async def get(self) -> Figures:
         """Raises `Unavailable`, and TimeoutError where the database takes long."""
         loop = asyncio.get_running_loop()

@@ -50,6 +50,10 @@ class Watch:
             await asyncio.sleep(EVERY_SECONDS)
             await self.look()
 
+    def forget(self) -> None:
+        """Nothing is written down of what fails, whatever was before."""
+        self._written.clear()
+
     async def look(self) -> None:
         """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""
         async with self._looking:

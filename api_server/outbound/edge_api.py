@@ -43,6 +43,14 @@ class EdgeApi:
         answer = await self._ask("GET", "/-/stored", params=parameters)
         return list(answer["stored"]), answer.get("next")
 
+    async def set_back(self, ahead: float) -> None:
+        """An edge for tests forgets everything, and its clock is `ahead` seconds of the machine's."""
+        await self._ask("POST", "/-/testing/reset", json={"ahead": ahead})
+
+    async def set_clock(self, ahead: float) -> None:
+        """The clock of an edge for tests is `ahead` seconds of the machine's."""
+        await self._ask("POST", "/-/testing/clock", json={"ahead": ahead})
+
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         async with self.session.request(
             method,
@@ -54,5 +62,7 @@ class EdgeApi:
         ) as answer:
             if not 200 <= answer.status < 300:
                 raise EdgeRefuses(answer.status)
+            if answer.status == 204:
+                return {}
             found = await answer.json(content_type=None)
             return found if isinstance(found, dict) else {}

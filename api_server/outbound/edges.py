@@ -8,7 +8,7 @@ past is not known, is told to forget everything.
 
 import asyncio
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -128,6 +128,19 @@ class Edges:
         settings = self._settings
         return EdgeApi(edge.url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
 
+    async def set_back(self, ahead: float) -> list[str]:
+        """Has all edges of a service for tests forget everything, and has their clocks be `ahead` seconds of the
+        machine's. Of those that do not, why not, each in one sentence."""
+        return await self._have_all(lambda api: api.set_back(ahead))
+
+    async def set_clock(self, ahead: float) -> list[str]:
+        """Likewise, of their clocks only."""
+        return await self._have_all(lambda api: api.set_clock(ahead))
+
+    async def _have_all(self, act: Callable[[EdgeApi], Awaitable[None]]) -> list[str]:
+        done = await asyncio.gather(*(_problem_of(act(self._api(edge))) for edge in self._edges))
+        return [f"{edge.url}: {problem}" for edge, problem in zip(self._edges, done, strict=True) if problem]
+
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""
         failing = await queries.failing(self._database, self._database.now - PATIENCE)
@@ -158,16 +171,21 @@ class Edges:
 
     async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> str | None:
         """Why it could not be told, in one sentence; None where it was."""
-        try:
-            await self._api(edge).purge(document)
-        except EdgeRefuses as problem:
-            reason = refusal(problem.status)
-        except (aiohttp.ClientError, OSError, ValueError) as problem:  # TimeoutError is one
-            reason = f"It does not answer ({type(problem).__name__})"
-        else:
-            return None
-        log.warning("an edge cannot be told", about=edge.id, edge=edge.url, reason=reason)
+        reason = await _problem_of(self._api(edge).purge(document))
+        if reason is not None:
+            log.warning("an edge cannot be told", about=edge.id, edge=edge.url, reason=reason)
         return reason
+
+
+async def _problem_of(call: Awaitable[object]) -> str | None:
+    """Why an edge has not done what it was asked for, in one sentence; None where it has."""
+    try:
+        await call
+    except EdgeRefuses as problem:
+        return refusal(problem.status)
+    except (aiohttp.ClientError, OSError, ValueError) as problem:  # TimeoutError is one
+        return f"It does not answer ({type(problem).__name__})"
+    return None
 
 
 def refusal(status: int) -> str:

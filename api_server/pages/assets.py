@@ -10,7 +10,8 @@ import attrs
 from aiohttp import web
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+#: Of what has another address when it has another content.
+FOR_GOOD = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
 @attrs.frozen
@@ -49,4 +50,4 @@ async def serve(request: web.Request) -> web.Response:
     asset = _BY_PATH.get(request.path)
     if asset is None:
         raise web.HTTPNotFound(text="404 Not Found\n")
-    return web.Response(text=asset.text, content_type=asset.media_type, headers=_HEADERS)
+    return web.Response(text=asset.text, content_type=asset.media_type, headers=FOR_GOOD)

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.pages import below_projects, groups, home, named, page, queries, sessions, sign_in
+from api_server.pages import api_docs, below_projects, groups, home, named, page, queries, sessions, sign_in
 from api_server.pages.account import active_sessions, emails, invites, password, passwords, profile, tokens
 from api_server.pages.admin import area
 from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
@@ -16,6 +16,7 @@ from api_server.web.context import DATABASE
 #: In the order in which their paths are tried.
 PAGES = [
     home.pages,
+    api_docs.pages,
     profile.pages,
     password.pages,
     tokens.pages,
@@ -38,10 +39,12 @@ PAGES = [
 def setup(app: web.Application) -> None:
     app[SIGNED_IN_USER] = sessions.signed_in_user
     page.setup(app)
+    api_docs.setup(app)
     below_projects.setup(app)
     sign_in.setup(app)
     invites.setup(app)
     emails.setup(app)
+    password.setup(app)
     passwords.setup(app)
     for pages in PAGES:
         pages.register(app)

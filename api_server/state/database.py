@@ -16,6 +16,7 @@ from api_server.state.connections import Connections
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
 from api_server.state.statements import Query, RowT, has_written
+from common.ending import ended
 
 #: Gives the present moment, in UTC; tests move it.
 Clock = Callable[[], datetime.datetime]
@@ -205,7 +206,8 @@ class Database(Executor):
                 await asyncio.shield(connection.roll_back())
                 raise
             try:
-                await asyncio.shield(transaction.commit())
+                # Who is cancelled meanwhile goes on after it: then nothing is written any more that she had begun.
+                await ended(asyncio.ensure_future(transaction.commit()))
             finally:
                 if transaction.has_written:
                     self.note_change()

@@ -18,12 +18,11 @@ def make_folder(folder: Path) -> None:
         sync(new.parent)
 
 
-def make_durable(file: Path, root: Path) -> None:
-    """Waits until a file's bytes and its name are on the disk, and the names of all folders between it and `root`.
+def sync_folders(file: Path, root: Path) -> None:
+    """Waits until a file's name is on the disk, and the names of all folders between it and `root`.
 
     Any of them may be new, made for another file whose writer has not come so far yet.
     """
-    sync(file)
     folder = file.parent
     while True:
         sync(folder)

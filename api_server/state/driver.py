@@ -10,7 +10,15 @@ from typing import Any
 import aiopg
 import attrs
 import psycopg2
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE, Notify, new_array_type, new_type, register_type
+from psycopg2.extensions import (
+    TRANSACTION_STATUS_IDLE,
+    AsIs,
+    Notify,
+    new_array_type,
+    new_type,
+    register_adapter,
+    register_type,
+)
 
 from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, Unavailable
 from api_server.state.statements import Statement
@@ -187,6 +195,14 @@ def _read_as_they_are(connection: aiopg.Connection) -> None:
         one = new_type(oids, name, read)
         register_type(one, connection.raw)
         register_type(new_array_type(array_oids, f"{name}[]", one), connection.raw)
+
+
+def _integer(value: int) -> AsIs:
+    """In statements: `-1::bigint` is the negative of `1::bigint`, and of the smallest number there is no such."""
+    return AsIs(f"({int(value)})" if value < 0 else f"{int(value)}")
+
+
+register_adapter(int, _integer)
 
 
 def _bytes(value: Any, cursor: Any) -> bytes | None:

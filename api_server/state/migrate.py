@@ -8,7 +8,6 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 import psycopg2
-import yoyo
 from procrastinate.schema import SchemaManager
 
 from api_server.state.errors import Unavailable
@@ -158,6 +157,8 @@ def _make_queue(cursor: Any) -> None:
 
 
 def _apply_migrations(url: str, wanted: Collection[str]) -> None:
+    import yoyo  # servers whose database is up to date do without it
+
     backend = yoyo.get_backend(url)
     with resources.as_file(_file("migrations")) as folder:
         migrations = yoyo.read_migrations(str(folder)).filter(lambda one: one.id in wanted)

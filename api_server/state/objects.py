@@ -3,32 +3,25 @@
 Whatever goes wrong with the store is `Unavailable`, that there is no such object FileNotFoundError.
 """
 
+import abc
 import asyncio
 import datetime
-import errno
 import io
-import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import attrs
-import obstore
 import structlog
 from aiohttp import web
-from obstore.store import LocalStore, from_url
-from obstore.store import ObjectStore as Backend
 
-from api_server.state import disk
 from api_server.state.errors import Unavailable
 from api_server.state.store_failures import store_failures
+from common.object_stores import require_obstore
 from common.operations import Degraded
 from common.throttled_log import ThrottledLog
-
-if TYPE_CHECKING:
-    from obstore import ReadableFile
 
 log = ThrottledLog(structlog.get_logger(__name__))
 
@@ -36,14 +29,10 @@ log = ThrottledLog(structlog.get_logger(__name__))
 INDEX = ".index"
 #: Bytes that are held at a time while an object is written or read.
 CHUNK = 2**20
-#: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
-_PART = 5 * CHUNK
-_PARTS_AT_A_TIME = 2
+#: Objects that a listing gives at a time.
+LISTED_TOGETHER = 1000
 #: Seconds that the store has to answer when readiness asks.
 CHECK_SECONDS = 2.0
-#: Nothing is ever stored here. To read it costs a twelfth of a listing; unlike HEAD's, the answer says what is wrong.
-_NOTHING = "readiness"
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 @attrs.frozen
@@ -55,94 +44,53 @@ class Listed:
     modified: datetime.datetime
 
 
-class Objects:
+class Objects(abc.ABC):
     """Objects by key; keys are paths such as `projects/1/jobs/2/<random>`. An object is there wholly or not at all."""
 
-    def __init__(self, backend: Backend, folder: Path | None, disk_reserve: int = 0) -> None:
-        self._backend = backend
-        self._disk_reserve = disk_reserve
-        self._check: asyncio.Task[None] | None = None
-        #: Of a store of local files.
-        self.folder = folder
+    #: Of a store of local files.
+    folder: Path | None = None
+    _check: "asyncio.Task[None] | None" = None
 
     @property
     def place(self) -> str:
         """What operators know it by."""
         return "object store" if self.folder is None else str(self.folder)
 
+    @abc.abstractmethod
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
 
         Raises `Unavailable` when the store is full or does not answer, and before the disk is.
         """
-        source = _Source(chunks)
-        await asyncio.to_thread(self._check_folder)
-        try:
-            with store_failures():
-                await obstore.put_async(
-                    self._backend,
-                    key,
-                    source.chunks() if self.folder is None else self._within_the_disk(source, self.folder),
-                    use_multipart=True,
-                    chunk_size=_PART,
-                    max_concurrency=_PARTS_AT_A_TIME,
-                )
-                if self.folder is not None:
-                    await asyncio.to_thread(disk.make_durable, self.folder / key, self.folder)
-            return
-        except (Unavailable, FileNotFoundError) as problem:
-            cause = problem.__cause__ or problem
-        if source.problem is not None:
-            raise source.problem
-        raise Unavailable("the object store") from cause
 
-    async def _within_the_disk(self, source: "_Source", folder: Path) -> AsyncIterator[bytes]:
-        async for chunk in source.chunks():
-            if not await asyncio.to_thread(disk.leaves_free, folder, len(chunk), self._disk_reserve):
-                raise Unavailable("the object store") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            yield chunk
-
-    async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+    @abc.abstractmethod
+    def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Bytes `start` to `end` (exclusive), all of them or it raises: FileNotFoundError, before the first of them
-        only, and `Unavailable`.
+        only, and `Unavailable`. Who may stop before the end closes it (`aclosing`): a file may be open."""
 
-        A store ends answers that take long, and a reader may be slow: what breaks off after some bytes is asked for
-        again from there.
-        """
-        position = start
-        while position < end:
-            began = position
-            try:
-                with store_failures():
-                    found = await obstore.get_async(self._backend, key, options={"range": (position, end)})
-                    async for chunk in found.stream(min_chunk_size=64 * 1024):
-                        position += len(chunk)
-                        yield bytes(chunk)
-            except FileNotFoundError as problem:
-                if began == start:
-                    await asyncio.to_thread(self._check_folder)
-                    raise
-                raise Unavailable("the object store") from problem
-            except Unavailable:
-                if position == began:
-                    raise
-            else:
-                if position == began:
-                    raise Unavailable("the object store") from EOFError(f"{key} is too short")
-
+    @abc.abstractmethod
     def open(self, key: str) -> IO[bytes]:
         """A seekable file, for code that has to jump about in it; its calls block: use it in a thread.
 
         Raises FileNotFoundError, and as all that reads it, `Unavailable`.
         """
-        with store_failures():
-            try:
-                reader = obstore.open_reader(self._backend, key, buffer_size=CHUNK)
-            except FileNotFoundError:
-                self._check_folder()
-                obstore.get(self._backend, key)  # unlike HEAD's, this answer tells of a bucket that is gone
-                raise
-        return io.BufferedReader(_Object(reader))
+
+    @abc.abstractmethod
+    async def size(self, key: str) -> int:
+        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
+
+    @abc.abstractmethod
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Removes them; those that are gone already are passed over. Raises `Unavailable`."""
+
+    @abc.abstractmethod
+    def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
+        """The objects whose keys begin with `prefix` and a slash, in no order, at most LISTED_TOGETHER at a time.
+        Raises `Unavailable`."""
+
+    @abc.abstractmethod
+    async def _look(self) -> None:
+        """Raises `Unavailable` where the store cannot be used."""
 
     async def exists(self, key: str) -> bool:
         """Raises `Unavailable`."""
@@ -150,22 +98,6 @@ class Objects:
             await self.size(key)
             return True
         return False
-
-    async def size(self, key: str) -> int:
-        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
-        with store_failures():
-            try:
-                return int((await obstore.head_async(self._backend, key))["size"])
-            except FileNotFoundError:
-                await asyncio.to_thread(self._check_folder)
-                await obstore.get_async(self._backend, key)  # as in `open`
-                raise
-
-    async def delete(self, keys: Iterable[str]) -> None:
-        """Removes them; those that are gone already are passed over. Raises `Unavailable`."""
-        for key in keys:
-            with suppress(FileNotFoundError), store_failures():
-                await obstore.delete_async(self._backend, key)
 
     async def discard(self, keys: Iterable[str]) -> None:
         """Removes what no row names; what cannot be removed now is left to the sweep."""
@@ -185,12 +117,6 @@ class Objects:
             for one in batch:
                 yield one.key
 
-    async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        """Likewise with what the store says of them, at most 1,000 at a time."""
-        with store_failures():
-            async for batch in obstore.list(self._backend, prefix=prefix, chunk_size=1000):
-                yield [Listed(meta["path"], meta["size"], meta["last_modified"]) for meta in batch]
-
     async def check(self) -> None:
         """Readiness: raises `Degraded` where the store cannot be used. What is in the database and in repositories is
         served even so. One look at a time, and nobody waits for it longer than CHECK_SECONDS."""
@@ -205,53 +131,25 @@ class Objects:
         except Unavailable as problem:
             raise Degraded(f"{problem}: {problem.cause}") from None
 
-    async def _look(self) -> None:
-        if self.folder is not None:
-            await asyncio.to_thread(self._look_at_folder, self.folder)
-            return
-        with suppress(FileNotFoundError), store_failures():
-            await obstore.get_async(self._backend, _NOTHING)
-
-    def _look_at_folder(self, folder: Path) -> None:
-        self._check_folder()
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise Unavailable("the object store") from PermissionError(
-                errno.EACCES, "it cannot be written to"
-            )
-        with store_failures():
-            if not disk.leaves_free(folder, 1, max(self._disk_reserve, 1)):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _check_folder(self) -> None:
-        """Without its folder, no object is there; that says nothing of what there was. Raises `Unavailable`."""
-        if self.folder is not None and not self.folder.is_dir():
-            raise Unavailable("the object store") from NotADirectoryError(errno.ENOENT, "its folder is gone")
-
 
 OBJECTS = web.AppKey("objects", Objects)
 
 
-class _Source:
-    """Chunks on their way into the store, which remember that it was they who failed: then the store has not."""
+class Reader(Protocol):
+    """As much of a file as an opened object needs."""
 
-    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
-        self._chunks = chunks
-        self.problem: Exception | None = None
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._chunks:
-                yield chunk
-        except Exception as problem:
-            self.problem = problem
-            raise
+    def read(self, size: int, /) -> Any: ...
+    def seek(self, offset: int, whence: int, /) -> int: ...
+    def tell(self) -> int: ...
+    def close(self) -> None: ...
 
 
-class _Object(io.RawIOBase):
-    """An object as Python's file protocol has it."""
+class OpenedObject(io.RawIOBase):
+    """An object as Python's file protocol has it; `failures` is what its store raises besides OSError."""
 
-    def __init__(self, reader: "ReadableFile") -> None:
+    def __init__(self, reader: Reader, *failures: type[Exception]) -> None:
         self._reader = reader
+        self._failures = failures
 
     def readable(self) -> bool:
         return True
@@ -260,38 +158,34 @@ class _Object(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with store_failures():
+        with store_failures(*self._failures):
             piece = self._reader.read(len(buffer))
         buffer[: len(piece)] = bytes(piece)
         return len(piece)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        with store_failures():
+        with store_failures(*self._failures):
             return self._reader.seek(offset, whence)
 
     def tell(self) -> int:
         return self._reader.tell()
 
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.close()
+        super().close()
+
 
 def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
     """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
     the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
-    takes at most `timeout` seconds, its repetitions included."""
+    takes at most `timeout` seconds, its repetitions included. Raises `Mistake` where the extra for S3 is missing."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
-        folder = Path(unquote(parts.path)) if url else data_dir / "objects"
-        disk.make_folder(folder)
-        return Objects(LocalStore(folder, automatic_cleanup=True), folder, disk_reserve)
-    endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
-    each = datetime.timedelta(seconds=timeout / 2)
-    backend = from_url(
-        url,
-        # an endpoint without TLS is for whoever names one
-        client_options={
-            "allow_http": endpoint.startswith("http://"),
-            "timeout": each,
-            "connect_timeout": each,
-        },
-        retry_config={"max_retries": 5, "retry_timeout": each},
-    )
-    return Objects(backend, None)
+        from api_server.state.objects_in_folder import ObjectsInFolder
+
+        return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
+    require_obstore("The object store")
+    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
+
+    return open_bucket(url, timeout)

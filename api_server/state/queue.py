@@ -1,25 +1,28 @@
 """Background work: queued in the transaction of what caused it, run by workers (procrastinate in our PostgreSQL)."""
 
 import asyncio
+import contextlib
 import datetime
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import orjson
 import structlog
 from aiohttp import web
-from procrastinate import App, RetryStrategy
-from procrastinate.exceptions import UniqueViolation
+from croniter import croniter
+from procrastinate import App, BaseRetryStrategy
+from procrastinate.exceptions import AlreadyEnqueued, UniqueViolation
 from procrastinate.jobs import Job, Status
 from procrastinate.retry import RetryDecision
 
-from api_server.state.database import Transaction
+from api_server.state.database import Clock, Transaction, system_clock
 from api_server.state.errors import Unavailable
 from api_server.state.failures import Failures
 from api_server.state.queue_connector import QueueConnector, without_procrastinates_errors
-from api_server.state.queue_worker import TellingWorker
+from api_server.state.queue_worker import GatedJobs, TellingWorker
 from common.background import BackgroundTasks
 from common.shutdown import Shutdown
 
@@ -86,21 +89,47 @@ async def enqueue(
     )
 
 
-class _Retries(RetryStrategy):
-    """What was kept from its work by a part that does not answer has not been tried."""
+class StillAtWork(Exception):
+    """Tasks, whose names these are, have not come to an end in time."""
+
+
+@attrs.frozen
+class _Retries(BaseRetryStrategy):
+    """After 2, 4, 8 ... seconds, up to so many times. What was kept from its work by a part that does not answer has
+    not been tried."""
+
+    _attempts: int
+    _clock: Clock
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+        wait = 2 ** (job.attempts + 1)
         if isinstance(exception, Unavailable):
-            return RetryDecision(retry_in={"seconds": AGAIN_SECONDS})
-        return super().get_retry_decision(exception=exception, job=job)
+            wait = AGAIN_SECONDS
+        elif job.attempts >= self._attempts:
+            return None
+        return RetryDecision(retry_at=self._clock() + datetime.timedelta(seconds=wait))
 
 
 class Queue:
     """The tasks of this application, and the worker that runs them."""
 
-    def __init__(self, database_url: str, dead_after: float = 30.0) -> None:
-        """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others."""
-        self._app = App(connector=QueueConnector(database_url))
+    def __init__(
+        self,
+        database_url: str,
+        dead_after: float = 30.0,
+        *,
+        clock: Clock = system_clock,
+        search_path: str = "",
+    ) -> None:
+        """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others.
+
+        The queue's clock is PostgreSQL's `now()`; `clock` has to say the same, and `search_path` may lead to another
+        function of that name.
+        """
+        self._connector = QueueConnector(database_url, search_path)
+        self._app = App(connector=self._connector)
+        self._app.job_manager = self._jobs = GatedJobs(self._connector)
+        self._clock = clock
         self._dead_after = dead_after
         self._worker: TellingWorker | None = None
         #: Where it is kept what fails, from when there is a database on.
@@ -125,7 +154,7 @@ class Queue:
 
         A task may run twice even so (a worker can be killed between doing and marking).
         """
-        self._app.task(name=name, retry=_Retries(max_attempts=attempts, exponential_wait=2))(task)
+        self._app.task(name=name, retry=_Retries(attempts, self._clock))(task)
 
     def add_periodic(
         self, name: str, cron: str, task: Callable[[], Awaitable[None]], *, begun_here: bool = True
@@ -164,6 +193,39 @@ class Queue:
                 await background.finish(WORKER, shutdown.left + GIVING_BACK_SECONDS)
                 await background.finish(WATCH, 0)
 
+    @asynccontextmanager
+    async def paused(self, seconds: float, *, cut: bool) -> AsyncIterator[None]:
+        """Nothing is run here for the length of the block, and nothing written for it: what is under way comes to its
+        end first. What takes longer than `seconds` is cut off with `cut`, and done again; without, raises
+        `StillAtWork`."""
+        with self._jobs.gate.closed():
+            await self._jobs.gate.empty()
+            running = self._worker._running_jobs if self._worker is not None else {}
+            if running:
+                await asyncio.wait(list(running), timeout=seconds)
+            if running and not cut:
+                raise StillAtWork(*sorted(context.job.task_name for context in running.values()))
+            if running and self._worker is not None:
+                await self._worker._abort_running_jobs()  # type: ignore[no-untyped-call]
+            self._forgotten = set()
+            with self._connector.gate.closed():
+                await self._connector.gate.empty()
+                yield
+        self.look_now()
+
+    def look_now(self) -> None:
+        """Something has become due that nobody was told of."""
+        if self._worker is not None:
+            self._worker._new_job_event.set()
+
+    async def defer_periodic(self, since: datetime.datetime, until: datetime.datetime) -> None:
+        """Queues each periodic task once that has a moment after `since` and not after `until`."""
+        for one in list(self._app.periodic_registry.periodic_tasks.values()):
+            moment = croniter(one.cron, since).get_next(datetime.datetime)
+            if moment <= until:
+                with contextlib.suppress(AlreadyEnqueued):
+                    await one.task.defer_async(timestamp=int(moment.timestamp()))
+
     async def _run_worker(self) -> None:
         """Until it is stopped, or loses its connection to the database."""
         if self._is_stopping:
@@ -185,17 +247,19 @@ class Queue:
 
     async def _free_stalled(self) -> None:
         while True:
-            with without_procrastinates_errors():
-                stalled = await self._app.job_manager.get_stalled_jobs(
-                    seconds_since_heartbeat=self._dead_after
-                )
-                at_work = self._at_work()
-                for job in [
-                    *(each for each in stalled if each.id not in at_work),
-                    *await self._left_undone(),
-                ]:
-                    await self._free(job)
+            async with self._jobs.gate.passing():
+                await self._free_stalled_now()
             await asyncio.sleep(self._dead_after)
+
+    async def _free_stalled_now(self) -> None:
+        with without_procrastinates_errors():
+            stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after)
+            at_work = self._at_work()
+            for job in [
+                *(each for each in stalled if each.id not in at_work),
+                *await self._left_undone(),
+            ]:
+                await self._free(job)
 
     async def _free(self, job: Job) -> None:
         log.warning("work of a dead worker is done again", task=job.task_name)

@@ -17,6 +17,7 @@ from api_server.state import database, driver
 from api_server.state.connections import Connections
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import Conflict, ConnectionLost, Unavailable
+from common.gate import Gate
 from common.throttled_log import ThrottledLog
 
 often = ThrottledLog(structlog.get_logger(__name__))
@@ -29,8 +30,17 @@ CONNECT_SECONDS = 5.0
 class QueueConnector(BaseAsyncConnector):
     """Raises procrastinate's errors: `UniqueViolation`, and `ConnectorException` where there is no database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, search_path: str = "") -> None:
+        """`search_path` is PostgreSQL's, where it is to be another one."""
         self._url = url
+        self._session: dict[str, object] = {
+            "timezone": "UTC",
+            "statement_timeout": int(STATEMENT_SECONDS * 1000),
+        }
+        if search_path:
+            self._session["search_path"] = search_path
+        #: All statements pass it.
+        self.gate = Gate()
         self._connections = Connections(self._connect, SIZE, STATEMENT_SECONDS)
         for name in ("procrastinate.worker", "procrastinate.worker.worker", "procrastinate.utils"):
             logging.getLogger(name).addFilter(_tell_shortly)
@@ -67,6 +77,10 @@ class QueueConnector(BaseAsyncConnector):
 
     async def _run(self, query: str, arguments: dict[str, Any]) -> Result:
         written = {name: _written(value) for name, value in arguments.items()}
+        async with self.gate.passing():
+            return await self._run_now(query, written)
+
+    async def _run_now(self, query: str, written: dict[str, Any]) -> Result:
         with _as_procrastinates_errors():
             try:
                 async with self._connection() as connection:
@@ -85,10 +99,9 @@ class QueueConnector(BaseAsyncConnector):
             self._connections.release(connection)
 
     async def _connect(self) -> Connection:
-        session = {"timezone": "UTC", "statement_timeout": int(STATEMENT_SECONDS * 1000)}
         return await driver.open_connection(
             self._url,
-            session,
+            self._session,
             connect_timeout=CONNECT_SECONDS,
             patience=STATEMENT_SECONDS + database.PATIENCE,
             prepares=False,

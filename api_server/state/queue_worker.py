@@ -1,22 +1,39 @@
 """procrastinate's worker, which tells of each task that has failed in one line, and keeps why it has."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 from procrastinate.job_context import JobContext, JobResult
 from procrastinate.jobs import Job, Status
+from procrastinate.manager import JobManager
 from procrastinate.retry import RetryDecision
 from procrastinate.worker import Worker
 
 from api_server.state.errors import Unavailable
 from api_server.state.failures import Failures, reason_of
+from api_server.state.queue_connector import QueueConnector
 from common.background import Passing
+from common.gate import Gate
 
 log = structlog.get_logger(__name__)
 logging.getLogger("procrastinate.worker.worker").addFilter(
     lambda record: getattr(record, "action", None) != "task_not_found"  # told below
 )
+
+
+class GatedJobs(JobManager):
+    """Hands out no job while its gate is closed."""
+
+    def __init__(self, connector: QueueConnector) -> None:
+        super().__init__(connector)
+        self.gate = Gate()
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        async with self.gate.passing():
+            return await super().fetch_job(queues, worker_id)
+
 
 #: The part of `state/failures.py` that says by ids why tasks have failed.
 TASK_FAILURES = "task"

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from obstore.exceptions import BaseError
-
 from api_server.state.errors import Unavailable
 from common.measures import Tally
 
@@ -12,8 +10,9 @@ ERRORS = Tally("forgelet_object_store_errors", "Requests to the object store tha
 
 
 @contextmanager
-def store_failures() -> Iterator[None]:
-    """Turns what stores raise into `Unavailable`, but for FileNotFoundError."""
+def store_failures(*others: type[Exception]) -> Iterator[None]:
+    """Turns what a store raises, OSError and `others`, into `Unavailable`, but for FileNotFoundError."""
+    failures: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
     except FileNotFoundError as problem:
@@ -21,6 +20,6 @@ def store_failures() -> Iterator[None]:
             ERRORS.value += 1
             raise Unavailable("the object store") from problem
         raise
-    except (BaseError, OSError) as problem:
+    except failures as problem:
         ERRORS.value += 1
         raise Unavailable("the object store") from problem

@@ -20,6 +20,7 @@ from api_server.state import sweep_queries as queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.objects import INDEX, Listed, Objects
+from api_server.state.objects_in_folder import is_unfinished
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +33,6 @@ SECOND_LOOK_AFTER = 60.0
 BATCH = 1000
 #: Requests to the store at a time.
 _AT_ONCE = 20
-#: Whose name says that its upload is under way, or was cut off.
-_UNFINISHED = re.compile(r".+#\d+")
 #: When the daily task runs: minute, hour.
 DAILY = "41 2 * * *"
 _KEY = re.compile(r"projects/\d+/(?:jobs/(?P<job>\d{1,18})|lfs)/[^/]+")
@@ -156,7 +155,7 @@ def _unfinished(folder: Path, before: float, *, dry_run: bool) -> Iterator[list[
     removed."""
     for at, _, names in os.walk(folder, topdown=False):
         here, old = Path(at), []
-        for name in filter(_UNFINISHED.fullmatch, names):
+        for name in filter(is_unfinished, names):
             with suppress(FileNotFoundError):
                 if (here / name).stat().st_mtime < before:
                     old.append(here / name)

@@ -123,6 +123,11 @@ class ArchiveStore:
             self._end(build, file)
         await asyncio.gather(*self._ending)
 
+    async def forget(self) -> None:
+        """Ends all builds; what was too large is tried again."""
+        await self.close()
+        self._too_large.clear()
+
     async def _write(
         self, repository: Path, archive: Archive, file: Path, growing: GrowingFile, keys: Sequence[Hashable]
     ) -> None:

@@ -48,11 +48,11 @@ class ArchiveFiles:
     """Archives at `<root>/<project>/<name>`; those that are being built have names that begin with a dot."""
 
     def __init__(self, root: Path, bounds: Bounds) -> None:
-        self._root = root
+        self.root = root
         self._bounds = bounds
 
     def path(self, project_id: int, name: str) -> Path:
-        return self._root / str(project_id) / name
+        return self.root / str(project_id) / name
 
     def open(self, file: Path) -> BinaryIO | None:
         """The archive, which is there until it is closed; None if there is none."""
@@ -67,7 +67,7 @@ class ArchiveFiles:
 
     def remove_project(self, project_id: int) -> None:
         """Also what is being sent or built: what of it is open can be read to its end."""
-        folder = self._root / str(project_id)
+        folder = self.root / str(project_id)
         if folder.exists():
             with self.locked():
                 for file in folder.iterdir():
@@ -76,7 +76,7 @@ class ArchiveFiles:
 
     def shrink(self) -> None:
         """Removes what a crash has left unfinished, and what was not asked for the longest, down to the limits."""
-        if not self._root.exists():
+        if not self.root.exists():
             return
         with self.locked():
             for file, _ in self._found():
@@ -103,8 +103,8 @@ class ArchiveFiles:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else makes room, begins or finishes a file meanwhile, in whatever process."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / ".lock").open("ab") as lock:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -123,12 +123,12 @@ class ArchiveFiles:
         return (
             count <= self._bounds.files
             and total <= self._bounds.all
-            and leaves_free(self._root, more, self._bounds.disk_reserve)
+            and leaves_free(self.root, more, self._bounds.disk_reserve)
         )
 
     def _found(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Every file; who holds none of the locks may finish or remove one during the look."""
-        for file in self._root.glob("*/*"):
+        for file in self.root.glob("*/*"):
             with suppress(FileNotFoundError):
                 yield file, file.stat()
 

@@ -17,6 +17,11 @@ class Limits:
         self._archives = RateLimiter(lambda: settings.archive_rate_limit)
         self._anonymous_archives = RateLimiter(lambda: settings.anonymous_archive_rate_limit)
 
+    def forget(self) -> None:
+        """Nobody has asked yet."""
+        for limiter in (self._raw, self._archives, self._anonymous_archives):
+            limiter.forget()
+
     def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
         """Counts the request; raises 429 beyond the limit."""
         if path.kind is Kind.RAW:

@@ -36,7 +36,7 @@ class DeliveryId:
 
 @routes.get(f"{ONE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def list_deliveries(request: web.Request, wanted: ListDeliveries, found: Project) -> web.Response:
-    """GET .../external_status_checks/:check_id/deliveries, newest first."""
+    """What was sent to the service, newest first; beyond GitLab."""
     page = wanted_page(wanted, delivery_queries.LISTING)
     check = await service_queries.find(context.database(request), found.id, wanted.check_id)
     listed = await delivery_queries.list_deliveries(
@@ -47,7 +47,7 @@ async def list_deliveries(request: web.Request, wanted: ListDeliveries, found: P
 
 @routes.get(f"{ONE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def show_delivery(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
-    """GET .../deliveries/:delivery_id, with the payload and every attempt."""
+    """One delivery with its payload and every attempt; beyond GitLab."""
     check = await service_queries.find(context.database(request), found.id, wanted.check_id)
     shown = await delivery_queries.show(context.database(request), check.id, wanted.delivery_id)
     return json_text(shown)
@@ -57,7 +57,7 @@ async def show_delivery(request: web.Request, wanted: DeliveryId, found: Project
     f"{ONE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
 )
 async def redeliver(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
-    """POST .../deliveries/:delivery_id/redeliver: the same message at once, also to a paused check."""
+    """The same message at once, also to a paused check; beyond GitLab."""
     async with context.database(request).transaction() as transaction:
         check = await service_queries.hold(transaction, found.id, wanted.check_id)
         await delivery_queries.redeliver(transaction, check.id, wanted.delivery_id)

@@ -26,6 +26,7 @@ from api_server.status_checks.dispatch_queries import Due, Landed
 from api_server.status_checks.retry_schedule import retry_after, wait_after
 from common.background import BackgroundTasks
 from common.ending import end
+from common.gate import Gate
 from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
@@ -61,6 +62,7 @@ class Dispatcher:
     _landed: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _stopping: bool = attrs.field(init=False, default=False)
+    _gate: Gate = attrs.field(init=False, factory=Gate)
 
     @contextlib.asynccontextmanager
     async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
@@ -93,10 +95,31 @@ class Dispatcher:
                 await self._wake.wait()
             self._wake.clear()
 
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing is begun by itself, or written down, for the length of the block; one block at a time."""
+        with self._gate.closed():
+            await self._gate.empty()
+            yield
+
+    async def ended(self, seconds: float) -> bool:
+        """Waits until nothing is under way, and writes down what has come back: False where it takes longer."""
+        if self._flying:
+            await asyncio.wait(dict(self._flying), timeout=seconds)
+        await self._record_landed()
+        return not self._flying
+
+    async def drop(self) -> None:
+        """Ends what is under way, and forgets what came of it."""
+        await end(*self._flying)
+        self._flying.clear()
+        self._landed.clear()
+
     async def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            await self._turn()
+            async with self._gate.passing():
+                await self._turn()
             if not self._stopping:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), PAUSE)

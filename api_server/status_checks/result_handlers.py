@@ -56,7 +56,7 @@ class ListResponses(ListChecks):
 
 @routes.get(f"{PATH}/status_checks", access=project(opens="repository"), feature=STATUS_CHECKS)
 async def list_checks(request: web.Request, wanted: ListChecks, found: Project) -> web.Response:
-    """16: GET /projects/:id/merge_requests/:merge_request_iid/status_checks. The URL is for Developers."""
+    """Endpoint 16. The services' results for the head; their URLs are for Developers."""
     page = wanted_page(wanted, result_queries.CHECKS, default_sort="asc")
     _require_reader(found)
     database = context.database(request)
@@ -74,7 +74,7 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
     feature=STATUS_CHECKS,
 )
 async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
-    """17: POST /projects/:id/merge_requests/:merge_request_iid/status_check_responses."""
+    """Endpoint 17. A service says how the head does; `pending` where it does not say."""
     response = results.Response(
         sha=wanted.sha,
         status=wanted.status,
@@ -97,7 +97,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
     feature=STATUS_CHECKS,
 )
 async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:
-    """18: POST /projects/:id/merge_requests/:merge_request_iid/status_checks/:external_status_check_id/retry."""
+    """Endpoint 18. Asks a service whose check has failed once more."""
     async with context.database(request).transaction() as transaction:
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await service_queries.hold(transaction, found.id, wanted.external_status_check_id)
@@ -111,7 +111,7 @@ async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Projec
     feature=STATUS_CHECKS,
 )
 async def list_responses(request: web.Request, wanted: ListResponses, found: Project) -> web.Response:
-    """GET .../status_checks/:external_status_check_id/responses: every answer, for every head, newest first."""
+    """Every answer, for every head, newest first."""
     page = wanted_page(wanted, result_queries.RESPONSES)
     _require_reader(found)
     database = context.database(request)

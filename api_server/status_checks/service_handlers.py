@@ -55,7 +55,7 @@ class UpdateService(ServiceId):
 
 @routes.get(PATH, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def list_services(request: web.Request, wanted: ListServices, found: Project) -> web.Response:
-    """12: GET /projects/:id/external_status_checks."""
+    """Endpoint 12. The services that are asked of every merge request."""
     page = wanted_page(wanted, service_queries.LISTING, default_sort="asc")
     listed = await service_queries.list_services(context.database(request), page, found.id)
     return await paginated(request, page, listed)
@@ -63,7 +63,7 @@ async def list_services(request: web.Request, wanted: ListServices, found: Proje
 
 @routes.post(PATH, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def create_service(request: web.Request, wanted: CreateService, found: Project) -> web.Response:
-    """13: POST /projects/:id/external_status_checks."""
+    """Endpoint 13. Its secret is never shown."""
     url = wanted.external_url.strip()
     new = Configuration(
         name=wanted.name,
@@ -80,13 +80,13 @@ async def create_service(request: web.Request, wanted: CreateService, found: Pro
 
 @routes.get(ONE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def show_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
-    """GET /projects/:id/external_status_checks/:check_id."""
+    """One service; beyond GitLab."""
     return json_text(await service_queries.show(context.database(request), found.id, wanted.check_id))
 
 
 @routes.put(ONE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def update_service(request: web.Request, wanted: UpdateService, found: Project) -> web.Response:
-    """14: PUT /projects/:id/external_status_checks/:check_id. What is not sent stays as it is."""
+    """Endpoint 14. What is not sent stays as it is."""
     url = "" if wanted.external_url is UNSET else (wanted.external_url or "").strip()
     blocked = await services.why_blocked(request, url)
     async with context.database(request).transaction() as transaction:
@@ -99,7 +99,7 @@ async def update_service(request: web.Request, wanted: UpdateService, found: Pro
 
 @routes.delete(ONE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def delete_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
-    """15: DELETE /projects/:id/external_status_checks/:check_id."""
+    """Endpoint 15. Its results and deliveries go with it."""
     async with context.database(request).transaction() as transaction:
         before = await service_queries.lock(transaction, found.id, wanted.check_id)
         await services.delete(request, transaction, found, before)

@@ -15,6 +15,7 @@ from api_server.web.auth_queries import ActingUser, RunningJob, TokenRow
 from api_server.web.errors import ApiError, forbidden, invalid_token, unauthorized
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import with_credentials
+from api_server.web.throttle import Rate
 
 READ_SCOPES = ("api", "read_api")
 #: Of what a token that reads nothing but users may read too.
@@ -62,6 +63,8 @@ class Caller:
     token_id: int | None = None
     job_id: int | None = None
     job_project_id: int | None = None
+    #: How often she may ask the API.
+    rate: Rate | None = None
     #: The administrator who really asks, where the request names somebody else (`Sudo`); the token is hers.
     impersonator: "Caller | None" = None
 
@@ -79,6 +82,8 @@ ANONYMOUS = Anonymous()
 
 
 TOKENS: web.AppKey[LookupCache[TokenRow]] = web.AppKey("tokens", LookupCache)
+#: Of a request whose token is valid: whose it is, whatever the token is asked for.
+TOKEN_OWNER = web.RequestKey("token_owner", Caller)
 
 
 async def authenticate(
@@ -109,7 +114,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     if row is None:
         raise unauthorized()
     now = context.now(request)
-    caller = _caller_of_token(row, now)
+    caller = request[TOKEN_OWNER] = _caller_of_token(row, now)
     await _note_use(request, row, now)
     return caller
 
@@ -119,7 +124,8 @@ async def caller_of_job_token(request: web.Request, token: str) -> Caller:
     row = await auth_queries.find_running_job(context.database(request), digest(token))
     if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
         raise unauthorized()
-    return _caller_of_job(row)
+    caller = request[TOKEN_OWNER] = _caller_of_job(row)
+    return caller
 
 
 async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
@@ -161,7 +167,14 @@ def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
         raise unauthorized()
     refuse_unusable(row, now.date())
     return Caller(
-        row.user_id, row.username, row.name, row.email, row.admin, frozenset(row.scopes), token_id=row.id
+        row.user_id,
+        row.username,
+        row.name,
+        row.email,
+        row.admin,
+        frozenset(row.scopes),
+        token_id=row.id,
+        rate=Rate(*row.throttle) if row.throttle else None,
     )
 
 

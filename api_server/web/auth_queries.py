@@ -6,6 +6,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
+from api_server.web.throttle import REQUESTS, SECONDS
 
 
 @attrs.frozen
@@ -23,12 +24,18 @@ class TokenRow:
     email: str
     admin: bool
     state: str
+    #: Of each user's requests to the API: how many in how many seconds. None: as many as she likes.
+    throttle: list[int] | None
 
 
-_TOKENS = """
+_TOKENS = f"""
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
-        users.username, users.name, users.email, users.admin, users.state
-    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id
+        users.username, users.name, users.email, users.admin, users.state,
+        CASE WHEN settings.values @> '{{"throttle_authenticated_api_enabled": true}}' THEN ARRAY[
+            coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {REQUESTS}),
+            coalesce((settings.values ->> 'throttle_authenticated_api_period_in_seconds')::integer, {SECONDS})
+        ] END AS throttle
+    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id CROSS JOIN application_settings settings
 """
 FIND_PERSONAL_ACCESS_TOKEN = Statement(f"{_TOKENS} WHERE tokens.digest = %(digest)s", TokenRow)
 FIND_TOKEN_BY_ID = Statement(f"{_TOKENS} WHERE tokens.id = %(id)s", TokenRow)

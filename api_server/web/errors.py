@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.reasons import REASONS, reword
+from api_server.web.throttle import TooOften
 from common.concurrency import ShareTaken, TooBusy
 from common.connection import BodyTooSlow
 from common.throttled_log import ThrottledLog
@@ -155,6 +156,8 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(problem.status, problem.body, problem.headers)
         case web.HTTPException():
             return _answer_http_exception(problem)
+        case TooOften():
+            return web.Response(status=429, text="Retry later\n", headers=problem.headers)
         case BodyRefused():
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from typing import Literal
 from urllib.parse import quote_plus, urlencode
 
 import attrs
@@ -17,6 +18,9 @@ from api_server.web.request_data import merged
 MAX_PER_PAGE = 100
 #: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.
 MAX_OFFSET = 50_000
+#: Behind this many rows nothing comes on any list: PostgreSQL counts them in 64 bits.
+_BEHIND_ALL = 2**62
+_DIRECTION = Literal["asc", "desc"] | None
 #: Bytes of a Link header that clients and proxies take.
 MAX_LINK = 7_000
 
@@ -25,16 +29,27 @@ MAX_LINK = 7_000
 class Paginated:
     """The parameters that every list takes; parameter classes of lists inherit from it."""
 
-    page: int = 1
-    per_page: int = 20
+    page: int = attrs.field(default=1, metadata={"minimum": 1})
+    per_page: int = attrs.field(default=20, metadata={"minimum": 1})
     pagination: str = "offset"
     cursor: str | None = None
     order_by: str | None = None
-    sort: str | None = None
+    sort: str | None = attrs.field(default=None, metadata={"takes": _DIRECTION})
 
     def __attrs_post_init__(self) -> None:
-        if wrong := [name for name in ("page", "per_page") if getattr(self, name) <= 0]:
+        wrong = [name for name, minimum in _LEAST.items() if getattr(self, name) < minimum]
+        # branches and tags have orders of their own, and types that say them
+        is_direction = "takes" in attrs.fields_dict(type(self))["sort"].metadata
+        if is_direction and self.sort and self.sort.lower() not in ("asc", "desc"):
+            wrong.append("sort")
+        if wrong:
             raise ValueError(", ".join(f"{name} does not have a valid value" for name in wrong))
+
+
+#: What its numbers are at least.
+_LEAST = {
+    field.name: field.metadata["minimum"] for field in attrs.fields(Paginated) if "minimum" in field.metadata
+}
 
 
 def wanted_page(
@@ -42,16 +57,11 @@ def wanted_page(
 ) -> Page:
     """What to read for `parameters`. Raises 400 for unknown orders and broken cursors, 405 for what cannot be ordered
     or skipped that way."""
-    problems = []
     order = parameters.order_by or default_order
     sort = (parameters.sort or default_sort).lower()
-    if sort not in ("asc", "desc"):
-        problems.append("sort does not have a valid value")
     keyset = parameters.pagination == "keyset"
     if order not in listing.orders and not keyset:
-        problems.append("order_by does not have a valid value")
-    if problems:
-        raise bad_parameters(*problems)
+        raise bad_parameters("order_by does not have a valid value")
     size = min(parameters.per_page, MAX_PER_PAGE)
     if keyset:
         if order != "id":
@@ -65,7 +75,7 @@ def wanted_page(
 def offset_page(parameters: Paginated) -> Page:
     """What to read of a list that has no other order than its own."""
     size = min(parameters.per_page, MAX_PER_PAGE)
-    return Page(size, (parameters.page - 1) * size)
+    return Page(size, min((parameters.page - 1) * size, _BEHIND_ALL))
 
 
 def bounded_offset_page(parameters: Paginated) -> Page:

@@ -4,7 +4,8 @@ A parameter class is a keyword-only attrs class; its annotations say what is acc
 `bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
 Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that holds), another attrs class,
 `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default `UNSET` tells
-"not sent" from null. The texts of refusals are GitLab's.
+"not sent" from null. A converter of a field of `Any` says what it makes sense of by `metadata={"takes": ...}`, for the
+API's description. The texts of refusals are GitLab's.
 
 cattrs fills the classes and lists and collects what is wrong with them; what a single value may be, and that an empty
 one counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true).
@@ -129,7 +130,7 @@ def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> H
         if value is None or (value == "" and not takes_empty):
             return None if nullable else _default(field)
         fitting = converter.structure(value, wanted)
-        if field.metadata.get("present") and not str(fitting).strip():
+        if field.metadata.get("present") and not (fitting.strip() if isinstance(fitting, str) else fitting):
             raise Refused("is empty")
         return fitting
 

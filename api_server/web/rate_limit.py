@@ -15,6 +15,10 @@ class RateLimiter:
         self._limit = limit
         self._started: TTLCache[Hashable, list[float]] = TTLCache(maxsize=100_000, ttl=WINDOW)
 
+    def forget(self) -> None:
+        """Nobody has asked yet."""
+        self._started.clear()
+
     def retry_after(self, key: Hashable) -> int:
         """Counts one request: 0 where it may go on, else the seconds until the next may."""
         limit = self._limit()

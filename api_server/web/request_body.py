@@ -6,7 +6,7 @@ aiohttp's own ways to a body (`request.content`, `read`, `post`) know neither Co
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -64,6 +64,8 @@ class _Share:
 
 
 HELD = web.AppKey("held_bodies", HeldBodies)
+#: Of a request whose body somebody else hears too, piece by piece, as it is read.
+HEARD: web.RequestKey[Callable[[bytes], None]] = web.RequestKey("heard", Callable[[bytes], None])  # type: ignore[arg-type]
 _SHARE = web.RequestKey("share", _Share)
 _READ = web.RequestKey("read", bytes)
 
@@ -116,12 +118,23 @@ def _check_length(request: web.Request, limit: int) -> None:
         raise web.HTTPRequestEntityTooLarge(limit, length)
 
 
-async def pieces(request: web.Request) -> AsyncIterator[bytes]:
+def pieces(request: web.Request) -> AsyncIterator[bytes]:
     """The body as it comes, decoded, in pieces of some hundred KiB at most.
 
     Raises 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
     client stops sending.
     """
+    hear = request.get(HEARD)
+    return _decoded(request) if hear is None else _heard(_decoded(request), hear)
+
+
+async def _heard(coming: AsyncIterator[bytes], hear: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+    async for piece in coming:
+        hear(piece)
+        yield piece
+
+
+async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
     coding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip().lower() or "identity"
     if coding != "identity" and coding not in _CODINGS:
         raise BodyRefused(415, "The Content-Encoding is not supported; gzip and deflate are.")

@@ -77,7 +77,12 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _query(request: web.Request) -> dict[str, Any]:
-    return _nested(_pairs(request.rel_url.raw_query_string))
+    return fields_of(request.rel_url.raw_query_string)
+
+
+def fields_of(encoded: str) -> dict[str, Any]:
+    """What a query, or the body of a form, says. Raises 400 where it cannot be read."""
+    return _nested(_pairs(encoded))
 
 
 def _pairs(encoded: str) -> list[tuple[str, Any]]:

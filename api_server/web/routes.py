@@ -22,6 +22,7 @@ from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
 from api_server.web.params import public_name, structure
 from api_server.web.request_data import in_url, limit_body, merged
+from api_server.web.throttle import THROTTLE
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -41,8 +42,10 @@ class Declaration(TypedDict, total=False):
     scopes: tuple[str, ...]
     #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
     takes_job_token: bool
-    #: The body is bytes that the handler streams; parameters are in the path and the query only.
-    streams_body: bool
+    #: Administrators may ask it however often they have asked already.
+    never_throttled: bool
+    #: The media type of a body of bytes that the handler streams; parameters are in the path and the query only then.
+    streams_body: str
     #: An attrs class of the parameters that GitLab's route has and this one has no use for (`web/unsupported.py`).
     ignores: type
     #: Whose rights it takes away: the name of that, with parameters' names in braces (`web/grounds.py`).
@@ -60,7 +63,8 @@ class Route:
     feature: tiers.Feature | None = None
     scopes: tuple[str, ...] = ()
     takes_job_token: bool = False
-    streams_body: bool = False
+    never_throttled: bool = False
+    streams_body: str | None = None
     ends: str | None = None
     ignores: type | None = None
     #: The attrs class of the handler's `wanted`.
@@ -247,6 +251,8 @@ async def _caller(request: web.Request, route: Route) -> Caller:
     if found is None:
         raise unauthorized()
     request[CALLER] = found  # also of what is refused the log tells who asked
+    if found.rate is not None and not (route.never_throttled and found.admin):
+        request.config_dict[THROTTLE].count(found.user_id, found.rate, context.now(request))
     if of_job and found.job_id is None:
         raise ApiError(404, {"message": "404 Job Not Found"})
     if found.job_id is None and not found.scopes.intersection(route.scopes):

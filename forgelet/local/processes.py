@@ -1,7 +1,6 @@
 """Child processes that never outlive us: how they are started, watched and stopped."""
 
 import contextlib
-import ctypes
 import os
 import pwd
 import signal
@@ -16,7 +15,7 @@ from common.mistakes import Mistake
 
 #: What asks `up` to end.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG = 1
+_LAUNCH = Path(__file__).with_name("launch.py")
 
 
 class CannotStart(Mistake):
@@ -82,7 +81,8 @@ class Child:
 
     The kernel sends it `stop_signal` when the thread that started it ends, however that happens (Linux);
     start children from a thread that lives as long as they should. It begins with SIGHUP ignored, which is harmless
-    until it listens to it. What it writes is added to `log`.
+    until it listens to it. What it writes is added to `log`. It `inherits` open files by their numbers, and where
+    it `waits` its standard input is open until `go_on`.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class Child:
         account: Account | None = None,
         cwd: Path = Path("/"),
         stop_signal: signal.Signals = signal.SIGTERM,
+        inherits: Sequence[int] = (),
+        waits: bool = False,
     ) -> None:
         self.name = name
         self.log = log
@@ -104,18 +106,22 @@ class Child:
             self._log_begins = output.tell()
             try:
                 self.process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
+                    _launched(command, account or current_account(), stop_signal),
+                    stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     cwd=cwd,
                     env=environment,
                     start_new_session=True,
-                    preexec_fn=_die_with_parent(stop_signal),  # noqa: PLW1509 - no thread runs beside us yet
-                    **(account or current_account()).popen_arguments(),
+                    pass_fds=inherits,
                 )
             except OSError as problem:
                 raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}") from None
+
+    def go_on(self) -> None:
+        """Tells a child that `waits` that what it needs is there."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def has_ended(self) -> bool:
         # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.
@@ -203,16 +209,7 @@ def last_line(log: Path, begin: int = 0) -> str:
     return ""
 
 
-def _die_with_parent(stop_signal: signal.Signals) -> Any:
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def in_child() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        prctl(_PR_SET_PDEATHSIG, stop_signal)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return in_child
+def _launched(command: Sequence[str], account: Account, stop_signal: signal.Signals) -> list[str]:
+    who = "-" if account.is_ours else f"{account.uid}:{account.gid}"
+    launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), str(int(stop_signal)), who)
+    return [*launch, *command]

@@ -10,7 +10,6 @@ from importlib import metadata
 import attrs
 
 from common.mistakes import Mistake
-from forgelet.local import places
 from forgelet.local.data_directory import PATIENCE, RUNNING, DataDirectory
 
 
@@ -30,7 +29,7 @@ class Running:
 def written_down(
     data: DataDirectory, api_url: str, edge_url: str | None, variables: Mapping[str, str]
 ) -> Iterator[None]:
-    """Lets commands know for as long as the block lasts; `data` has to be `opened`."""
+    """Lets commands that know `data` know for as long as the block lasts; it has to be `opened`."""
     told = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
     running = Running(
         pid=os.getpid(),
@@ -40,11 +39,10 @@ def written_down(
         variables=told,
     )
     data.remember(RUNNING, json.dumps(attrs.asdict(running)))
-    with places.registration(data):
-        try:
-            yield
-        finally:
-            data.forget(RUNNING)
+    try:
+        yield
+    finally:
+        data.forget(RUNNING)
 
 
 def found_running(data: DataDirectory) -> Running | None:

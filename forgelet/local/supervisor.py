@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +12,12 @@ from typing import Any
 
 import attrs
 
-from forgelet.local import embedded_postgres, running, variables
+from forgelet.local import embedded_postgres, ports, running, templates, variables
 from forgelet.local.api_client import Api, ApiError, answers
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.keeping_up import Service
 from forgelet.local.processes import CannotStart, Child, end_processes_in
-from forgelet.local.variables import HOST, Addresses
+from forgelet.local.variables import Addresses
 
 READY_SECONDS = 60.0
 #: How long a server may take to end beyond its `shutdown_timeout`: it closes what it has opened.
@@ -35,8 +34,11 @@ class Plan:
     data: DataDirectory
     addresses: Addresses
     database_url: str | None = None  # None: a PostgreSQL of our own
-    api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "api")
-    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet", "edge")
+    testing: bool = False  # quick and forgetful, and steered by whoever reaches it
+    #: Variables of the servers that options have set.
+    chosen: Mapping[str, str] = attrs.field(factory=dict)
+    api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "api")
+    edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "edge")
 
     @property
     def api_url(self) -> str:
@@ -47,19 +49,31 @@ class Plan:
         return self.addresses.edge_url
 
 
+def never(seconds: float) -> bool:
+    """Lasts for `seconds`."""
+    time.sleep(seconds)
+    return False
+
+
 class Forgelet:
     """Everything that `up` runs, for as long as a block `with Forgelet(plan, tell) as forgelet` lasts."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: Plan, tell: Callable[[str], None], is_over: Callable[[float], bool] = never
+    ) -> None:
+        """It lasts until `is_over`, which is given the seconds that it may wait to know."""
         self.plan = plan
         self._tell = tell
+        self._is_over = is_over
         self._data = plan.data
         self._cluster: embedded_postgres.Cluster | None = None
         #: In the order in which they need each other.
         self._services: list[Service] = []
+        self._has_database = False
         self._hurried = False
         self._reload = False
         self._written = contextlib.ExitStack()
+        self._ports: ports.Ports | None = None
 
     def __enter__(self) -> "Forgelet":
         try:
@@ -79,17 +93,23 @@ class Forgelet:
         """The API as the administrator, or as the owner of `token`."""
         return Api(self.plan.api_url, token or self._data.secret("root-token", prefix="flpat-"))
 
+    def begin_here(self) -> None:
+        """Has the API server of a server for tests come back to this state whenever it is reset."""
+        try:
+            self.api().steer("snapshot", {"as": "start"})
+        except ApiError as problem:
+            raise CannotStart(f"The state to begin with cannot be kept: {problem}") from None
+
     def watch(self) -> None:
-        """Returns never: keeps the processes up, and hands SIGHUP on. Raises `EndsAgainAndAgain` when one of
-        them ends for the third time within a minute."""
-        while True:
+        """Keeps the processes up, and hands SIGHUP on. Raises `EndsAgainAndAgain` when one of them ends for the third
+        time within a minute."""
+        while not self._is_over(0.1):
             for service in self._services:
                 if not service.keep_up():
                     break  # the next ones need it
             if self._reload:
                 self._reload = False
                 self._hand_on_hangup()
-            time.sleep(0.1)
 
     def reload(self) -> None:
         """Has SIGHUP handed on to both servers, as soon as they run."""
@@ -113,6 +133,8 @@ class Forgelet:
             self._child(service).stop(max(0.1, left), self._is_hurried)
         if self._cluster is not None:
             self._cluster.stop(POSTGRES_SECONDS, self._is_hurried)
+        if self._ports is not None:
+            self._ports.close()
         if self._hurried:
             self._tell("Stopped at once; what was in flight was cut off.")
             raise SystemExit(1)
@@ -133,48 +155,68 @@ class Forgelet:
         self._tell(f"SIGHUP was handed on to {names or 'nobody'}.")
 
     def _start(self) -> None:
-        plan = self.plan
-        api = functools.partial(self._service, API_SERVER, "api", plan.api_command, variables.API)
-        servers = [api(self._variables_of_api)]
-        if plan.edge_url:
-            edge = functools.partial(self._service, EDGE, "edge", plan.edge_command, variables.EDGE)
-            servers.append(edge(self._variables_of_edge))
+        wanted = self.plan.addresses
+        self.plan = attrs.evolve(self.plan, addresses=wanted.supposed())
+        servers = self._servers()
         end_processes_in(
             *(self._data.part(name) for name in ("api", "edge")),
             stop_signal=signal.SIGTERM,
             patience=max(server.patience for server in servers),
         )
-        check_ports(plan)
+        self._ports = ports.take(wanted)
+        plan = self.plan = attrs.evolve(self.plan, addresses=self._ports.addresses)
         if plan.database_url is None:
-            self._start_postgres()
-        self._write_down()
+            self._cluster = self._own_cluster()
         self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
         for server in servers:
             server.start()
             self._services.append(server)
+        if self._cluster is not None:
+            self._start_postgres(self._cluster)
+        self._write_down()
+        self._go_on()
         self._wait_for(f"{plan.api_url}/-/readiness")
         self._join()  # before that, the edge is not ready: the service does not know its token
         if plan.edge_url:
             self._wait_for(f"{plan.edge_url}/-/readiness")
 
+    def _servers(self) -> list[Service]:
+        """Not started yet. Raises `Mistake` where their settings are wrong."""
+        api = functools.partial(self._service, API_SERVER, "api", self.plan.api_command, variables.API)
+        servers = [api(self._variables_of_api)]
+        if self.plan.addresses.edge_port is not None:
+            edge = functools.partial(self._service, EDGE, "edge", self.plan.edge_command, variables.EDGE)
+            servers.append(edge(self._variables_of_edge))
+        return servers
+
     def _write_down(self) -> None:
         """From here on commands find this."""
         ours = self._variables_of_edge() if self.plan.edge_url else {}
-        environment = {**variables.inherited(os.environ), **self._variables_of_api(), **ours}
+        environment = {**self._inherited(), **self._variables_of_api(), **ours}
         variables.remember(self._data, self.plan.addresses)
         self._written.enter_context(
             running.written_down(self._data, self.plan.api_url, self.plan.edge_url, environment)
         )
 
-    def _start_postgres(self) -> None:
-        cluster = self._cluster = embedded_postgres.of(self._data)
+    def _own_cluster(self) -> embedded_postgres.Cluster:
+        cluster = templates.cluster(self._data) if self.plan.testing else embedded_postgres.of(self._data)
         if cluster.data.parent.parent != self._data.path:
             self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
+        return cluster
+
+    def _start_postgres(self, cluster: embedded_postgres.Cluster) -> None:
+        """Beside the servers, which have much to load until they need it."""
         self._tell("Starting PostgreSQL ...")
         log = self._data.log("postgres")
         service = Service(POSTGRESQL, lambda: cluster.start(log), self._tell, patience=POSTGRES_SECONDS)
         service.start()
-        self._services.append(service)
+        self._services.insert(0, service)
+
+    def _go_on(self) -> None:
+        """The servers may use the database now, and so may those that are started again."""
+        self._has_database = True
+        for service in self._services:
+            self._child(service).go_on()
 
     def _service(
         self,
@@ -188,13 +230,30 @@ class Forgelet:
         log, folder = self._data.log(name), self._data.part(name)
 
         def environment() -> dict[str, str]:
-            return {**variables.inherited(os.environ), **own()}
+            return {**self._inherited(), **own()}
 
         def start() -> Child:
-            return Child(title, command, log=log, environment=environment(), cwd=folder)
+            socket = self._socket(name)
+            given = {**environment(), f"{program.prefix}LISTEN_FD": str(socket)}
+            child = Child(
+                title, command, log=log, environment=given, cwd=folder, inherits=[socket], waits=True
+            )
+            if self._has_database:
+                child.go_on()
+            return child
 
         patience = program.sources(environment()).settings().shutdown_timeout + CLOSING_SECONDS
         return Service(title, start, self._tell, patience=patience)
+
+    def _socket(self, name: str) -> int:
+        assert self._ports is not None
+        taken = self._ports.api if name == "api" else self._ports.edge
+        assert taken is not None
+        return taken.fileno()
+
+    def _inherited(self) -> dict[str, str]:
+        ours = variables.for_tests if self.plan.testing else variables.inherited
+        return {**ours(os.environ), **self.plan.chosen}
 
     def _variables_of_api(self) -> dict[str, str]:
         ours = self._cluster.url() if self._cluster else "postgresql:///"
@@ -211,7 +270,8 @@ class Forgelet:
                 raise CannotStart(
                     f"{url} was not ready after {READY_SECONDS:.0f} s (logs: {self._data.part('logs')})."
                 )
-            time.sleep(0.03)
+            if self._is_over(0.01):
+                raise SystemExit(0)
 
     def _join(self) -> None:
         """Tells the API server where the edge is today, or that there is none."""
@@ -220,7 +280,7 @@ class Forgelet:
             self.api().put(
                 "application/settings",
                 {
-                    "static_objects_external_storage_url": self.plan.edge_url or "",
+                    "static_objects_external_storage_url": self.plan.addresses.external_edge_url or "",
                     "static_objects_external_storage_auth_token": token,
                 },
             )
@@ -232,21 +292,3 @@ class Forgelet:
             child = self._child(service)
             if child.has_ended():
                 raise CannotStart(f"{child.name} stopped while starting with {child.account_of_end()}")
-
-
-def check_ports(plan: Plan) -> None:
-    """Refuses a port that another process listens on, or that this account may not listen on."""
-    api_port, edge_port = plan.addresses.api_port, plan.addresses.edge_port
-    wanted = {"--api-port": api_port, "--edge-port": edge_port}
-    if api_port == edge_port:
-        raise CannotStart(f"--api-port and --edge-port are both {api_port}; choose two different ports")
-    for option, port in wanted.items():
-        if port is not None:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((HOST, port))
-                except OSError as problem:
-                    raise CannotStart(
-                        f"Port {port} of {HOST} cannot be used ({problem.strerror}); choose another {option}"
-                    ) from None

@@ -1,31 +1,37 @@
-"""The command `forgelet up`: its options, its progress, and what it says at the end."""
+"""The command `forgelet up`: its options, and how it begins and ends."""
 
 import contextlib
 import os
-import re
+import select
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+import attrs
 import click
 
 from forgelet.frame import Command
 from forgelet.instance import Instance
-from forgelet.local import demo_data, embedded_postgres
+from forgelet.local import demo_data, external_postgres, given
 from forgelet.local.data_directory import DataDirectory
+from forgelet.local.memory import passing_data
+from forgelet.local.next_steps import TOKEN_SHOWN, facts_of, places_of, what_next
 from forgelet.local.places import CHECKOUT, default_data_dir
 from forgelet.local.processes import ENDING_SIGNALS, CannotStart
-from forgelet.local.supervisor import Forgelet, Plan
-from forgelet.local.variables import Addresses
+from forgelet.local.ready_file import ReadyFile
+from forgelet.local.runner import playing, rules_of, runner_option
+from forgelet.local.supervisor import Forgelet, Plan, never
+from forgelet.local.variables import API, API_PORT, EDGE_PORT, HOST, Addresses
 from forgelet.output import answer, wants_json
 
-_port = click.IntRange(1, 65535)
-_TOKEN_SHOWN = "root-token-shown"
-_A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
+if TYPE_CHECKING:
+    from forgelet.runner.rules import Rules
+
+_port = click.IntRange(0, 65535)
 
 
 @click.command(
@@ -33,10 +39,34 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
     context_settings={"auto_envvar_prefix": "FORGELET", "show_default": True, "max_content_width": 110},
 )
 @click.option(
-    "--api-port", type=_port, default=8080, show_envvar=True, help="Port of the API server on 127.0.0.1."
+    "--api-port",
+    type=_port,
+    show_envvar=True,
+    help="Port of the API server; 0 is a free one.",
+    show_default=f"{API_PORT}; with --testing 0",
 )
 @click.option(
-    "--edge-port", type=_port, default=8081, show_envvar=True, help="Port of the storage edge on 127.0.0.1."
+    "--edge-port",
+    type=_port,
+    show_envvar=True,
+    help="Port of the storage edge; 0 is a free one.",
+    show_default=f"{EDGE_PORT}; with --testing 0",
+)
+@click.option(
+    "--host",
+    type=given.address,
+    default=HOST,
+    metavar="ADDRESS",
+    show_envvar=True,
+    help="IPv4 address on which both listen; 0.0.0.0, all of this machine's, lets other machines in.",
+)
+@click.option(
+    "--external-host",
+    type=given.name,
+    metavar="NAME",
+    show_envvar=True,
+    help="Name or address by which others reach this machine, for the URLs in answers.",
+    show_default="--host, but 127.0.0.1 for 0.0.0.0",
 )
 @click.option(
     "--root-token-file",
@@ -58,129 +88,132 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 )
 @click.option("--no-demo", is_flag=True, show_envvar=True, help="Make no demo users, groups and projects.")
 @click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
+@click.option(
+    "--gitlab-version",
+    type=given.gitlab_version,
+    metavar="VERSION",
+    show_envvar=True,
+    help="The GitLab that /version, /metadata and CI_SERVER_VERSION name, such as 17.11.",
+)
+@click.option(
+    "--testing",
+    is_flag=True,
+    show_envvar=True,
+    help="A server for tests: free ports, no demo data, everything in memory and gone at the end, and it can be reset,"
+    " moved in time and made to fail by whoever reaches it.",
+)
+@runner_option
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_envvar=True,
+    help="File that is there, with addresses and token as JSON, while everything can be used.",
+)
+@click.option(
+    "--until-eof",
+    is_flag=True,
+    show_envvar=True,
+    help="End when standard input ends too: with the program that holds the other end of the pipe.",
+)
 @click.pass_obj
 def up(
     instance: Instance,
-    api_port: int,
-    edge_port: int,
+    *,
+    api_port: int | None,
+    edge_port: int | None,
+    host: str,
+    external_host: str | None,
     root_token_file: Path | None,
     root_token: str | None,
     database_url: str | None,
     no_demo: bool,
     no_edge: bool,
+    gitlab_version: str | None,
+    testing: bool,
+    runner: str | None,
+    ready_file: Path | None,
+    until_eof: bool,
 ) -> None:
     """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
 
     Everything is kept below --data-dir: database, repositories, secrets, logs. Its default is .forgelet in a checkout,
     and where it is installed ~/.local/share/forgelet (XDG_DATA_HOME counts), so that the next run finds it from any
-    folder. To start again from nothing, stop it and delete that folder. Nothing is reachable from other machines.
+    folder. To start again from nothing, stop it and delete that folder. Without --host no other machine reaches it.
+
+    With --testing it is a server for tests, of which several may run beside each other: --ready-file says where it is,
+    and a --data-dir, which has to be empty, keeps what it leaves.
 
     FORGELET_POSTGRES_VERSION is the PostgreSQL to begin with (such as 18) instead of the machine's newest; of
     scripts/up, FORGELET_PYTHON is the Python to run with (a command or path) instead of the first on PATH.
     """
-    if root_token_file is not None:
-        root_token = root_token_file.read_text(errors="replace").strip()
-    if root_token is not None and not _A_TOKEN.fullmatch(root_token):
-        given = f"What --root-token-file names ({root_token_file})" if root_token_file else "--root-token"
-        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces")
+    token = given.root_token(root_token, root_token_file)
     if shutil.which("git") is None:
         raise CannotStart("The program git was not found; install it and try again")
+    named = given.folder_for_tests(instance, database_url) if testing else instance.named
     if database_url:
-        embedded_postgres.check_external(database_url)
-    data = DataDirectory(instance.named or default_data_dir())
-    plan = Plan(data, Addresses(api_port, None if no_edge else edge_port), database_url)
-    run(plan, root_token=root_token, with_demo=not no_demo)
+        external_postgres.check_external(database_url)
+    addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
+    addresses = attrs.evolve(addresses, host=host, external_host=external_host)
+    is_over = _until_eof() if until_eof else never
+    chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
+    with _data(named, passing=testing) as data:
+        run(
+            Plan(data, addresses, database_url, testing, chosen),
+            root_token=token,
+            with_demo=not (no_demo or testing),
+            rules=rules_of(runner),
+            ready_file=ReadyFile(ready_file) if ready_file else None,
+            is_over=is_over,
+        )
 
 
-def run(plan: Plan, *, root_token: str | None, with_demo: bool) -> NoReturn:
-    """Runs `plan` until a signal or the end of one of its processes; ends this program either way."""
-    forgelet = Forgelet(plan, tell)
+def _addresses(api_port: int | None, edge_port: int | None, *, no_edge: bool, testing: bool) -> Addresses:
+    usual = Addresses(0, 0) if testing else Addresses()
+    edge_port = usual.edge_port if edge_port is None else edge_port
+    return Addresses(usual.api_port if api_port is None else api_port, None if no_edge else edge_port)
+
+
+def _data(named: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
+    if passing and named is None:
+        return passing_data()
+    return contextlib.nullcontext(DataDirectory(named or default_data_dir()))
+
+
+def run(
+    plan: Plan,
+    *,
+    root_token: str | None,
+    with_demo: bool,
+    rules: "Rules | None",
+    ready_file: ReadyFile | None,
+    is_over: Callable[[float], bool],
+) -> NoReturn:
+    """Runs `plan` until a signal, the end of one of its processes, or `is_over`; ends this program either way."""
+    forgelet = Forgelet(plan, tell, is_over)
     _obey_signals(forgelet)
     os.umask(0o077)
+    if plan.database_url is None:
+        external_postgres.forget_variables()
     begun = time.monotonic()
     with plan.data.opened():
+        if ready_file:
+            ready_file.clear()
         if root_token is not None:
             plan.data.write_secret("root-token", root_token)
-            plan.data.remember(_TOKEN_SHOWN, "yes")
+            plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
+            plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
-            with contextlib.suppress(OSError):
-                answer(places_of(plan), what_next(plan, with_demo=with_demo))
-            forgelet.watch()
+            with playing(forgelet, rules) if rules else contextlib.nullcontext():
+                if plan.testing:
+                    forgelet.begin_here()
+                with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
+                    with contextlib.suppress(OSError):
+                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
+                    forgelet.watch()
     sys.exit(0)
-
-
-def places_of(plan: Plan) -> dict[str, str | None]:
-    """What a program has to know of the service that runs."""
-    return {
-        "api_url": plan.api_url,
-        "edge_url": plan.edge_url,
-        "root_token_file": str(plan.data.secret_file("root-token")),
-        "data_dir": str(plan.data.path),
-    }
-
-
-def what_next(plan: Plan, *, with_demo: bool) -> str:
-    """The text at the end: addresses, the administrator's token the first time, three commands to paste."""
-    token = f"in {plan.data.secret_file('root-token')}"
-    if plan.data.recall(_TOKEN_SHOWN) is None:
-        token = f"{plan.data.read_secret('root-token')}  (shown this once)"
-        plan.data.remember(_TOKEN_SHOWN, "yes")
-    lines = [
-        "",
-        f"  Pages          {plan.api_url}",
-        f"  API server     {plan.api_url}/api/v4",
-        f"  Storage edge   {plan.edge_url or 'not running (--no-edge)'}",
-        f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE; to sign in, set a password:",
-        "                 forgelet user password root",
-        f"  Data and logs  {plan.data.path}",
-        "",
-        *commands_to_try(plan, with_demo=with_demo),
-        "",
-        "Ctrl-C stops everything.",
-    ]
-    return "\n".join(lines)
-
-
-def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
-    """Commands that work as they stand in any shell and folder."""
-    api, raw = plan.api_url, plan.edge_url or plan.api_url
-    if not with_demo:
-        return [
-            "Try:",
-            f"  curl -H {_header(plan, 'root')} {api}/api/v4/user",
-            f"  curl -H {_header(plan, 'root')} -d name=first -d visibility=public {api}/api/v4/projects",
-        ]
-    store = f"store --file={quote(str(plan.data.secret_file('git-credentials')))}"
-    public, private = demo_data.PUBLIC.full_path, demo_data.PRIVATE.full_path
-    return [
-        f"Users {', '.join(demo_data.USERS)}: tokens in {plan.data.part('secrets')}. Try:",
-        "",
-        "  # clone, commit, push",
-        f'  cd "$(mktemp -d)" && git clone -c credential.helper={quote(store)} \\',
-        f"    {api.replace('://', '://alice@')}/{public}.git try && cd try &&",
-        '    git switch -c "$(mktemp -u try-XXXXXX)" &&',
-        "    git -c user.name=alice -c user.email=alice@example.org commit --allow-empty -m 'Try it' &&",
-        "    git push -u origin HEAD",
-        "",
-        "  # a file of the public project; the second answer comes from the edge's cache, see Cache-Status",
-        f"  curl -i {raw}/{public}/-/raw/{demo_data.BRANCH}/README.md",
-        "",
-        "  # a file of the private project: refused without a token, redirected to the edge with one",
-        f"  curl -L -H {_header(plan, 'alice')} {api}/{private}/-/raw/{demo_data.BRANCH}/README.md",
-        "",
-        "  # the API",
-        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects",
-        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects/{private.replace('/', '%2F')}/jobs",
-    ]
-
-
-def _header(plan: Plan, username: str) -> str:
-    file = plan.data.secret_file(demo_data.token_name(username))
-    return f'"PRIVATE-TOKEN: $(cat {quote(str(file))})"'
 
 
 def tell(text: str) -> None:
@@ -210,3 +243,20 @@ def _obey_signals(forgelet: Forgelet) -> None:
     for number in ENDING_SIGNALS:
         signal.signal(number, end)
     signal.signal(signal.SIGHUP, hang_up)
+
+
+def _until_eof() -> Callable[[float], bool]:
+    if _ends_within(0):
+        raise CannotStart(
+            "Standard input has ended already; --until-eof needs a pipe that somebody holds open"
+        )
+    return _ends_within
+
+
+def _ends_within(seconds: float) -> bool:
+    """Whether standard input ends; what comes from there before is of no interest."""
+    try:
+        readable, _, _ = select.select([0], [], [], seconds)
+        return bool(readable) and not os.read(0, 65536)
+    except OSError:  # it is closed
+        return True

@@ -14,8 +14,16 @@ from common.settings import SETTINGS_FILE_VARIABLE, Sources
 from forgelet.local.data_directory import DataDirectory
 from storage_edge.settings import Settings as EdgeSettings
 
-HOST = "127.0.0.1"
+HOST, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 API_PORT, EDGE_PORT = 8080, 8081
+#: Where a server for tests differs from the others, unless its environment says otherwise: what it keeps is in memory
+#: and thrown away, and nobody waits for its end.
+_FOR_TESTS = {
+    "FORGELET_API_DISK_RESERVE": "0",
+    "FORGELET_API_SHUTDOWN_TIMEOUT": "0",
+    "FORGELET_EDGE_DISK_BYTES": str(256 * 2**20),
+    "FORGELET_EDGE_SHUTDOWN_TIMEOUT": "0",
+}
 #: Names an external database for `up`.
 DATABASE_URL = "FORGELET_DATABASE_URL"
 _ADDRESSES = "addresses"
@@ -45,18 +53,43 @@ EDGE = Program(EdgeSettings, "edge", "FORGELET_EDGE_")
 
 @attrs.frozen
 class Addresses:
-    """Where both processes listen; without an edge its port is None."""
+    """Where both processes listen; without an edge its port is None, and 0 is a free one that has to be taken yet."""
 
     api_port: int = API_PORT
     edge_port: int | None = EDGE_PORT
+    #: An IPv4 address of this machine; 0.0.0.0 is all of them.
+    host: str = HOST
+    #: The name or address by which others reach it; None is what we reach it by.
+    external_host: str | None = None
 
     @property
     def api_url(self) -> str:
-        return f"http://{HOST}:{self.api_port}"
+        """What we reach it by ourselves."""
+        return f"http://{self._near}:{self.api_port}"
 
     @property
     def edge_url(self) -> str | None:
-        return None if self.edge_port is None else f"http://{HOST}:{self.edge_port}"
+        return None if self.edge_port is None else f"http://{self._near}:{self.edge_port}"
+
+    @property
+    def external_url(self) -> str:
+        """What stands in answers."""
+        return f"http://{self.external_host or self._near}:{self.api_port}"
+
+    @property
+    def external_edge_url(self) -> str | None:
+        return (
+            None if self.edge_port is None else f"http://{self.external_host or self._near}:{self.edge_port}"
+        )
+
+    @property
+    def _near(self) -> str:
+        return HOST if self.host == EVERYWHERE else self.host
+
+    def supposed(self) -> "Addresses":
+        """With the usual ports in the place of free ones, for what has to be looked at before they are taken."""
+        edge_port = EDGE_PORT if self.edge_port == 0 else self.edge_port
+        return attrs.evolve(self, api_port=self.api_port or API_PORT, edge_port=edge_port)
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
@@ -74,11 +107,11 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict[str, str]:
     """What makes the API server ours, beside what it inherits."""
     ours = {
-        "HOST": HOST,
+        "HOST": addresses.host,
         "PORT": str(addresses.api_port),
         "DATABASE_URL": database_url,
         "DATA_DIR": str(data.part("api")),
-        "EXTERNAL_URL": addresses.api_url,
+        "EXTERNAL_URL": addresses.external_url,
         "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
     }
     if addresses.edge_url is not None:
@@ -90,7 +123,7 @@ def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict
 def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
     """What makes the edge ours, beside what it inherits."""
     ours = {
-        "HOST": HOST,
+        "HOST": addresses.host,
         "PORT": str(addresses.edge_port),
         "ORIGIN": addresses.api_url,
         "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
@@ -98,6 +131,12 @@ def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
         "DATA_DIR": str(data.part("edge")),
     }
     return {f"{EDGE.prefix}{name}": text for name, text in ours.items()}
+
+
+def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a server for tests gets of our own environment, and what makes it one."""
+    testing = {f"{program.prefix}TESTING": "true" for program in (API, EDGE)}
+    return {**_FOR_TESTS, **inherited(environment), **testing}
 
 
 def of_stopped(data: DataDirectory) -> dict[str, str]:

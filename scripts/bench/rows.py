@@ -33,6 +33,20 @@ class Row:
         )
 
 
+@attrs.frozen
+class Limit:
+    """What has been `measured`, where less is better, and what it may be at `most`, in the same unit."""
+
+    what: str
+    measured: float
+    most: float
+    unit: str
+
+    def __str__(self) -> str:
+        verdict = "" if self.measured <= self.most else "  MISSED"
+        return f"{self.what}: {self.measured:.3g} {self.unit}, at most {self.most:g}{verdict}"
+
+
 def by_turns(ours: Callable[[], float], theirs: Callable[[], float], rounds: int = 3) -> tuple[float, float]:
     """The medians of both, measured by turns so that what else the machine does meets both alike."""
     measured = [(ours(), theirs()) for _ in range(rounds)]

@@ -14,9 +14,10 @@ import aiohttp
 import attrs
 import psycopg2
 
+from forgelet.local import cluster_folders
 from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster, cluster_directory
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.abuse.ground import CHECKOUT, new_user
 from scripts.faults import disks
 from scripts.faults.client import TIMEOUT, Client
@@ -159,7 +160,7 @@ async def _database(
     stack: contextlib.AsyncExitStack, data: DataDirectory, port: int
 ) -> tuple[KeptPostgres, Proxy]:
     """PostgreSQL, which runs, and the proxy at that port through which the API server reaches it."""
-    directory = cluster_directory(data.path / "postgres")
+    directory = cluster_folders.made(data.path / "postgres")
     stack.enter_context(disks.mounted(directory, disks.POSTGRES_SIZE, like=directory))
     cluster = Cluster(directory, data.secret("postgres-password"), durable=True)
     thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))

@@ -83,6 +83,10 @@ class Origin:
         """Requests for objects that have a place now."""
         return self._places.held
 
+    def forget_clients(self) -> None:
+        """No client has asked too often."""
+        self._rates.forget()
+
     async def aclose(self) -> None:
         """Ends its connections."""
         await self._session.close()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from common.operations import Degraded, Failed
+from common.static_paths import NO_FILE
 from storage_edge.cache.origin_response import NoAnswer, OriginError
 from storage_edge.settings import Settings
 
@@ -28,8 +29,6 @@ REMIND_SECONDS: Final = 3600.0
 #: How the reasons begin that are about the origin's certificate.
 UNTRUSTED: Final = "its certificate is not believed"
 LIVENESS: Final = "/-/liveness"
-#: No file of this service, which judges the storage's token before it looks for one: 404 says that it is right.
-NO_FILE: Final = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
 
 _WHERE: Final = "Settings → Repository → External storage"
 _NO_TOKEN = f"No storage token is set: set storage_token_file to a file with the token that the origin has in {_WHERE}."

@@ -70,12 +70,12 @@ def setup(app: web.Application, clock: Any) -> None:
 
     app[STARTED_AT] = clock()
     app[TROUBLE] = PurgeTrouble()
-    app.router.add_post("/-/purge", _for_purgers(_purge))
-    app.router.add_get("/-/status", _for_purgers(show_status))
-    app.router.add_get("/-/stored", _for_purgers(show_stored))
+    app.router.add_post("/-/purge", for_purgers(_purge))
+    app.router.add_get("/-/status", for_purgers(show_status))
+    app.router.add_get("/-/stored", for_purgers(show_stored))
 
 
-def _for_purgers(handler: Handler) -> Handler:
+def for_purgers(handler: Handler) -> Handler:
     """401 without the purge token; where none is set, there is nothing."""
 
     async def answer(http: web.Request) -> web.StreamResponse:

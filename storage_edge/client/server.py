@@ -23,6 +23,7 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
             connections=app[CONNECTIONS],
             context=context,
             reuse_port=settings.reuse_port,
+            descriptor=settings.listen_fd,
         ),
         options={
             "access_log_class": AccessLog,

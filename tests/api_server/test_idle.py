@@ -5,13 +5,13 @@ import logging
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from api_server.operations.watch import WATCH
 from api_server.state.queue import QUEUE
 from common import operations
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.forge import Forge
+from tests.support.logs import lines_of_this_test
 from tests.support.merge_requests import new_project, open_merge_request
 
 LONG_ENOUGH = 3.0
@@ -58,9 +58,11 @@ async def test_a_server_that_nobody_calls_says_nothing(
     new_forge: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor do those who ask how it is, while it is well."""
-    async with new_forge(allow_local_requests=True, disk_reserve=0) as forge:
-        periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
-        with capture_logs() as lines, caplog.at_level(logging.INFO):
+    with lines_of_this_test() as lines:
+        async with new_forge(allow_local_requests=True, disk_reserve=0) as forge:
+            lines.clear()  # of the start
+            caplog.set_level(logging.INFO)
+            periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
             for entry in periodic.values():
                 if entry.task.name not in TOLD:
                     await entry.task.func(timestamp=0)

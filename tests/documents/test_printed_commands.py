@@ -24,6 +24,7 @@ ELSEWHERE = {
     "forgelet edge": "serves until it is stopped; tests/storage_edge/ and `up` start it",
     "forgelet worker": "works until it is stopped; tests/api_server/test_worker.py starts it",
     "scripts/abuse/run": "takes minutes; tests/scripts/test_abuse.py has a short one",
+    "scripts/fuzz/run": "takes minutes; tests/scripts/test_fuzz.py has a short one",
     "scripts/bench/run": "takes minutes; tests/scripts/test_bench.py has a short one",
     "scripts/check": "runs beside the tests",
     "scripts/faults/run": "takes minutes; tests/scripts/test_faults.py has a short one",
@@ -136,8 +137,11 @@ def problems_of(running: Place, block: Block) -> Iterator[str]:
         return  # a test below holds what is left out
     text = running.typed(block.text)
     program = ("sh", "-euc", text) if block.language == "sh" else ("python3", "-c", text)
+    if is_of_tests := re.search(r"^def test_", text, re.MULTILINE) is not None:
+        (running.folder / "test_printed.py").write_text(text)
+        program = ("python3", "-m", "pytest", "-p", "forgelet.pytest", "-c", os.devnull, "test_printed.py")
     reads = block.language == "sh" and all(command.startswith(READING) for command in block.commands)
-    for _ in range(1 if reads else 2):
+    for _ in range(1 if reads or is_of_tests else 2):
         ran = running.run(*program)
         if ran.returncode != 0 or re.search(r"^HTTP/\S+ [45]", ran.stdout, re.MULTILINE):
             yield f"{block.id}: status {ran.returncode}: {ran.stdout[-2000:]}"

@@ -33,13 +33,15 @@ from tests.support.preloaded import Ended, Programs, preloaded
 from tests.support.s3 import at, serving_bucket
 
 STORAGE_TOKEN, PURGE_TOKEN = "storage-token-of-tests", "purge-token-of-tests"
+#: How much room the disk of this machine has is its own affair.
+ROOM = "are free on the disk of"
 SECRETS = (STORAGE_TOKEN, PURGE_TOKEN, "correct horse", "hunter2", "made-up")
 
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Programs]:
     with preloaded(
-        "forgelet.command_line", "forgelet.commands.doctor", "forgelet.commands.edge", "api_server.__main__"
+        "forgelet.command_line", "forgelet.commands.doctor", "forgelet.commands.edges", "api_server.__main__"
     ) as programs:
         yield programs
 
@@ -69,6 +71,7 @@ async def sound(
             "purge_token": PURGE_TOKEN,
             "data_dir": folder / "edge",
             "port": port,
+            "negative_seconds": 600,
         }
         chosen = EdgeSettings(**of_edge)  # type: ignore[arg-type]
         await stack.enter_async_context(serving(served(edge_app.create_app(chosen), chosen)))
@@ -115,7 +118,8 @@ async def doctor(setup: Setup, programs: Programs, *arguments: str) -> Ended:
 async def test_of_a_service_that_works_nothing_is_said(setup: Setup, programs: Programs) -> None:
     ended = await doctor(setup, programs)
     assert ended.errors == ""
-    assert [line for line in ended.output.splitlines() if not line.startswith("ok ")] == []
+    lines = [line for line in ended.output.splitlines() if ROOM not in line]
+    assert [line for line in lines if not line.startswith("ok ")] == []
     assert len(ended.output.splitlines()) >= 15
     assert ended.status == 0
     assert not any(key.startswith("projects/0/") for key in setup.bucket.objects)
@@ -135,12 +139,14 @@ async def test_what_is_broken_is_one_line_with_its_remedy(
         for one in found["findings"]
         if not (one["check"] == "work" and one["what"].startswith(("store ", "edge ")))
         and "says of its" not in one["what"]
+        and ROOM not in one["what"]
     ]
     assert len(said) == 1, found["findings"]
     finding = said[0]
     assert broken.says in finding["what"]
     assert broken.remedy in finding["remedy"]
-    assert (finding["state"], ended.status) == (broken.state, int(broken.state == "failed"))
+    assert finding["state"] == broken.state
+    assert ended.status == int("failed" in [one["state"] for one in found["findings"]])
     assert not [secret for secret in SECRETS if secret in ended.output + ended.errors]
     if broken.start is not None:
         ended = await asyncio.to_thread(

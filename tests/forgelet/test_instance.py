@@ -1,6 +1,8 @@
 """Which forgelet a command means: the one that runs, the one that is named, or the server's own settings."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +26,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(data: DataDirectory):
+@contextlib.contextmanager
+def written(data: DataDirectory) -> Iterator[None]:
     """What `up` writes down, for as long as a block lasts."""
     given = variables.of_api(data, ADDRESSES, "postgresql://x:hunter2@/y") | {
         "FORGELET_API_TIER": "free",
         "HOME": "/",
     }
-    return running.written_down(data, ADDRESSES.api_url, ADDRESSES.edge_url, given)
+    with running.written_down(data, ADDRESSES.api_url, ADDRESSES.edge_url, given), places.registration(data):
+        yield
 
 
 def found() -> Path | None:

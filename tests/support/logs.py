@@ -1,6 +1,7 @@
 """Log lines in tests: where they go, and those of one part while others of the same process write theirs too."""
 
 import contextlib
+import contextvars
 import sys
 from collections.abc import Iterator
 
@@ -16,6 +17,26 @@ class Logger(structlog.PrintLogger):
     def __init__(self, name: str = "") -> None:
         super().__init__(sys.__stdout__)
         self.name = name
+
+
+_listened_to = contextvars.ContextVar("_listened_to", default=False)
+
+
+@contextlib.contextmanager
+def lines_of_this_test() -> Iterator[list[EventDict]]:
+    """What is logged by what the block calls, and by servers that it starts; not by those that were there before."""
+    _listened_to.set(True)
+    try:
+        with capture_logs(processors=[_drop_those_of_others]) as lines:
+            yield lines
+    finally:
+        _listened_to.set(False)
+
+
+def _drop_those_of_others(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if not _listened_to.get():
+        raise structlog.DropEvent
+    return event
 
 
 @contextlib.contextmanager

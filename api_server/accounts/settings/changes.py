@@ -7,7 +7,7 @@ import attrs
 import orjson
 
 from api_server.accounts.settings import queries
-from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT, SECRET, InstanceSettings, read
+from api_server.accounts.settings.values import MAX_INTEGER, SECRET, InstanceSettings, read
 from api_server.outbound.policy import AllowList
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
@@ -19,6 +19,12 @@ MOST_ENTRIES = 1000
 
 _URL = "static_objects_external_storage_url"
 _ALLOW_LIST = "outbound_local_requests_whitelist"
+#: Of numbers, 0 or 1.
+_LEAST = {
+    "default_projects_limit": 0,
+    "throttle_authenticated_api_requests_per_period": 1,
+    "throttle_authenticated_api_period_in_seconds": 1,
+}
 _NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
 
 
@@ -57,12 +63,19 @@ def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
         found[SECRET] = ["can't be blank"]
     if len(token or "") > MAX_LENGTH:
         found[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
-    if settings.default_projects_limit < 0:
-        found["default_projects_limit"] = ["must be greater than or equal to 0"]
-    if settings.default_projects_limit > MAX_PROJECTS_LIMIT:
-        found["default_projects_limit"] = [f"must be less than or equal to {MAX_PROJECTS_LIMIT}"]
     if problem := _problem_with_list(settings.outbound_local_requests_whitelist):
         found[_ALLOW_LIST] = [problem]
+    return found | _problems_with_numbers(settings)
+
+
+def _problems_with_numbers(settings: InstanceSettings) -> dict[str, list[str]]:
+    found = {}
+    for name, least in _LEAST.items():
+        value = getattr(settings, name)
+        if value < least:
+            found[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
+        if value > MAX_INTEGER:
+            found[name] = [f"must be less than or equal to {MAX_INTEGER}"]
     return found
 
 

@@ -29,15 +29,21 @@ class UpdateSettings:
     deny_all_requests_except_allowed: bool | Unset = UNSET
     outbound_local_requests_whitelist: CommaList[str] | Unset = UNSET
     default_projects_limit: int | Unset = UNSET
+    throttle_authenticated_api_enabled: bool | Unset = UNSET
+    throttle_authenticated_api_requests_per_period: int | Unset = UNSET
+    throttle_authenticated_api_period_in_seconds: int | Unset = UNSET
 
 
-@routes.get("/application/settings", access=ADMINISTRATOR)
+# Who has set the bound of requests too low sets it higher here.
+@routes.get("/application/settings", access=ADMINISTRATOR, never_throttled=True)
 async def show_settings(request: web.Request) -> web.Response:
     """The storage's token is shown, as administrators have to give it to the storage as well."""
     return json_value(await _shown(request, context.database(request)))
 
 
-@routes.put("/application/settings", access=ADMINISTRATOR, ignores=unsupported.OfSettings)
+@routes.put(
+    "/application/settings", access=ADMINISTRATOR, ignores=unsupported.OfSettings, never_throttled=True
+)
 async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
     unset = values.defaults(context.settings(request))

@@ -13,6 +13,7 @@ from api_server.state.database import Executor
 from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.throttle import REQUESTS, SECONDS
 
 
 @attrs.frozen(kw_only=True)
@@ -27,10 +28,14 @@ class InstanceSettings:
     #: Addresses, networks and host names (with a port, perhaps) that may be called though they are local.
     outbound_local_requests_whitelist: list[str] = attrs.Factory(list)
     default_projects_limit: int = 100_000
+    #: How often a user may ask the API.
+    throttle_authenticated_api_enabled: bool = False
+    throttle_authenticated_api_requests_per_period: int = REQUESTS
+    throttle_authenticated_api_period_in_seconds: int = SECONDS
 
 
-#: What fits the column of users.
-MAX_PROJECTS_LIMIT = 2**31 - 1
+#: What fits GitLab's columns of them.
+MAX_INTEGER = 2**31 - 1
 #: Kept encrypted in a column of its own.
 SECRET = "static_objects_external_storage_auth_token"
 

@@ -14,7 +14,7 @@ from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Scope
 from api_server.web.authorship import author
-from api_server.web.errors import bad_parameters, forbidden, record_not_found
+from api_server.web.errors import forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Routes, caller
@@ -26,7 +26,7 @@ routes = Routes()
 class CreateToken:
     user_id: int
     name: Name = attrs.field(metadata={"present": True})
-    scopes: CommaList[Scope]
+    scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
     description: Description | None = None
     expires_at: datetime.date | None = None
 
@@ -34,7 +34,7 @@ class CreateToken:
 @attrs.frozen(kw_only=True)
 class CreateOwnToken:
     name: Name = attrs.field(metadata={"present": True})
-    scopes: CommaList[Literal["k8s_proxy", "self_rotate"]]
+    scopes: CommaList[Literal["k8s_proxy", "self_rotate"]] = attrs.field(metadata={"present": True})
     description: Description | None = None
     expires_at: datetime.date | None = None
 
@@ -73,8 +73,6 @@ class RotateToken(RotateOwnToken):
 @routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
 async def create_token(request: web.Request, wanted: CreateToken) -> web.Response:
     """A token for any user; its text is in this answer only."""
-    if not wanted.scopes:
-        raise bad_parameters("scopes is empty")
     async with context.database(request).transaction() as transaction:
         user = await existing_user(transaction, wanted.user_id)
         new = changes.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
@@ -85,8 +83,6 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN)
 async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
-    if not wanted.scopes:
-        raise bad_parameters("scopes is empty")
     who = caller(request)
     new = changes.NewToken(
         user_id=who.user_id,

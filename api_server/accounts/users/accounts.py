@@ -10,7 +10,7 @@ from aiohttp import web
 
 from api_server.accounts import address_queries as addresses
 from api_server.accounts import path_rules
-from api_server.accounts.settings.values import MAX_PROJECTS_LIMIT
+from api_server.accounts.settings.values import MAX_INTEGER
 from api_server.accounts.users import bots, queries
 from api_server.accounts.users.lookup import existing_user
 from api_server.accounts.users.queries import User
@@ -213,7 +213,7 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
         problems["email"] = ["is invalid"]
     if username is not None and (problem := path_rules.problem_with(username)):
         problems["username"] = [problem]
-    if projects_limit is not None and not 0 <= projects_limit <= MAX_PROJECTS_LIMIT:
+    if projects_limit is not None and not 0 <= projects_limit <= MAX_INTEGER:
         problems["projects_limit"] = ["is not included in the list"]
     return problems
 

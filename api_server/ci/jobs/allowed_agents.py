@@ -23,7 +23,7 @@ routes = Routes()
 
 @routes.get("/job/allowed_agents", access=JOB, feature=Feature("Agent access for CI jobs", "premium"))
 async def show_allowed_agents(request: web.Request) -> web.Response:
-    """Endpoint 5."""
+    """Endpoint 5. The cluster agents that the calling job may use."""
     return json_value(await describe(context.database(request), id_of_calling_job(request)))
 
 

@@ -15,7 +15,8 @@
 'duration', extract(epoch FROM coalesce(page.finished_at, %(now)s) - page.started_at),
 'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, %(now)s) - page.queued_at),
 'user', user_public(owner),
-'commit', pipeline.commit,
+'commit', (left(pipeline.commit::text, -1)
+    || ',"web_url":' || to_json(web_url(project.full_path || '/-/commit/' || pipeline.sha)) || '}')::json,
 'pipeline', pipeline_basic(pipeline, project.full_path),
 'web_url', web_url(project.full_path || '/-/jobs/' || page.id),
 

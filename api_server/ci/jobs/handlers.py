@@ -40,7 +40,7 @@ JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
 
 @routes.get("/projects/{id}/jobs", access=project(opens="builds"))
 async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
-    """Endpoint 1."""
+    """Endpoint 1. Newest first."""
     if wait := request.config_dict[JOBS_LIMIT].retry_after(caller(request).user_id):
         raise too_many_requests(wait)
     page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
@@ -52,7 +52,7 @@ async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
 async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
-    """Endpoint 2."""
+    """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE)
     listed = await queries.list_pipeline_jobs(
@@ -68,7 +68,7 @@ async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, fou
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
 async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
-    """Endpoint 3."""
+    """Endpoint 3. Jobs that start other pipelines, newest first."""
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_bridges(
@@ -84,13 +84,13 @@ async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Pr
 
 @routes.get("/job", access=JOB)
 async def show_own_job(request: web.Request) -> web.Response:
-    """Endpoint 4."""
+    """Endpoint 4. The job whose token is sent."""
     return json_text(await _shown(request, id_of_calling_job(request)))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
 async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
-    """Endpoint 6."""
+    """Endpoint 6. One job."""
     job = await find_job(request, found, wanted.job_id)
     return json_text(await _shown(request, job.id))
 
@@ -122,7 +122,7 @@ async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web
 
 @routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, opens="builds"))
 async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
-    """Endpoint 10."""
+    """Endpoint 10. Its log and artifacts go; what it was stays."""
     job = await find_job(request, found, wanted.job_id)
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_may_erase(request, found, job)

@@ -5,11 +5,14 @@ from typing import Any
 import attrs
 from attrs import field
 
-from api_server.ci.pipelines.states import STATUSES
+from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.state.listing import Listing, Page
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
+
+#: What the converters make sense of.
+_STATUSES = {"takes": list[Status] | None}
 
 
 def scope_of(value: Any) -> list[str] | None:
@@ -32,14 +35,14 @@ def scope_of_list(value: Any) -> list[str] | None:
 @attrs.frozen(kw_only=True)
 class ListProjectJobs(Paginated):
     id: str
-    scope: Any = field(default=None, converter=scope_of)
+    scope: Any = field(default=None, converter=scope_of, metadata=_STATUSES)
 
 
 @attrs.frozen(kw_only=True)
 class ListPipelineJobs(Paginated):
     id: str
     pipeline_id: int
-    scope: Any = field(default=None, converter=scope_of_list)
+    scope: Any = field(default=None, converter=scope_of_list, metadata=_STATUSES)
     include_retried: bool = False
 
 

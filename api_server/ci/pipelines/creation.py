@@ -8,7 +8,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import attrs
 import orjson
 
-from api_server.accounts.version import DIALECT
 from api_server.ci.config import descriptions
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
@@ -151,7 +150,7 @@ class Maker:
         protected = await self._is_protected(wanted)
         return Context(
             predefined=pipeline_variables(
-                descriptions.Server(url=self.settings.base_url, version=DIALECT),
+                descriptions.Server(url=self.settings.base_url, version=self.settings.dialect),
                 described_project(subject),
                 descriptions.Pipeline(
                     iid=subject.next_iid,

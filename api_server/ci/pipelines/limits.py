@@ -20,5 +20,10 @@ class Limits:
         self.lint = RateLimiter(lambda: settings.lint_rate_limit)
         self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
 
+    def forget(self) -> None:
+        """Nobody has made or tried out any."""
+        self.rate.forget()
+        self.lint.forget()
+
 
 LIMITS = web.AppKey("pipeline_limits", Limits)

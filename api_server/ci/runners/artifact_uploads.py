@@ -39,7 +39,7 @@ async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Respo
     return json_value({"MaximumSize": most}, headers=protocol_headers(job))
 
 
-@routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body=True)
+@routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data")
 async def upload_artifact(request: web.Request, wanted: OneJob) -> web.Response:
     """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
     job = await running_job(request, wanted)

@@ -6,6 +6,7 @@ import attrs
 import orjson
 import structlog
 
+from api_server.ci.config.descriptions import Server
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
@@ -29,7 +30,9 @@ class HandOut:
 
     database: Database
     vault: Vault
-    base_url: str
+    server: Server
+    #: The tag `*` of a runner stands for all tags.
+    star_is_any: bool
 
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
         """What to tell about a job that is this runner's from now on, or None when there is none for it.
@@ -42,7 +45,7 @@ class HandOut:
             async with self.database.transaction() as transaction:
                 if not await queries.hold(transaction, runner.id, runner.token_digest):
                     raise forbidden()
-                job_id = await queries.choose(transaction, runner.id)
+                job_id = await queries.choose(transaction, runner.id, star_is_any=self.star_is_any)
                 if job_id is None:
                     return None
                 started = await transitions.start(
@@ -94,7 +97,7 @@ class HandOut:
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
         return JobResponse(
-            base_url=self.base_url,
+            server=self.server,
             token=token,
             job=job,
             planned=planned,

@@ -18,7 +18,7 @@ CHOOSE = Statement("""
         WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build' GROUP BY jobs.project_id
     )
     SELECT jobs.id FROM runners
-    JOIN jobs ON jobs.tag_list <@ runners.tag_list
+    JOIN jobs ON (jobs.tag_list <@ runners.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runners.tag_list))
         AND (jobs.tag_list <> '{}' OR runners.run_untagged)
         AND (jobs.protected OR runners.access_level <> 'ref_protected')
     JOIN projects ON projects.id = jobs.project_id
@@ -50,9 +50,10 @@ async def hold(transaction: Transaction, runner_id: int, token_digest: bytes) ->
     return await transaction.value(HOLD, runner_id=runner_id, token_digest=token_digest) is not None
 
 
-async def choose(transaction: Transaction, runner_id: int) -> int | None:
-    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner."""
-    found = await transaction.value(CHOOSE, runner_id=runner_id)
+async def choose(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
+    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner. With
+    `star_is_any`, a runner with the tag `*` has all tags."""
+    found = await transaction.value(CHOOSE, runner_id=runner_id, star_is_any=star_is_any)
     return None if found is None else int(found)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.ci.config.descriptions import Server
 from api_server.ci.runners import hand_out_queries
 from api_server.ci.runners.access import runner_of_token
 from api_server.ci.runners.contact import Contact, note_contact
@@ -70,7 +71,9 @@ async def _next_job(
     request: web.Request, runner: CallingRunner, contact: Contact, seconds: float
 ) -> dict[str, Any] | None:
     pending, database = request.config_dict[PENDING_JOBS], context.database(request)
-    hand_out = HandOut(database, context.vault(request), context.settings(request).base_url)
+    settings = context.settings(request)
+    server = Server(url=settings.base_url, version=settings.dialect)
+    hand_out = HandOut(database, context.vault(request), server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         generation = pending.generation

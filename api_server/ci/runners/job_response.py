@@ -7,7 +7,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import attrs
 import orjson
 
-from api_server.accounts.version import DIALECT
 from api_server.ci.config import descriptions, payload
 from api_server.ci.config.plan import PlannedJob
 from api_server.ci.config.predefined import job_variables, pipeline_variables
@@ -28,7 +27,7 @@ INFINITE_DEPTH = 2**31 - 1
 class JobResponse:
     """A job in a runner's hands, and all that it was given."""
 
-    base_url: str
+    server: descriptions.Server
     token: str
     job: StartedJob
     planned: PlannedJob
@@ -81,15 +80,14 @@ class JobResponse:
 
     def variables(self) -> list[dict[str, Any]]:
         """In the runner's words; of one key the strongest."""
-        server = descriptions.Server(url=self.base_url, version=DIALECT)
         of_pipeline = pipeline_variables(
-            server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
+            self.server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
         )
-        of_job = job_variables(server, self.project, self._job(), self.planned, of_pipeline)
+        of_job = job_variables(self.server, self.project, self._job(), self.planned, of_pipeline)
         return payload.variables(self.planned, predefined=(*of_pipeline, *of_job), given=self.given)
 
     def _git_info(self, depth: int) -> dict[str, Any]:
-        parts = urlsplit(self.base_url)
+        parts = urlsplit(self.server.url)
         url = parts._replace(
             netloc=f"gitlab-ci-token:{self.token}@{parts.netloc}",
             path=f"{parts.path}/{quote(self.project.full_path)}.git",

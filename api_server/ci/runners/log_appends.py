@@ -19,7 +19,7 @@ routes = Routes()
 _CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCII)
 
 
-@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body=True)
+@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream")
 async def append_log(request: web.Request, wanted: OneJob) -> web.Response:
     """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
     size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""

@@ -11,6 +11,7 @@ from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
+_IN_INTEGER = {"least": -_MAX_INTEGER, "greatest": _MAX_INTEGER}
 #: As long as GitLab's documentation says.
 MaintenanceNote = Annotated[str, AtMost(1024)]
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
@@ -62,7 +63,7 @@ class UpdateRunner:
     run_untagged: bool | None = None
     tag_list: CommaList[Name] | None = None
     access_level: AccessLevel | None = None
-    maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits)
+    maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits, metadata=_IN_INTEGER)
     maintenance_note: MaintenanceNote | None = None
 
 
@@ -83,7 +84,7 @@ class RunnerToBe:
     run_untagged: bool = True
     tag_list: CommaList[Name] = attrs.field(factory=CommaList)
     access_level: AccessLevel = "not_protected"
-    maximum_timeout: int | None = attrs.field(default=None, validator=_fits)
+    maximum_timeout: int | None = attrs.field(default=None, validator=_fits, metadata=_IN_INTEGER)
 
     def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
         """For that group or project, or for the instance."""

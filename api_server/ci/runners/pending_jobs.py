@@ -5,8 +5,8 @@ The notice only says that there may be something; who gets it is decided in the 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from api_server.state.database import listening_connection
 from common.background import BackgroundTasks
@@ -22,7 +22,7 @@ class PendingJobs:
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
-        self._closed = False
+        self._closed = self._all_leave = False
         #: Counts notices; as `last_update` it tells a runner whether anything has happened since its last poll.
         self.generation = 0
 
@@ -34,19 +34,29 @@ class PendingJobs:
 
     async def after(self, generation: int, seconds: float) -> bool:
         """Waits until there are more notices than `generation`: False where `seconds` went by without."""
-        if self._closed:
+        if self._closed or self._all_leave:
             return False
         if self.generation == generation:
             try:
                 await asyncio.wait_for(self._news.wait(), seconds)
             except TimeoutError:
                 return False
-        return not self._closed
+        return not (self._closed or self._all_leave)
 
     def close(self) -> None:
         """Sends everybody home, now and from now on."""
         self._closed = True
         self.announce()
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Everybody is sent home, for the length of the block."""
+        self._all_leave = True
+        self.announce()
+        try:
+            yield
+        finally:
+            self._all_leave = False
 
     @asynccontextmanager
     async def listening(self, database_url: str, background: BackgroundTasks) -> AsyncIterator[None]:

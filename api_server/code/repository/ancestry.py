@@ -1,4 +1,5 @@
-"""`/repository/commits/:sha/refs` and `/repository/merge_base`: how commits descend from each other."""
+"""`/repository/commits/:sha/refs`, `/signature` and `/repository/merge_base`: how commits descend from each other, and
+who answers for them."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -37,6 +38,12 @@ class ListRefsOfCommit(Paginated):
 
 
 @attrs.frozen(kw_only=True)
+class OneCommit:
+    id: str
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
 class FindMergeBase:
     id: str
     refs: CommaList[str]
@@ -51,6 +58,18 @@ async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, fo
         named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
     shown = [_ref(name) for name in on_page(wanted, named)]
     return await listed(request, wanted, shown, len(named))
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
+async def show_signature(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
+    """With what a commit is signed: by an unknown key, since users have none here."""
+    repository = await opened(request, found)
+    signed_with = commits.signature_type(repository, commit_named(repository, wanted.sha))
+    if signed_with is None:
+        raise not_found("Signature")
+    return json_value(
+        {"signature_type": signed_with, "verification_status": "unknown_key", "commit_source": "gitaly"}
+    )
 
 
 def _ref(name: str) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from aiohttp import web
 
 from api_server.code import refs
-from api_server.git import ref_transactions
+from api_server.git import server_refs
 from api_server.git.new_commits import FileAction, NewCommit, Person, commit_files
-from api_server.git.received_push import Push, RefUpdate
+from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.projects.events import CREATION_LISTENERS, ProjectCreated
@@ -28,9 +28,10 @@ async def _begin(app: web.Application, transaction: Transaction, created: Projec
     who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
     readme = FileAction("create", "README.md", _text(created).encode())
     commit = NewCommit("Initial commit", who, who)
-    sha = await commit_files(repositories.open(created.id), [readme], commit, None)
+    repository = repositories.open(created.id)
+    sha = await commit_files(repository, [readme], commit, None)
+    await server_refs.set_first_branch(repository, created.default_branch, sha)
     update = RefUpdate(NO_COMMIT, sha, BRANCHES + created.default_branch)
-    await ref_transactions.move(repositories.path(created.id), Push((update,)))
     await refs.follow(app, transaction, created.id, created.author.id, [update])
 
 

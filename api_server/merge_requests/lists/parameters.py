@@ -13,6 +13,10 @@ from api_server.web.params import CommaList
 Scope = Literal["created_by_me", "created-by-me", "assigned_to_me", "assigned-to-me", "reviews_for_me", "all"]
 
 
+#: An id, `None` or `Any`.
+_SOMEBODY = {"pattern": "^(None|Any|none|any|-?[0-9]{1,18})?$"}
+
+
 @attrs.frozen(kw_only=True)
 class ListMergeRequests(Paginated):
     state: Literal["opened", "closed", "merged", "locked", "all"] = "all"
@@ -22,10 +26,9 @@ class ListMergeRequests(Paginated):
     source_project_id: int | None = None
     author_id: int | None = None
     author_username: str | None = None
-    #: An id, `None` or `Any`.
-    assignee_id: str | None = None
-    assignee_username: CommaList[str] | None = None
-    reviewer_id: str | None = None
+    assignee_id: str | None = attrs.field(default=None, metadata=_SOMEBODY)
+    assignee_username: CommaList[str] | None = attrs.field(default=None, metadata={"most": 1})
+    reviewer_id: str | None = attrs.field(default=None, metadata=_SOMEBODY)
     reviewer_username: str | None = None
     #: Names, or `None` or `Any`.
     labels: CommaList[str] | None = None

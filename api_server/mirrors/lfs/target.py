@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -228,9 +229,10 @@ class _Content(Payload):
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        async for chunk in self._objects.read(self._stored.key, 0, self._stored.pointer.size):
-            self._patience.reschedule(loop.time() + SILENCE_SECONDS)
-            await writer.write(chunk)
+        async with aclosing(self._objects.read(self._stored.key, 0, self._stored.pointer.size)) as chunks:
+            async for chunk in chunks:
+                self._patience.reschedule(loop.time() + SILENCE_SECONDS)
+                await writer.write(chunk)
 
 
 def lfs_url(repository_url: str) -> str:

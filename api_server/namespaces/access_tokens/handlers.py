@@ -22,7 +22,7 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
 from api_server.web.authorship import author
-from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, unauthorized
+from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Routes, caller
@@ -62,7 +62,7 @@ class AccessTokenId:
 class CreateAccessToken:
     id: str
     name: Name = attrs.field(metadata={"present": True})
-    scopes: CommaList[Scope]
+    scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
     access_level: Literal[10, 15, 20, 30, 40, 50] = 40
     description: Description | None = None
     expires_at: datetime.date | None = None
@@ -112,8 +112,6 @@ async def create_access_token(
     request: web.Request, wanted: CreateAccessToken, found: Group | Project
 ) -> web.Response:
     """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
-    if not wanted.scopes:
-        raise bad_parameters("scopes is empty")
     new = changes.Wanted(
         name=wanted.name,
         scopes=list(dict.fromkeys(wanted.scopes)),

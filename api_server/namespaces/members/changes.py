@@ -110,11 +110,11 @@ async def add_several(
     author: Author,
     *,
     expires_at: datetime.date | None,
-) -> dict[str, object]:
+) -> dict[str, str]:
     """What was wrong with those who could not be added, by user name or (nobody's) id. Raises 400 for too many."""
     if len(user_ids) > MOST_USERS:
         raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
-    problems: dict[str, object] = {}
+    problems: dict[str, str] = {}
     for user_id in user_ids:
         user = await users.find_user(transaction, user_id)
         if user is None:
@@ -123,7 +123,8 @@ async def add_several(
         try:
             await add(transaction, source, user, level, author, expires_at=expires_at)
         except ApiError as refused:
-            problems[user.username] = refused.body["message"]
+            message = refused.body["message"]
+            problems[user.username] = message if isinstance(message, str) else rules.sentence(message)
     return problems
 
 

@@ -1,6 +1,7 @@
 """Who may grant which role, and which memberships can be: pure rules of groups and projects (decision D1)."""
 
 import datetime
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from api_server.web.access import Role
@@ -45,3 +46,13 @@ def problems(
     if expires_at is not None and expires_at < today:
         found["expires_at"] = ["cannot be a date in the past"]
     return found
+
+
+def sentence(problems: Mapping[str, Sequence[str]]) -> str:
+    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
+    parts = [
+        f"{field.replace('_', ' ').capitalize()} {text}"
+        for field, texts in problems.items()
+        for text in texts
+    ]
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])

@@ -47,6 +47,7 @@ class ListProjects(Paginated):
     search: str | None = None
     visibility: Visibility | None = None
     archived: bool | None = None
+    simple: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -178,6 +179,7 @@ async def _listed(
         visibility=wanted.visibility,
         archived=wanted.archived,
         search=wanted.search,
+        simple=wanted.simple,
     )
     return await paginated(request, page, listed)
 

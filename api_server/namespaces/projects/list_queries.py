@@ -48,13 +48,16 @@ _ORDERS = {
 }
 
 
-def _listing(rows: str) -> Listing:
-    return Listing(PROJECT, rows, _ORDERS)
+def _listings(rows: str) -> dict[bool, Listing]:
+    """By whether the `simple` form is wanted."""
+    forms = {False: PROJECT, True: ENTITIES["basic_project"]}
+    return {simple: Listing(entity, rows, _ORDERS) for simple, entity in forms.items()}
 
 
-LISTING = _listing(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTERS}")
+_ALL = _listings(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTERS}")
+LISTING = _ALL[False]
 #: Few of all projects, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
-_HERS = _listing(f"""
+_HERS = _listings(f"""
     SELECT * FROM (
         SELECT projects.* FROM projects
         WHERE projects.id IN (
@@ -63,11 +66,11 @@ _HERS = _listing(f"""
             AND {_FILTERS}
         OFFSET 0) hers
 """)
-_OF_GROUP = _listing(f"""
+_OF_GROUP = _listings(f"""
     SELECT projects.* FROM projects
     WHERE projects.namespace_id = %(group_id)s::bigint AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
 """)
-_BELOW_GROUP = _listing(f"""
+_BELOW_GROUP = _listings(f"""
     SELECT projects.* FROM namespaces CROSS JOIN LATERAL (
         SELECT projects.* FROM projects
         WHERE projects.namespace_id = namespaces.id AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
@@ -87,15 +90,17 @@ async def list_projects(
     min_level: int | None = None,
     group_id: int | None = None,
     below: Below = "directly",
+    simple: bool = False,
     **filters: Any,
 ) -> Listed:
     """The projects that the viewer can see (all of them where she `sees_all`): everywhere or in a group; with
-    `min_level`, those where she has that role. `filters` are visibility, archived and search, or None."""
+    `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived and search,
+    or None."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
     hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP
-        return await listing.read(
+        return await listing[simple].read(
             database,
             page,
             group_id=group_id,
@@ -105,5 +110,5 @@ async def list_projects(
             **filters,
         )
     if min_level is not None or (filters["visibility"] == "private" and not sees_all):
-        return await _HERS.read(database, page, **hers, **filters)
-    return await LISTING.read(database, page, sees_all=sees_all, **hers, **filters)
+        return await _HERS[simple].read(database, page, **hers, **filters)
+    return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)

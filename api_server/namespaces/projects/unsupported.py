@@ -140,7 +140,6 @@ class OfProjectLists:
     include_hidden: bool | None = None
     include_pending_delete: bool | None = None
     repository_checksum_failed: bool | None = None
-    simple: bool | None = None
     starred: bool | None = None
     statistics: bool | None = None
     wiki_checksum_failed: bool | None = None

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from api_server.accounts.passwords import resets
 from api_server.accounts.passwords.rules import problem_with
-from api_server.pages import page, queries, sessions, sign_in
+from api_server.pages import page, queries, sessions
 from api_server.pages.account.profile import PATH as SETTINGS
 from api_server.pages.account.profile import user_of
 from api_server.pages.queries import Account
@@ -17,10 +17,19 @@ from api_server.web import context, grounds
 from api_server.web.access import SIGNED_IN
 from api_server.web.errors import not_found
 from api_server.web.grounds import Ground
+from api_server.web.rate_limit import RateLimiter
 
 pages = Pages()
 
 PATH = f"{SETTINGS}/password"
+#: Attempts a minute of one account. Not counted with those to sign in, which anybody can make in her name.
+ATTEMPTS = 5
+
+BY_USER = web.AppKey("password_changes_by_user", RateLimiter)
+
+
+def setup(app: web.Application) -> None:
+    app[BY_USER] = RateLimiter(lambda: ATTEMPTS)
 
 
 @pages.get(PATH, access=SIGNED_IN)
@@ -32,7 +41,7 @@ async def show_form(request: web.Request, who: Visitor) -> web.Response:
 async def change_password(request: web.Request, who: Visitor, form: Form) -> web.Response:
     """Ends all other sessions."""
     user = user_of(who)
-    if wait := sign_in.retry_after(request, user.username):
+    if wait := request.config_dict[BY_USER].retry_after(user.id):
         return _refused(request, who, f"There were too many attempts. Try again in {wait} seconds.", 429)
     read = functools.partial(queries.find_account, login=user.username)
     account = await read(context.database(request))

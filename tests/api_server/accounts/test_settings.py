@@ -34,6 +34,9 @@ async def test_settings_have_defaults_and_the_operators_choice(new_forge: NewFor
             "deny_all_requests_except_allowed": False,
             "outbound_local_requests_whitelist": [],
             "default_projects_limit": 100000,
+            "throttle_authenticated_api_enabled": False,
+            "throttle_authenticated_api_requests_per_period": 7200,
+            "throttle_authenticated_api_period_in_seconds": 3600,
         }
         await forge.root.put(PATH, {"allow_local_requests_from_web_hooks_and_services": False})
         await forge.root.put(PATH, {"outbound_local_requests_whitelist": "example.org, 192.0.2.0/24"})
@@ -109,6 +112,10 @@ async def test_the_token_is_in_no_event_and_in_no_table_in_clear(new_forge: NewF
             {"message": {"default_projects_limit": ["must be greater than or equal to 0"]}},
         ),
         ({"default_projects_limit": "x"}, {"error": "default_projects_limit is invalid"}),
+        (
+            {"throttle_authenticated_api_period_in_seconds": 0},
+            {"message": {"throttle_authenticated_api_period_in_seconds": ["must be greater than 0"]}},
+        ),
         (
             {"allow_local_requests_from_system_hooks": "x"},
             {"error": "allow_local_requests_from_system_hooks is invalid"},

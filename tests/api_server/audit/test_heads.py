@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import structlog
 
 from api_server.audit import chain, heads
 from api_server.audit.chain import Head
@@ -14,6 +13,7 @@ from api_server.state.objects import Objects, open_objects
 from api_server.state.queue import QUEUE
 from tests.api_server.audit.trail import MAKE_OLD_MONTH, record_events, run_command, without_triggers
 from tests.support.clock import MovedClock, forge_with_clock
+from tests.support.logs import lines_of_this_test
 
 CUT = "DELETE FROM audit_chain WHERE position > 3; DELETE FROM audit_events WHERE id > 3"
 
@@ -30,7 +30,7 @@ async def _head(database: Database) -> Head:
 async def test_a_head_is_kept_once_in_log_and_object_store(
     database: Database, objects: Objects, tmp_path: Path
 ) -> None:
-    with structlog.testing.capture_logs() as logged:
+    with lines_of_this_test() as logged:
         await heads.keep(database, objects)
         assert (await heads.kept(objects), logged) == ([], []), "nothing was recorded yet"
         await record_events(database, "one", "two")
@@ -80,7 +80,7 @@ async def test_a_chain_that_grew_again_after_the_cut_is_found_out(
         cursor.execute(CUT)
     for number in range(4, 8):
         await record_events(database, f"forged {number}")
-    with structlog.testing.capture_logs() as logged:
+    with lines_of_this_test() as logged:
         await heads.keep(database, objects)
     assert [(line["log_level"], line.get("kept_head")) for line in logged] == [
         ("error", str(kept)),

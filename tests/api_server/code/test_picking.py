@@ -12,6 +12,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.web.access import Role
 from tests.support.forge import Answer, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
+from tests.support.signed_commits import signed
 
 
 def _words(verb: str, done: str) -> str:
@@ -234,6 +235,19 @@ async def test_histories_without_anything_in_common_have_no_merge_base(scene: Sc
     await git("update-ref", "refs/heads/orphan", orphan)
     found = await scene.developer.api.get(f"{scene.url}/merge_base?refs[]=main&refs[]=orphan")
     assert (found.status, found.body) == (404, {"message": "404 Merge Base Not Found"})
+
+
+@pytest.mark.parametrize("kind", ["PGP", "SSH"])
+async def test_a_commit_says_with_what_it_is_signed(scene: Scene, kind: str) -> None:
+    sha = signed(scene.forge.server.app[REPOSITORIES].open(scene.project["id"]), scene.first, kind)
+    found = await scene.developer.api.get(f"{scene.url}/commits/{sha}/signature")
+    assert (found.status, found.body["signature_type"]) == (200, kind)
+    assert found.body["verification_status"] == "unknown_key"
+
+
+async def test_a_commit_that_nobody_has_signed_has_no_signature(scene: Scene) -> None:
+    found = await scene.developer.api.get(f"{scene.url}/commits/{scene.first}/signature")
+    assert (found.status, found.body) == (404, {"message": "404 Signature Not Found"})
 
 
 async def test_python_gitlab_picks_reverts_and_asks(scene: Scene) -> None:

@@ -11,12 +11,12 @@ from tests.support.invitations import (
     KINDS,
     RFC_3339,
     TAKEN,
-    TODAY,
     invite,
     invited_to,
     members_of,
     new_address,
     source_of,
+    today,
 )
 
 
@@ -181,15 +181,15 @@ async def test_a_date_in_the_past_is_refused_and_today_is_not(forge: Forge, reci
     source, person = await source_of(forge, "projects"), await forge.user()
     value: Any = new_address() if recipient == "email" else person.id
     key = value if recipient == "email" else person.username
-    yesterday = str(TODAY - datetime.timedelta(days=1))
+    yesterday = str(today() - datetime.timedelta(days=1))
     past = await invite(forge.root, source, **{recipient: value}, expires_at=yesterday)
     assert past.body == {"status": "error", "message": {key: "Expires at cannot be a date in the past"}}
-    tomorrow = str(TODAY + datetime.timedelta(days=1))
+    tomorrow = str(today() + datetime.timedelta(days=1))
     assert (await invite(forge.root, source, **{recipient: value}, expires_at=tomorrow)).body == {
         "status": "success"
     }
-    today = await invite(forge.root, source, email=new_address(), expires_at=str(TODAY))
-    assert today.body == {"status": "success"}
+    last_day = await invite(forge.root, source, email=new_address(), expires_at=str(today()))
+    assert last_day.body == {"status": "success"}
 
 
 async def test_several_problems_of_one_are_one_sentence(forge: Forge) -> None:

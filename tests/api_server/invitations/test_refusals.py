@@ -5,7 +5,6 @@ from urllib.parse import quote
 
 import pytest
 
-from api_server.invitations import recipients
 from tests.support.forge import Forge, new_name
 from tests.support.invitations import (
     KINDS,
@@ -155,8 +154,3 @@ async def test_nobody_below_owner_has_to_do_with_owners(forge: Forge) -> None:
     raised = await maintainer.put(f"{source}/invitations/{quote(mine)}", {"access_level": 50})
     assert raised.status == 403
     assert await invited_to(maintainer, source) == [address, mine]
-
-
-def test_sentences() -> None:
-    assert recipients.sentence({"expires_at": ["is a"]}) == "Expires at is a"
-    assert recipients.sentence({"a": ["x"], "b": ["y"], "c": ["z"]}) == "A x, B y and C z"

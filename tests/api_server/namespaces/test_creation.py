@@ -1,24 +1,19 @@
 """Making a project: all of it, or nothing."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pygit2
 import pytest
+from pygit2.references import References
 
 from api_server.namespaces.projects.events import CREATION_LISTENERS
 from tests.support.forge import Client, Forge, new_name
 from tests.support.purges import Told
 
 WITH_README = {"path": "app", "initialize_with_readme": True}
-
-#: git that does all but move refs.
-GIT_THAT_FAILS = """#!/bin/sh
-case " $* " in *" update-ref "*) echo "fatal: no" >&2; exit 128 ;; esac
-PATH={path} exec git "$@"
-"""
 
 
 def _repositories(data_dir: Path) -> list[Path]:
@@ -47,16 +42,27 @@ async def test_where_no_repository_can_be_made_there_is_no_project(
         await _fails_and_leaves_nothing(forge, tmp_path)
 
 
-async def test_where_git_fails_there_is_no_project(
+async def test_where_no_branch_can_be_made_there_is_no_project(
     new_forge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "git").write_text(GIT_THAT_FAILS.format(path=os.environ["PATH"]))
-    (programs / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    def fail(*_: Any) -> None:
+        raise pygit2.GitError("no")
+
+    monkeypatch.setattr(References, "create", fail)
     async with new_forge() as forge:
         await _fails_and_leaves_nothing(forge, tmp_path)
+
+
+async def test_a_first_commit_needs_no_git(
+    new_forge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start one takes longer than all else."""
+    async with new_forge() as forge:
+        monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+        made = await forge.root.post("/projects", WITH_README)
+        assert made.status == 201, made
+        branch = await forge.root.get("/projects/root%2Fapp/repository/branches/main")
+        assert branch.body["commit"]["title"] == "Initial commit"
 
 
 async def test_where_another_listener_fails_the_first_commit_goes_too(

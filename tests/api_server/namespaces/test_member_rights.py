@@ -153,3 +153,8 @@ def test_rules_refuse_exactly_what_cannot_be(
 @given(role=st.sampled_from(Role), levels=st.lists(st.sampled_from(Role)))
 def test_nobody_below_owner_touches_owner(role: Role, levels: list[Role]) -> None:
     assert rules.may_touch(role, *levels) == (role == Role.OWNER or Role.OWNER not in levels)
+
+
+def test_what_is_wrong_is_a_sentence() -> None:
+    assert rules.sentence({"expires_at": ["is a"]}) == "Expires at is a"
+    assert rules.sentence({"a": ["x"], "b": ["y"], "c": ["z"]}) == "A x, B y and C z"

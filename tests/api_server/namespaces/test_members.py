@@ -75,6 +75,12 @@ async def test_members_are_added_by_name_and_several_at_once(forge: Forge) -> No
         "status": "error",
         "message": {bob.username: "Member already exists", "999999999": "404 User Not Found"},
     }
+    dave = await forge.user("dave")
+    past = {"user_id": [dave.id, 999999999], "access_level": 20, "expires_at": "2000-01-01"}
+    assert (await forge.root.post(path, past)).body["message"] == {
+        dave.username: "Expires at cannot be a date in the past",
+        "999999999": "404 User Not Found",
+    }
 
 
 @pytest.mark.parametrize(

@@ -55,3 +55,10 @@ async def test_descendant_groups_are_all_below_that_the_caller_sees(forge: Forge
     assert await ids(alice, top, f"?skip_groups[]={lowest['id']}&skip_groups[]={top['id']}") == [middle["id"]]
     hers = (await alice.api.get(f"/groups?owned=true&skip_groups={top['id']},{middle['id']}")).body
     assert [group["id"] for group in hers] == [lowest["id"]]
+
+
+async def test_the_smallest_number_is_no_groups(forge: Forge) -> None:
+    smallest = -(2**63)
+    free = await forge.root.get(f"/namespaces/free/exists?parent_id={smallest}")
+    assert (free.status, free.body) == (200, {"exists": False, "suggests": []})
+    assert (await forge.root.get(f"/groups/{smallest}")).status == 404

@@ -64,13 +64,6 @@ async def test_lists_by_role(forge: Forge) -> None:
     assert set(groups) <= set(await ids("per_page=100", "/groups"))
 
 
-async def test_a_search_takes_every_character_as_itself(forge: Forge) -> None:
-    project = await forge.project(name="100% sure_of it", path=f"sure-{forge.settings.port}")
-    for text, found in (("100%25+SURE_", True), ("1%25it", False), ("sure%25of", False), ("sureXof", False)):
-        listed = (await forge.root.get(f"/projects?search={text}")).body
-        assert (project["id"] in [item["id"] for item in listed]) == found, text
-
-
 async def test_a_project_may_begin_with_a_readme(forge: Forge) -> None:
     alice = await forge.user("alice")
     made = await alice.api.post(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from structlog.testing import capture_logs
 
 from api_server.operations.failing import Failure, failing
 from api_server.outbound.mail.delivery import queue_letter
@@ -16,6 +15,7 @@ from api_server.outbound.mail.letters import Letter
 from api_server.state.queue import enqueue
 from tests.support.ci import ci_project
 from tests.support.forge import Forge
+from tests.support.logs import lines_of_this_test
 from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.ports import free_port
 
@@ -74,7 +74,7 @@ class Scene:
 async def failing_scene(new_forge: Callable[..., Any], folder: Path) -> AsyncIterator[Scene]:
     """A server whose mail server and edge do not answer; all else works until `break_all`."""
     nobody, store = free_port(), folder / "store"
-    with capture_logs() as lines:
+    with lines_of_this_test() as lines:
         async with new_forge(
             allow_local_requests=True,
             data_dir=folder / "data",

@@ -136,3 +136,29 @@ async def test_of_two_that_would_wait_for_each_other_one_is_told_that_the_row_is
 
         [problem] = filter(None, await asyncio.gather(hold(1, 2), hold(2, 1), return_exceptions=True))
         assert isinstance(problem, LockNotAvailable)
+
+
+async def test_who_is_cancelled_while_it_commits_goes_on_after_the_commit(database: Database) -> None:
+    """Nothing is written any more that somebody has begun who has ended."""
+    is_done = asyncio.Event()
+
+    async def write() -> None:
+        async with database.transaction() as transaction:
+            await transaction.at_commit("SELECT pg_sleep(0.3)")
+            await transaction.at_commit(KEEP, word="late")
+            is_done.set()
+
+    writing = asyncio.create_task(write())
+    await asyncio.wait_for(is_done.wait(), 20)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await _words(database) == ["late"]
+
+
+async def test_the_smallest_number_of_64_bits_can_be_cast(database: Database) -> None:
+    smallest = -(2**63)
+    found = await database.row(
+        "SELECT %(one)s::bigint AS one, %(many)s::bigint[] AS many", one=smallest, many=[smallest]
+    )
+    assert (found.one, found.many) == (smallest, [smallest])

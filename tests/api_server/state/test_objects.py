@@ -1,14 +1,19 @@
 """The object store: what it keeps, and how it fails."""
 
 import asyncio
+import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api_server.state.errors import Unavailable
 from api_server.state.objects import Objects, open_objects
+from api_server.state.objects_in_folder import is_unfinished
+from common.ending import end
 from common.operations import Degraded
 from tests.support.ports import free_port
 from tests.support.s3 import FAILURES, Bucket, at, serving_bucket
@@ -150,6 +155,110 @@ async def test_a_source_that_fails_is_no_fault_of_the_store(bucket: Bucket, tmp_
                 await objects.put(KEY, fails(problem))
             assert raised.value is problem
         assert await _list(objects) == []
+
+
+async def test_what_is_not_written_yet_is_not_there_and_leaves_nothing_when_it_is_given_up(
+    tmp_path: Path,
+) -> None:
+    begun, objects = asyncio.Event(), open_objects("", tmp_path)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield CONTENT
+        begun.set()
+        await asyncio.Event().wait()
+
+    upload = asyncio.create_task(objects.put(KEY, endless()))
+    await begun.wait()
+    assert await _list(objects) == []
+    assert not await objects.exists(KEY)
+    (unfinished,) = (tmp_path / "objects").rglob("a#*")
+    assert is_unfinished(unfinished.name)
+    await end(upload)
+    assert not unfinished.exists()
+    assert await _list(objects) == []
+
+
+async def test_a_folder_that_becomes_empty_is_no_hindrance_to_what_is_written_there(tmp_path: Path) -> None:
+    objects = open_objects("", tmp_path)
+
+    async def write_and_delete(name: str) -> None:
+        for _ in range(10):
+            await objects.put(f"projects/1/{name}", pieces(b"."))
+            await objects.delete([f"projects/1/{name}"])
+
+    await asyncio.gather(*(write_and_delete(name) for name in "abcd"))
+    assert [*(tmp_path / "objects").iterdir()] == []
+
+
+async def test_no_key_leads_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").write_text("mine")
+    objects = open_objects("", tmp_path)
+    for key in ("../secret_key", "projects/../../secret_key", f"{tmp_path}/secret_key", "projects//a", "."):
+        for operation in (
+            objects.put(key, pieces(b".")),
+            content_of(objects, key, 0, 1),
+            objects.size(key),
+            objects.delete([key]),
+            objects.delete_below(key),
+        ):
+            with pytest.raises(Unavailable):
+                await operation
+    assert (tmp_path / "secret_key").read_text() == "mine"
+
+
+async def test_a_listing_is_given_a_thousand_at_a_time(tmp_path: Path) -> None:
+    objects = open_objects("", tmp_path)
+    for number in range(1001):
+        (tmp_path / f"objects/projects/{number % 7}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"objects/projects/{number % 7}/{number}").touch()
+    assert [len(batch) async for batch in objects.listed("projects")] == [1000, 1]
+
+
+async def test_of_a_folder_with_many_objects_few_are_held_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project may have a million of them."""
+    objects = open_objects("", tmp_path)
+    (tmp_path / "objects/projects").mkdir()
+    for number in range(1100):
+        (tmp_path / f"objects/projects/{number}").touch()
+    told: list[str] = []
+    closed: list[Path] = []
+    scandir = os.scandir
+
+    def noted(entry: "os.DirEntry[str]") -> "os.DirEntry[str]":
+        told.append(entry.name)
+        return entry
+
+    @contextmanager
+    def noting(folder: Path) -> "Iterator[Iterator[os.DirEntry[str]]]":
+        try:
+            with scandir(folder) as entries:
+                yield map(noted, entries)
+        finally:
+            closed.append(folder)
+
+    def noting_ours(folder: Any) -> Any:
+        """Servers of other tests look at folders of theirs meanwhile."""
+        is_ours = isinstance(folder, Path) and folder.is_relative_to(tmp_path)
+        return noting(folder) if is_ours else scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", noting_ours)
+    async with aclosing(objects.listed("projects")) as batches:
+        async for batch in batches:
+            assert len(batch) == len(told) == 1000
+            break
+    del batches
+    gc.collect()
+    assert closed == [tmp_path / "objects/projects"]
+
+
+async def test_nothing_is_stored_that_looks_as_if_it_were_under_way(tmp_path: Path) -> None:
+    """Listings would pass it over, and the sweep would remove it."""
+    objects = open_objects("", tmp_path)
+    with pytest.raises(Unavailable):
+        await objects.put("projects/1/a#7", pieces(b"."))
+    assert [*(tmp_path / "objects").iterdir()] == []
 
 
 def _folder_is_gone(folder: Path) -> None:

@@ -144,7 +144,7 @@ async def test_work_whose_end_could_not_be_written_down_is_done_again(
     finish, lost = JobManager.finish_job, []
 
     async def loses_the_first(manager: JobManager, job: Any, *arguments: Any, **options: Any) -> None:
-        if not lost:
+        if not lost and job.task_name == "note":  # other servers of this process have jobs too
             lost.append(job)
             raise ConnectorException("server closed the connection unexpectedly")
         await finish(manager, job, *arguments, **options)

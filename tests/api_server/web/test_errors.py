@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from pytest_aiohttp import AiohttpServer
-from structlog.testing import capture_logs
 from yarl import URL
 
 from api_server.state.errors import LockNotAvailable
 from api_server.web.errors import api_errors, plain_errors
 from tests.support.forge import Forge
+from tests.support.logs import lines_of_this_test
 from tests.support.waiting import until
 
 JSON = {"Content-Type": "application/json"}
@@ -100,6 +100,7 @@ async def test_an_id_that_is_nobodys_is_not_found(forge: Forge, reference: str) 
         ("projects/%00", "id is invalid"),
         ("projects/%ff", "parameters are not valid UTF-8"),
         ("projects/9223372036854775808", "id is invalid"),
+        ("projects/-9223372036854775809", "id is invalid"),
         (f"groups/{'9' * 5000}", "id is invalid"),
         (f"namespaces/-{'9' * 20}", "id is invalid"),
         (f"users/{'9' * 25}/projects", "id is invalid"),
@@ -219,12 +220,12 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_failure(mid
     runner = web.AppRunner(app)  # which lets handlers run on, as the service does
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        _, writer = await asyncio.open_connection(*runner.addresses[0])
-        writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
-        request = await asyncio.wait_for(asked.get(), 5)
-        await until(lambda: request.protocol.writing_paused)
-        with capture_logs() as logged:
+        with lines_of_this_test() as logged:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            _, writer = await asyncio.open_connection(*runner.addresses[0])
+            writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+            request = await asyncio.wait_for(asked.get(), 5)
+            await until(lambda: request.protocol.writing_paused)
             plug = writer.get_extra_info("socket")
             plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()

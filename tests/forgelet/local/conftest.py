@@ -1,5 +1,7 @@
 """What the tests of the local commands share: running `up` in a folder."""
 
+import itertools
+import json
 import os
 import re
 import signal
@@ -26,6 +28,7 @@ class Up:
     data: Path
     ports: tuple[int, int]
     shown: str = ""
+    ready_file: Path = Path()
 
     def wait_until_ready(self, last: str = "Ctrl-C") -> str:
         """Everything that was shown up to the line of the closing text that begins with `last`."""
@@ -62,6 +65,12 @@ class Up:
             new = [int(pid) for pids in below for pid in pids.split()]
         return found
 
+    def hang_up(self) -> None:
+        """Closes the pipe that is its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+
     def outcome(self) -> tuple[int, str]:
         """Exit status and standard error, once it has ended."""
         output, errors = self.process.communicate(timeout=SECONDS)
@@ -70,9 +79,8 @@ class Up:
 
 
 @pytest.fixture
-def start_up(place: Path) -> Iterator[Callable[..., Up]]:
-    """Starts `up` in `place`, with free ports and without demo data; ends whatever a test leaves running."""
-    running: list[Up] = []
+def start_up(run: Callable[..., subprocess.Popen[str]], place: Path) -> Callable[..., Up]:
+    """Starts `up` in `place`, with free ports and without demo data."""
 
     def start(
         *options: str,
@@ -82,29 +90,72 @@ def start_up(place: Path) -> Iterator[Callable[..., Up]]:
         **extra: str,
     ) -> Up:
         ports = ports or free_ports()
-        command = [
-            *(sys.executable, "-P", str(Path(__file__).with_name("up_with_stand_ins.py"))),
-            *("--data-dir", str(data or place / "data"), "--no-demo"),
-            *("--api-port", str(ports[0]), "--edge-port", str(ports[1]), *options),
-        ]
+        data = data or place / "data"
+        where = ("--data-dir", str(data), "--api-port", str(ports[0]), "--edge-port", str(ports[1]))
+        return Up(run("--no-demo", *where, *options, stdout=stdout, **extra), data, ports)
+
+    return start
+
+
+@pytest.fixture
+def start_testing(run: Callable[..., subprocess.Popen[str]], place: Path) -> Callable[..., Up]:
+    """Starts `up --testing`, each with a ready file of its own unless one is given."""
+    numbers = itertools.count()
+
+    def start(
+        *options: str, ready_file: Path | None = None, stdin: int = subprocess.DEVNULL, **extra: str
+    ) -> Up:
+        ready_file = ready_file or place / f"ready-{next(numbers)}.json"
+        process = run("--testing", "--ready-file", str(ready_file), *options, stdin=stdin, **extra)
+        return Up(process, place, (0, 0), ready_file=ready_file)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where templates of databases are kept, for all tests of a worker: to make one takes seconds."""
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture
+def run(place: Path, caches: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `up` with stand-ins; ends whatever a test leaves running."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(
+        *options: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE, **extra: str
+    ) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FORGELET_")}
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-P", str(Path(__file__).with_name("up_with_stand_ins.py")), *options],
             cwd=place,
-            env={**environment, "PYTHONPATH": str(CHECKOUT), "XDG_STATE_HOME": str(place), **extra},
-            stdin=subprocess.DEVNULL,
+            env={
+                **environment,
+                "PYTHONPATH": str(CHECKOUT),
+                "XDG_STATE_HOME": str(place),
+                "XDG_CACHE_HOME": str(caches),
+                **extra,
+            },
+            stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )
-        running.append(Up(process, data or place / "data", ports))
-        return running[-1]
+        running.append(process)
+        return process
 
     yield start
-    for up in running:
-        if up.process.poll() is None:
-            up.process.send_signal(signal.SIGTERM)
-        up.outcome()
+    for process in running:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=SECONDS)
+
+
+def given(data: Path, role: str) -> dict[str, str]:
+    """What the stand-in `role` was given of its variables."""
+    found: dict[str, str] = json.loads((data / role / "environment.json").read_text())
+    return found
 
 
 def of_process(pid: int, what: str) -> str:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -33,6 +34,11 @@ async def change_settings(request: web.Request) -> web.Response:
     return web.json_response({})
 
 
+async def keep_start(request: web.Request) -> web.Response:
+    (DATA / "start.json").write_text(await request.text())
+    return web.json_response({"id": "start"}, status=201)
+
+
 async def finish(_app: web.Application) -> None:
     await asyncio.sleep(1)
     (DATA / "finished").touch()
@@ -41,6 +47,7 @@ async def finish(_app: web.Application) -> None:
 def main() -> None:
     """Serves readiness and settings; the variable STAND_IN_<ROLE> says how to misbehave instead."""
     misbehaviour = os.environ.get(f"STAND_IN_{ROLE.upper()}")
+    sys.stdin.read()  # until there is a database
     if misbehaviour == "dies":
         sys.exit("the moon is in the wrong phase")
     if misbehaviour == "hangs at the end":
@@ -59,10 +66,10 @@ def main() -> None:
     if misbehaviour == "takes its time at the end":
         app.on_shutdown.append(finish)
     app.add_routes([web.get("/-/readiness", ready), web.put("/api/v4/application/settings", change_settings)])
+    app.add_routes([web.post("/-/testing/snapshot", keep_start)] if "TESTING" in ENVIRONMENT else [])
     web.run_app(
         app,
-        host="127.0.0.1",
-        port=int(ENVIRONMENT["PORT"]),
+        sock=socket.socket(fileno=int(ENVIRONMENT["LISTEN_FD"])),
         print=None,
         handle_signals=misbehaviour != "hangs at the end",
     )

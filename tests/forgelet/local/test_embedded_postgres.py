@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forgelet.local import embedded_postgres, postgres_binaries
-from forgelet.local.embedded_postgres import Cluster, cluster_directory, temporary
+from forgelet.local import cluster_folders, leftovers, postgres_binaries
+from forgelet.local.embedded_postgres import Cluster, temporary
 from forgelet.local.postgres_binaries import VERSION_VARIABLE, Binaries, choose, from_system, from_wheel
 from forgelet.local.processes import Account, CannotStart
 
@@ -32,7 +34,7 @@ def ask(url: str, statement: str) -> Any:
 
 @pytest.fixture
 def cluster(place: Path) -> Any:
-    cluster = Cluster(cluster_directory(place / "postgres"), "a-password", durable=False)
+    cluster = Cluster(cluster_folders.made(place / "postgres"), "a-password", durable=False)
     yield cluster
     cluster.stop()
 
@@ -59,7 +61,7 @@ def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
 
 
 def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) -> None:
-    cluster = Cluster(cluster_directory(place / "postgres"), "a-password", durable=True)
+    cluster = Cluster(cluster_folders.made(place / "postgres"), "a-password", durable=True)
     server = cluster.start(place / "log")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 7 AS n")
     server.process.send_signal(signal.SIGKILL)
@@ -80,18 +82,92 @@ def test_a_server_left_behind_is_ended_before_the_next_starts(cluster: Cluster, 
         second.stop()
 
 
-def test_a_pid_file_that_names_a_stranger_does_not_stop_the_start(cluster: Cluster, place: Path) -> None:
+def stale_pid_file(data: Path, pid: int) -> str:
+    return f"{pid}\n{data}\n0\n5432\n{data.parent}\n\n0 0\nready   \n"
+
+
+def test_lock_files_that_name_living_strangers_do_not_stop_the_start(cluster: Cluster, place: Path) -> None:
+    """Numbers come again, in a container at every start: of init, of ourselves, of who started us, of the kernel; and
+    after a crash of the machine the files may be empty."""
     cluster.start(place / "log")
     cluster.stop()
-    (cluster.data / "postmaster.pid").write_text(f"{os.getppid()}\n{cluster.data}\n0\n5432\n\n\n\n")
+    stranger = subprocess.Popen(
+        ["sleep", "60"], **({} if os.geteuid() else {"user": cluster.data.stat().st_uid})
+    )
+    try:
+        for pid in (1, 2, os.getpid(), os.getppid(), stranger.pid, None):
+            text = "" if pid is None else stale_pid_file(cluster.data, pid)
+            (cluster.data / "postmaster.pid").write_text(text)
+            (cluster.data.parent / ".s.PGSQL.5432.lock").write_text(text)
+            cluster.start(place / "log")
+            assert ask(cluster.url(), "SELECT 1") == 1
+            cluster.stop()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+_IN_A_NAMESPACE = """
+import sys
+from pathlib import Path
+from forgelet.local.embedded_postgres import Cluster
+cluster = Cluster(Path(sys.argv[1]), "a-password", durable=False)
+print(cluster.start(Path(sys.argv[2])).process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@only_root
+def test_a_container_that_was_killed_starts_again_with_the_same_numbers(
+    cluster: Cluster, place: Path
+) -> None:
     cluster.start(place / "log")
+    cluster.stop()
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespace of processes can be made here")
+    numbers = []
+    for _ in range(3):
+        started = subprocess.Popen(
+            [
+                *unshare,
+                sys.executable,
+                "-P",
+                "-c",
+                _IN_A_NAMESPACE,
+                str(cluster.data.parent),
+                str(place / "log"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with started:
+            assert started.stdout is not None
+            numbers.append(started.stdout.readline())
+            started.kill()  # and so all that is in the namespace
+    assert int(numbers[0]) == int(numbers[1]) == int(numbers[2])
+
+
+def test_a_server_that_cannot_be_seen_is_waited_for_and_then_named(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """One of another container: its processes are not among those of this one, but hold the lock."""
+    cluster.start(place / "log")
+    monkeypatch.setattr(leftovers, "end_processes_in", lambda *_, **__: None)
+    with (
+        pytest.raises(CannotStart, match=r"uses .*/data, perhaps in another container: stop that"),
+        leftovers.cleared(cluster.data, cluster.data.parent, patience=0.1),
+    ):
+        pytest.fail("two servers on the same data")
     assert ask(cluster.url(), "SELECT 1") == 1
 
 
 def test_a_path_too_long_for_a_socket_gets_a_private_folder_that_goes_away(place: Path) -> None:
     deep = place / ("long" * 20)
     deep.mkdir(mode=0o711)
-    cluster = Cluster(cluster_directory(deep / "postgres"), "a-password", durable=False)
+    cluster = Cluster(cluster_folders.made(deep / "postgres"), "a-password", durable=False)
     try:
         cluster.start(place / "log")
         sockets = Path(unquote(re.search("host=(.*)", cluster.url())[1]))
@@ -112,7 +188,7 @@ def test_an_initdb_that_was_cut_short_is_done_again(cluster: Cluster, place: Pat
 
 
 def test_data_of_another_version_is_refused_in_one_sentence(place: Path) -> None:
-    directory = cluster_directory(place / "postgres")
+    directory = cluster_folders.made(place / "postgres")
     (directory / "data").mkdir()
     (directory / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(CannotStart, match=r"^The data was written by PostgreSQL 9, found here: .*$"):
@@ -165,11 +241,11 @@ def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.
 def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_directory(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_postgres, "ROOTS_CLUSTERS", place / "clusters")
+    monkeypatch.setattr(cluster_folders, "ROOTS_CLUSTERS", place / "clusters")
     tmp_path.chmod(0o700)
-    real = cluster_directory(tmp_path / "postgres")
+    real = cluster_folders.made(tmp_path / "postgres")
     assert real.parent == place / "clusters"
-    assert (tmp_path / "postgres").resolve() == real == cluster_directory(tmp_path / "postgres")
+    assert (tmp_path / "postgres").resolve() == real == cluster_folders.made(tmp_path / "postgres")
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     cluster = Cluster(real, "a-password", durable=False)
     try:
@@ -202,7 +278,7 @@ def test_programs_that_the_account_cannot_read_are_copied_once(
 
 
 def test_a_server_dies_with_the_process_that_started_it(place: Path) -> None:
-    directory = cluster_directory(place / "postgres")
+    directory = cluster_folders.made(place / "postgres")
     reader, writer = os.pipe()
     owner = os.fork()
     if owner == 0:

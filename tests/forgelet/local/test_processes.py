@@ -1,5 +1,6 @@
 """The processes that `scripts/up` starts and ends."""
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from forgelet.local.processes import Child
+
+from .conftest import come_true, of_process
 
 
 def test_a_signal_waits_until_the_look_at_a_child_is_over(
@@ -32,3 +35,30 @@ def test_a_signal_waits_until_the_look_at_a_child_is_over(
         signal.signal(signal.SIGTERM, before)
         monkeypatch.undo()
         child.stop()
+
+
+def test_a_child_begins_with_nothing_of_ours(tmp_path: Path) -> None:
+    """Python's own code between fork and exec can wait for ever for a lock that another thread has held."""
+    ours, forks = os.getpid(), []
+    os.register_at_fork(before=lambda: forks.append(1) if os.getpid() == ours else None)
+    child = Child("A child", ["sleep", "60"], log=tmp_path / "log")
+    try:
+        assert forks == []
+        come_true(lambda: of_process(child.process.pid, "cmdline") == "sleep\0" + "60\0")
+        status = dict(
+            line.split(":\t", 1)
+            for line in of_process(child.process.pid, "status").splitlines()
+            if ":\t" in line
+        )
+        assert int(status["SigIgn"], 16) == 1 << (signal.SIGHUP - 1)
+        assert (int(status["SigBlk"], 16), int(status["NSsid"])) == (0, child.process.pid)
+    finally:
+        child.stop()
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    child = Child("A child", ["/nowhere/program"], log=tmp_path / "log")
+    come_true(child.has_ended)
+    assert child.account_of_end() == (
+        f"exit status 127: No such file or directory: /nowhere/program (log: {tmp_path}/log)"
+    )

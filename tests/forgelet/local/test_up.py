@@ -18,7 +18,7 @@ from forgelet.instance import Instance
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary
 
-from .conftest import Up, free_ports, gone, of_process
+from .conftest import Up, free_ports, given, gone, of_process
 
 StartUp = Callable[..., Up]
 
@@ -29,8 +29,7 @@ def joined(up: Up) -> dict[str, str]:
 
 
 def environment(up: Up, role: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads((up.data / role / "environment.json").read_text())
-    return found
+    return given(up.data, role)
 
 
 def starts(up: Up) -> int:

@@ -3,6 +3,7 @@
 import hashlib
 import mimetypes
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 
 from aiohttp import hdrs, web
 
@@ -72,8 +73,8 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
         }
         if matches(request, etag):
             return not_modified(headers)
-        pieces = files.unpack(key, artifact.size, member)
-        return await _send(request, await anext(pieces, b""), pieces, headers)
+        async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
+            return await _send(request, await anext(pieces, b""), pieces, headers)
     except (FileNotFoundError, DamagedError):  # deleted a moment ago, or broken from its first byte on
         raise not_found("File") from None
 

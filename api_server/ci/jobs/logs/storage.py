@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import attrs
 import orjson
@@ -84,8 +85,9 @@ class Logs:
             found = await queries.find_log(self.database, job_id)
             if found is not None and found.object_key is not None:
                 try:
-                    async for piece in self.objects.read(found.object_key, position, end):
-                        yield piece
+                    async with aclosing(self.objects.read(found.object_key, position, end)) as pieces:
+                        async for piece in pieces:
+                            yield piece
                 except FileNotFoundError:
                     await self._tell_if_lost(job_id, found.object_key)
 

@@ -55,6 +55,7 @@ async def test_a_pending_job_with_every_key_of_the_document(forge):
     assert commit["id"] == pipeline["sha"]
     assert commit["short_id"] == commit["id"][:8]
     assert (commit["title"], commit["message"]) == ("Set [ci skip]", "Set [ci skip]")
+    assert commit["web_url"] == f"{project.forge.base}/{project.path}/-/commit/{commit['id']}"
     assert set(commit) >= {"id", "short_id", "title", "message", "author_name", "author_email", "created_at"}
     user = (await forge.root.get(f"/users/{project.developer.id}")).body
     assert job == {

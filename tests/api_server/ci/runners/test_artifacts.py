@@ -1,16 +1,17 @@
 """Artifacts: uploaded by runners, downloaded by jobs and people, kept, expired and deleted."""
 
 import asyncio
+import errno
 import io
+import os
 import zipfile
-from unittest.mock import AsyncMock
+from unittest.mock import Mock
 
 import gitlab
-import obstore
 import pytest
-from obstore.exceptions import GenericError
 
 from api_server.ci.jobs import upkeep
+from api_server.state import disk
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -214,9 +215,10 @@ EXPIRE = "UPDATE job_artifacts SET expire_at = now() - interval '1 second' WHERE
 async def test_a_full_store_is_503_and_keeps_nothing(
     forge: Forge, project: CiProject, job: RunningJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = AsyncMock(side_effect=GenericError("No space left on device (os error 28)"))
     with monkeypatch.context() as patched:
-        patched.setattr(obstore, "put_async", full)
+        patched.setattr(
+            disk, "sync_folders", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        )
         answer = await job.upload(ZIP)
     assert (answer.status, answer.body) == (503, {"message": "503 Service Unavailable"})
     assert "archive" not in await artifacts_of(project, job)

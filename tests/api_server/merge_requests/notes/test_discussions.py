@@ -210,3 +210,8 @@ async def test_python_gitlab_talks(forge: Forge, talk: Talk) -> None:
             assert {diff["new_path"] for diff in version.diffs} == {"app.py", "new.py", "moved.py"}
 
     await asyncio.to_thread(use)
+
+
+async def test_a_page_behind_everything_is_empty(talk: Talk) -> None:
+    everything = await talk.owner.api.get(f"{talk.url}/discussions?page={2**63 - 1}")
+    assert (everything.status, everything.body) == (200, [])

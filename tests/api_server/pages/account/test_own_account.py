@@ -46,11 +46,14 @@ async def test_another_password_ends_all_other_sessions(page_forge: Forge, brows
     assert details["target_id"] == person.id
 
 
-async def test_guessing_the_present_password_is_counted_with_signing_in(
+async def test_guessing_the_present_password_is_counted_for_itself(
     page_forge: Forge, browser: Browser
 ) -> None:
     person = await page_forge.user(password=PASSWORD)
     await browser.enter(page_forge, person)
+    async with browsing(page_forge) as stranger:
+        tried = [(await stranger.sign_in(person, "wrong")).status for _ in range(6)]
+    assert tried == [401] * 5 + [429]
     await browser.get(f"{SETTINGS}/password")
     statuses = []
     for _ in range(6):

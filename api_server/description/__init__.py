@@ -1,0 +1,1 @@
+"""The API's description in OpenAPI, made from what the routes declare."""

@@ -1,0 +1,102 @@
+"""The API's description in OpenAPI 3.1, made from the declarations by which it answers."""
+
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from api_server.description import examples, resources, responses
+from api_server.description.names import path_of
+from api_server.description.operations import operation_of
+from api_server.description.schemas.answers import components, error_schema
+from api_server.description.values import Schema
+from api_server.web.routes import Route
+
+_ABOUT = """\
+A small source-hosting and CI service that speaks GitLab's `/api/v4`.
+
+**Credentials.** A personal, project or group access token in `PRIVATE-TOKEN` or as `Authorization: Bearer`; a running \
+job's token in `JOB-TOKEN`. They may be the parameters `private_token` and `job_token` too. Administrators may act as \
+others by `Sudo: <id or name>`.
+
+**Parameters** of `GET` and `DELETE` stand in the query, those of others in a body of JSON, of an HTML form or of \
+several parts, or in the query too. Arrays are `name[]=a&name[]=b` in queries and forms, objects `name[key]=value`. \
+Numbers and truths may be sent as text; what is empty counts as not sent.
+
+**Lists** come in pages: follow the header `Link` with `rel="next"`. `pagination=keyset` walks long ones in equal time.
+
+**Conditional requests.** Every `GET` answers an `ETag`, and 304 to the `If-None-Match` that names it. Each path that \
+answers `GET` answers `HEAD` too.
+
+**Errors** are `{"message": ...}`, or `{"error": ...}` for parameters that cannot be read. 429 and 503 have \
+`Retry-After`. What a caller cannot see is 404.
+"""
+_SCHEMES: dict[str, Schema] = {
+    "private_token": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "PRIVATE-TOKEN",
+        "description": "A personal, project or group access token; `x-scopes` names the scopes of which it needs one.",
+    },
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The same tokens, or a running job's."},
+    "job_token": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "JOB-TOKEN",
+        "description": "A running job's token.",
+    },
+    "job_token_in_query": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "job_token",
+        "description": "The same, in the address.",
+    },
+    "runner_token": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "RUNNER-TOKEN",
+        "description": "A runner's authentication token, which may stand in the parameter `token` too.",
+    },
+}
+
+
+def document(routes: Iterable[Route], base_path: str = "") -> Schema:
+    """The description of all `routes`, as JSON has it; `base_path` is that of the service's URL: `/forgelet`."""
+    paths: dict[str, Schema] = {}
+    bodies: dict[str, Schema] = {}
+    recorded = examples.recorded()
+    for route in routes:
+        operation, schemas = operation_of(route)
+        examples.show(operation, recorded.get(operation["operationId"]))
+        paths.setdefault(path_of(route), {})[route.method.lower()] = operation
+        bodies |= schemas
+    used = {tag for path in paths.values() for one in path.values() for tag in one["tags"]}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "forgelet",
+            "version": metadata.version("forgelet"),
+            "summary": "GitLab's API, as far as forgelet has it",
+            "description": _ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": f"{base_path}/api/v4"}],
+        "tags": [{"name": tag, "description": resources.DESCRIPTIONS[tag]} for tag in sorted(used)],
+        "paths": paths,
+        "components": {
+            "schemas": _open(components()) | bodies | {"Error": error_schema()},
+            "responses": responses.shared_responses(),
+            "headers": responses.shared_headers(),
+            "securitySchemes": _SCHEMES,
+        },
+    }
+
+
+def _open(part: Any) -> Any:
+    """Without `additionalProperties: false`, by which the tests hold that nothing is answered that is not described:
+    generated clients (of openapi-generator) would refuse what later versions, or GitLab, answer beside it."""
+    if isinstance(part, dict):
+        closed = part.get("additionalProperties") is False
+        return {
+            key: _open(value) for key, value in part.items() if not (closed and key == "additionalProperties")
+        }
+    return [_open(one) for one in part] if isinstance(part, list) else part

@@ -1,0 +1,101 @@
+"""`GET /openapi.json`: the API's description, for programs."""
+
+import asyncio
+import gzip
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import hdrs, web
+
+from api_server.web.access import ANYONE
+from api_server.web.routes import Route, Routes
+
+routes = Routes()
+
+
+@attrs.frozen
+class Operation:
+    method: str
+    path: str
+    summary: str
+
+
+@attrs.frozen
+class Resource:
+    name: str
+    description: str
+    operations: tuple[Operation, ...]
+
+
+@attrs.frozen
+class Written:
+    """The description as text, compressed: a tenth of what it is to readers."""
+
+    compressed: bytes
+    etag: str
+    #: What a page shows of it.
+    outline: tuple[Resource, ...]
+
+
+class Description:
+    """Written once, when somebody first asks, and beside the loop: that takes a tenth of a second."""
+
+    def __init__(self, described: Iterable[Routes], base_path: str) -> None:
+        self._base_path = base_path
+        self._routes = [route for of_resource in described for route in of_resource.routes]
+        self._written: Written | None = None
+        self._lock = asyncio.Lock()
+
+    async def written(self) -> Written:
+        async with self._lock:
+            if self._written is None:
+                self._written = await asyncio.to_thread(_write, self._routes, self._base_path)
+            return self._written
+
+
+DESCRIPTION = web.AppKey("description", Description)
+
+
+def setup(app: web.Application, described: Iterable[Routes], base_path: str) -> None:
+    """`base_path` is that of the service's URL: empty, or `/forgelet`."""
+    app[DESCRIPTION] = Description(described, base_path)
+
+
+@routes.get("/openapi.json", access=ANYONE)
+async def show_description(request: web.Request) -> web.Response:
+    """This description, in OpenAPI 3.1."""
+    written = await request.config_dict[DESCRIPTION].written()
+    headers = {
+        hdrs.ETAG: written.etag,
+        hdrs.VARY: hdrs.ACCEPT_ENCODING,
+        hdrs.CACHE_CONTROL: "max-age=0, public, must-revalidate",
+    }
+    if "gzip" not in request.headers.get(hdrs.ACCEPT_ENCODING, ""):
+        body = await asyncio.to_thread(gzip.decompress, written.compressed)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+    headers[hdrs.CONTENT_ENCODING] = "gzip"
+    return web.Response(body=written.compressed, content_type="application/json", headers=headers)
+
+
+def _write(described: list[Route], base_path: str) -> Written:
+    # imported by whoever asks first: no other request needs it
+    from api_server.description.document import document
+
+    made = document(described, base_path)
+    text = orjson.dumps(made)
+    etag = f'W/"{hashlib.sha256(text).hexdigest()[:32]}"'
+    return Written(gzip.compress(text, 6, mtime=0), etag, tuple(_outline(made)))
+
+
+def _outline(made: dict[str, Any]) -> Iterator[Resource]:
+    for tag in made["tags"]:
+        found = [
+            Operation(method.upper(), path, operation["summary"])
+            for path, item in made["paths"].items()
+            for method, operation in item.items()
+            if tag["name"] in operation["tags"]
+        ]
+        yield Resource(tag["name"].replace("_", " ").capitalize(), tag["description"], tuple(found))

@@ -1,0 +1,91 @@
+"""The resources by which operations are grouped: a tag for each, which is a module in generated clients."""
+
+import re
+from collections.abc import Mapping
+
+from api_server.web.routes import Route
+
+#: What stands in the path, the outermost first, and what that is about. The first that fits counts.
+_RESOURCES: tuple[tuple[str, str], ...] = (
+    (r"/audit_events", "audit_events"),
+    (r"/external_status_checks|/status_check(s|_responses)", "external_status_checks"),
+    (r"/merge_requests/{merge_request_iid}/notes", "notes"),
+    (r"/discussions", "discussions"),
+    (r"/merge_requests/{merge_request_iid}/(approv|unapprove|reset_approvals)", "approvals"),
+    (r"/merge_requests", "merge_requests"),
+    (r"/invitations", "invitations"),
+    (r"/member_roles", "member_roles"),
+    (r"/members|/projects/{id}/users|/memberships", "members"),
+    (r"/remote_mirrors", "remote_mirrors"),
+    (r"/releases", "releases"),
+    (r"/pipeline_schedules", "pipeline_schedules"),
+    (r"/trigger", "triggers"),
+    (r"/runners|^/jobs/", "runners"),
+    (r"/artifacts", "artifacts"),
+    (r"/job_token_scope", "job_token_scope"),
+    (r"/access_tokens", "access_tokens"),
+    (r"personal_access_tokens", "personal_access_tokens"),
+    (r"/statuses", "commit_statuses"),
+    (r"/jobs|/bridges|^/job$|^/job/", "jobs"),
+    (r"/pipeline|/ci/lint", "pipelines"),
+    (r"/variables", "variables"),
+    (r"/cluster_agents", "cluster_agents"),
+    (r"/protected_branches", "protected_branches"),
+    (r"/protected_tags", "protected_tags"),
+    (r"/repository/branches", "branches"),
+    (r"/repository/tags", "tags"),
+    (r"/repository/files", "files"),
+    (r"/repository/commits", "commits"),
+    (r"/repository", "repositories"),
+    (r"/emails", "emails"),
+    (r"^/application/settings", "settings"),
+    (r"^/(metadata|version|openapi)", "metadata"),
+    (r"^/namespaces", "namespaces"),
+    (r"^/(projects|groups/{id}/projects|users/{id}/projects)", "projects"),
+    (r"^/groups", "groups"),
+    (r"^/users?", "users"),
+)
+DESCRIPTIONS: Mapping[str, str] = {
+    "access_tokens": "Tokens of projects and groups, each with a bot of its own.",
+    "approvals": "Who has approved a merge request.",
+    "artifacts": "Files that jobs have left.",
+    "audit_events": "Who has changed what: endpoints 25 to 30.",
+    "branches": "Branches of a repository.",
+    "cluster_agents": "Agents of Kubernetes clusters, and whose jobs may use them.",
+    "commit_statuses": "What others say of a commit.",
+    "commits": "Commits of a repository.",
+    "discussions": "Threads of a merge request.",
+    "emails": "Addresses of users.",
+    "external_status_checks": "Services that say whether a merge request may be merged: endpoints 12 to 18.",
+    "files": "Files of a repository, read and written.",
+    "groups": "Groups and their subgroups.",
+    "invitations": "Asking people by mail into projects and groups: endpoints 31 to 34.",
+    "job_token_scope": "Whose jobs reach a project with their tokens.",
+    "jobs": "CI jobs: endpoints 1 to 11.",
+    "member_roles": "Roles that administrators make.",
+    "members": "Who belongs to projects and groups, in which role.",
+    "merge_requests": "Merge requests, and merging them.",
+    "metadata": "What this service is, and this description.",
+    "namespaces": "Where projects are: groups, and users' own.",
+    "notes": "Comments on merge requests.",
+    "personal_access_tokens": "Tokens of users.",
+    "pipeline_schedules": "Pipelines that start by the clock.",
+    "pipelines": "Pipelines, and trying out their file.",
+    "projects": "Projects.",
+    "protected_branches": "Who may push to and merge into which branches.",
+    "protected_tags": "Who may make which tags.",
+    "releases": "What a project says of its tags, and what was built of them.",
+    "remote_mirrors": "Other places that a project's branches are pushed to: endpoints 19 to 24.",
+    "repositories": "Trees, archives and comparisons of a repository.",
+    "runners": "Programs that run jobs: looking after them, and what they say to the service.",
+    "settings": "Settings of the instance.",
+    "tags": "Tags of a repository.",
+    "triggers": "Tokens that start pipelines.",
+    "users": "Accounts.",
+    "variables": "CI/CD variables of projects, groups and the instance.",
+}
+
+
+def tag_of(route: Route) -> str:
+    """The resource that a route belongs to. Raises StopIteration for a path of none."""
+    return next(tag for pattern, tag in _RESOURCES if re.search(pattern, route.path))

@@ -1,0 +1,19 @@
+// Swagger UI in the place of the list of operations.
+const description = document.getElementById('api-description')
+const dark = window.matchMedia('(prefers-color-scheme: dark)')
+const follow = () => document.documentElement.classList.toggle('dark-mode', dark.matches)
+dark.addEventListener('change', follow)
+follow()
+window.SwaggerUIBundle({
+  domNode: description,
+  url: description.dataset.url,
+  deepLinking: true,
+  docExpansion: 'none',
+  defaultModelsExpandDepth: -1,
+  filter: true,
+  tryItOutEnabled: true,
+  syntaxHighlight: false,
+  validatorUrl: null,
+  queryConfigEnabled: false,
+  onComplete: () => document.getElementById('operations').remove()
+})

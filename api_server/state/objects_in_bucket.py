@@ -1,0 +1,137 @@
+"""The object store in S3, by obstore."""
+
+import datetime
+import functools
+import io
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import suppress
+from typing import IO
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore, from_url
+
+from api_server.state.errors import Unavailable
+from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject
+from api_server.state.store_failures import store_failures
+
+#: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
+_PART = 5 * CHUNK
+_PARTS_AT_A_TIME = 2
+#: Nothing is ever stored here. To read it costs a twelfth of a listing; unlike HEAD's, the answer says what is wrong.
+_NOTHING = "readiness"
+_failures = functools.partial(store_failures, BaseError)
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+class ObjectsInBucket(Objects):
+    """A store ends answers that take long, and a reader may be slow: what breaks off after some bytes is asked for
+    again from there."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
+        source = _Source(chunks)
+        try:
+            with _failures():
+                await obstore.put_async(
+                    self._store,
+                    key,
+                    source.chunks(),
+                    use_multipart=True,
+                    chunk_size=_PART,
+                    max_concurrency=_PARTS_AT_A_TIME,
+                )
+            return
+        except (Unavailable, FileNotFoundError) as problem:
+            cause = problem.__cause__ or problem
+        if source.problem is not None:
+            raise source.problem
+        raise Unavailable("the object store") from cause
+
+    async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        position = start
+        while position < end:
+            began = position
+            try:
+                with _failures():
+                    found = await obstore.get_async(self._store, key, options={"range": (position, end)})
+                    async for chunk in found.stream(min_chunk_size=64 * 1024):
+                        position += len(chunk)
+                        yield bytes(chunk)
+            except FileNotFoundError as problem:
+                if began == start:
+                    raise
+                raise Unavailable("the object store") from problem
+            except Unavailable:
+                if position == began:
+                    raise
+            else:
+                if position == began:
+                    raise Unavailable("the object store") from EOFError(f"{key} is too short")
+
+    def open(self, key: str) -> IO[bytes]:
+        with _failures():
+            try:
+                reader = obstore.open_reader(self._store, key, buffer_size=CHUNK)
+            except FileNotFoundError:
+                obstore.get(self._store, key)  # unlike HEAD's, this answer tells of a bucket that is gone
+                raise
+        return io.BufferedReader(OpenedObject(reader, BaseError))
+
+    async def size(self, key: str) -> int:
+        with _failures():
+            try:
+                return int((await obstore.head_async(self._store, key))["size"])
+            except FileNotFoundError:
+                await obstore.get_async(self._store, key)  # as in `open`
+                raise
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            with suppress(FileNotFoundError), _failures():
+                await obstore.delete_async(self._store, key)
+
+    async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
+        with _failures():
+            async for batch in obstore.list(self._store, prefix=prefix, chunk_size=LISTED_TOGETHER):
+                yield [Listed(meta["path"], meta["size"], meta["last_modified"]) for meta in batch]
+
+    async def _look(self) -> None:
+        with suppress(FileNotFoundError), _failures():
+            await obstore.get_async(self._store, _NOTHING)
+
+
+class _Source:
+    """Chunks on their way into the store, which remember that it was they who failed: then the store has not."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.problem: Exception | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except Exception as problem:
+            self.problem = problem
+            raise
+
+
+def open_bucket(url: str, timeout: float) -> Objects:
+    """The store at `s3://bucket/prefix`; a request takes at most `timeout` seconds, its repetitions included."""
+    endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
+    each = datetime.timedelta(seconds=timeout / 2)
+    store = from_url(
+        url,
+        # an endpoint without TLS is for whoever names one
+        client_options={
+            "allow_http": endpoint.startswith("http://"),
+            "timeout": each,
+            "connect_timeout": each,
+        },
+        retry_config={"max_retries": 5, "retry_timeout": each},
+    )
+    return ObjectsInBucket(store)

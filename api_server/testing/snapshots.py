@@ -1,0 +1,217 @@
+"""The whole state of the server, kept under an id and brought back."""
+
+import asyncio
+import contextlib
+import datetime
+import itertools
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.git.repositories import REPOSITORIES
+from api_server.outbound.edges import EDGES
+from api_server.outbound.mail.delivery import OUTBOX, Folder
+from api_server.state.errors import Unavailable
+from api_server.state.objects import OBJECTS
+from api_server.static_objects.archive_builds import ARCHIVES
+from api_server.testing import memory, tables, time_queries, trees
+from api_server.testing.clock import MOVABLE_CLOCK
+from api_server.testing.quiet import quiet
+from api_server.testing.settling import settled
+from api_server.testing.steering import refused
+from api_server.testing.tables import Tables
+from api_server.testing.trees import Tree
+from api_server.web.context import CLOCK, SETTINGS
+from common.ending import end, ended
+from common.mistakes import Mistake
+
+log = structlog.get_logger(__name__)
+
+START = "start"
+#: Snapshots beside that of the start, and bytes of the files that all of them together keep.
+MOST_SNAPSHOTS, MOST_BYTES = 100, 1024**3
+
+
+@attrs.frozen
+class Snapshot:
+    """What everything was at a moment; `ahead` is by how much the clock had been moved."""
+
+    id: str
+    at: datetime.datetime
+    ahead: datetime.timedelta
+    tables: tables.Content
+    trees: list[trees.Content]
+
+
+class Snapshots:
+    """The snapshots of an application, and the way back to them. Calls that come together take turns."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._app = app
+        self.tables = Tables(app[SETTINGS].database_url)
+        self._folder = app[SETTINGS].data_dir / "testing"
+        self._discarded = self._folder / "discarded"
+        self._trees: list[Tree] = []
+        self._numbers = itertools.count(1)
+        self._kept: dict[str, Snapshot] = {}
+        self._turn = asyncio.Lock()
+        self._cleaning: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """They can be used for the length of the block, at whose beginning the first is taken."""
+        with contextlib.closing(self.tables):
+            await self.tables.open()
+            await self.tables.run(time_queries.MAKE_CLOCK)
+            await asyncio.to_thread(self._make_folders)
+            self._kept[START] = await self._taken(START)
+            try:
+                yield
+            finally:
+                if self._cleaning is not None:
+                    await end(self._cleaning)
+                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def alone(self, *, cut: bool) -> AsyncIterator[None]:
+        """Nothing else goes on for the length of the block, and nobody else is in one. Raises what `quiet` does."""
+        async with self._turn, quiet(self._app, cut=cut):
+            yield
+
+    def is_clean(self) -> bool:
+        """Whether nothing that a reset has left behind is still being cleaned up."""
+        return self._cleaning is None or self._cleaning.done()
+
+    async def settle(self) -> list[str]:
+        """Waits until no work is due or under way; the names of what takes longer."""
+        async with self._turn:
+            return await settled(self._app)
+
+    @property
+    def kept(self) -> list[Snapshot]:
+        """All of them, the oldest first."""
+        return list(self._kept.values())
+
+    async def take(self, *, as_start: bool = False) -> Snapshot:
+        """Keeps what is now; `as_start`, for `reset`. Raises 409 where that is too much, or something goes on
+        that does not end."""
+        if not as_start and len(self._kept) > MOST_SNAPSHOTS:
+            raise refused(
+                f"There are {MOST_SNAPSHOTS} snapshots already: delete some, or reuse them.", web.HTTPConflict
+            )
+        async with self.alone(cut=False):
+            taken = await self._taken(START if as_start else str(next(self._numbers)))
+            self._kept[taken.id] = taken
+            if not as_start and await asyncio.to_thread(self._bytes) > MOST_BYTES:
+                await self._forget(taken.id)
+                raise refused(
+                    f"The files of all snapshots would be more than {MOST_BYTES} bytes.", web.HTTPConflict
+                )
+            await self._drop_unused()
+            return taken
+
+    async def bring_back(self, id_: str, *, also: Iterable[Callable[[], object]] = ()) -> None:
+        """Has everything be as at that snapshot; `also` is called in the same moment. Raises 404 for an
+        unknown id, 503 where an edge cannot be told."""
+        self._found(id_)
+        async with self.alone(cut=True):
+            snapshot = self._found(id_)
+            problems, _, _ = await asyncio.gather(
+                self._app[EDGES].set_back(snapshot.ahead.total_seconds()),
+                self._bring_back_tables(snapshot),
+                ended(asyncio.ensure_future(asyncio.to_thread(self._bring_back_trees, snapshot))),
+            )
+            self._app[MOVABLE_CLOCK].ahead = snapshot.ahead
+            await memory.forget(self._app)
+            for call in also:
+                call()
+        if self.is_clean():
+            self._cleaning = asyncio.create_task(self._clean_up())
+        if problems:
+            raise refused(
+                f"An edge may still serve what was before: {'; '.join(problems)}", web.HTTPServiceUnavailable
+            )
+
+    async def delete(self, id_: str) -> None:
+        """Raises 400 and 404."""
+        if id_ == START:
+            raise refused("The snapshot of the start is what a reset goes back to; it stays.")
+        async with self._turn:
+            self._found(id_)
+            await self._forget(id_)
+
+    def _found(self, id_: str) -> Snapshot:
+        if id_ not in self._kept:
+            raise refused(
+                "There is no snapshot with this id; GET /-/testing/snapshots lists those there are.",
+                web.HTTPNotFound,
+            )
+        return self._kept[id_]
+
+    async def _taken(self, id_: str) -> Snapshot:
+        held = await self.tables.take()
+        contents = await asyncio.to_thread(lambda: [tree.take() for tree in self._trees])
+        return Snapshot(id_, self._app[CLOCK](), self._app[MOVABLE_CLOCK].ahead, held, contents)
+
+    async def _bring_back_tables(self, snapshot: Snapshot) -> None:
+        await self.tables.bring_back(snapshot.tables)
+        if snapshot.ahead != self._app[MOVABLE_CLOCK].ahead:
+            await self.tables.run(time_queries.MOVE_CLOCK, ahead=snapshot.ahead)
+
+    def _bring_back_trees(self, snapshot: Snapshot) -> None:
+        for tree, content in zip(self._trees, snapshot.trees, strict=True):
+            tree.bring_back(content)
+
+    async def _forget(self, id_: str) -> None:
+        del self._kept[id_]
+        await self._drop_unused()
+
+    async def _drop_unused(self) -> None:
+        """What only snapshots had that are no more."""
+        copies = {
+            copy for one in self._kept.values() for copy in one.tables.copies.values() if copy is not None
+        }
+        await self.tables.drop_others(copies)
+        for position, tree in enumerate(self._trees):
+            contents = [one.trees[position] for one in self._kept.values()]
+            await asyncio.to_thread(tree.drop_others, contents)
+
+    async def _clean_up(self) -> None:
+        """What would be in the way of later ones, but of nobody now."""
+        try:
+            await asyncio.to_thread(_empty, self._discarded)
+            await self.tables.clean_up()
+        except (OSError, Unavailable) as problem:
+            log.warning("what was reset could not be cleaned up", problem=str(problem))
+
+    def _make_folders(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier process
+        self._discarded.mkdir(parents=True)
+        for root in roots(self._app):
+            store = self._folder / f"kept-{root.name}"
+            store.mkdir()
+            self._trees.append(Tree(root, store, self._discarded))
+
+    def _bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._folder.glob("kept-*/*"))
+
+
+def roots(app: web.Application) -> list[Path]:
+    """The folders in which the application keeps anything that requests change. Raises `Mistake`."""
+    objects, outbox = app[OBJECTS].folder, app[OUTBOX]
+    if objects is None:
+        raise Mistake("A server for tests keeps its objects in files: leave object_store_url away")
+    mail = [outbox.path] if isinstance(outbox, Folder) else []
+    return [app[REPOSITORIES].root, objects, app[ARCHIVES].files.root, *mail]
+
+
+def _empty(folder: Path) -> None:
+    for found in folder.iterdir():
+        shutil.rmtree(found, ignore_errors=True)
+
+
+SNAPSHOTS = web.AppKey("snapshots", Snapshots)

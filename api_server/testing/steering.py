@@ -1,0 +1,89 @@
+"""Who may steer a server for tests, and how its controls answer what they cannot do."""
+
+import ipaddress
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from yarl import URL
+
+from api_server.testing import CONTROLS, OWN_AGENT
+from api_server.web import context
+from api_server.web.answers import json_value
+from api_server.web.request_body import read
+from common import operations, static_paths
+
+
+def refused(sentence: str, kind: type[web.HTTPError] = web.HTTPBadRequest) -> web.HTTPError:
+    """What a control is asked for cannot be: one sentence that says what to do."""
+    return kind(text=sentence)
+
+
+def is_about_us(request: web.Request) -> bool:
+    """Whether a request steers or watches the server, or is its own: no part of what is tested. So is the
+    edge's question whether it is known."""
+    return (
+        request.path.startswith(CONTROLS)
+        or request.path in (*operations.ROUTES, static_paths.NO_FILE)
+        or request.headers.get("User-Agent") == OWN_AGENT
+    )
+
+
+@web.middleware
+async def steering(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses pages of other origins, which a browser on this machine would let steer the server or look at it; and
+    answers what is wrong as `{"message": ...}`."""
+    if not request.path.startswith(CONTROLS):
+        return await handler(request)
+    try:
+        _refuse_others(request)
+        return _in_json(await handler(request))
+    except web.HTTPError as problem:
+        return _in_json(problem)
+
+
+def _in_json(answer: web.StreamResponse) -> web.StreamResponse:
+    if answer.status < 400 or not isinstance(answer, web.Response):
+        return answer
+    said = answer.text if answer.content_type == "text/plain" else None
+    return json_value({"message": said or f"{answer.status} {answer.reason}"}, status=answer.status)
+
+
+def _refuse_others(request: web.Request) -> None:
+    origin, host = request.headers.get("Origin"), request.headers.get("Host")
+    ours = URL(context.settings(request).base_url)
+    if origin is not None and origin != str(ours.origin()):
+        raise refused("Pages of other origins cannot steer this server.", web.HTTPForbidden)
+    if host is not None and not _is_ours(host, ours):
+        raise refused(
+            f"This server cannot be steered by that name: use its address, localhost or {ours.host}.",
+            web.HTTPForbidden,
+        )
+
+
+def _is_ours(host: str, ours: URL) -> bool:
+    """Whether a page of another site cannot have that host: whoever has a domain can let its names lead to this
+    machine. Names without a dot (`localhost`, a container's service) are of this network."""
+    try:
+        name = URL(f"http://{host}").host or ""
+    except ValueError:
+        return False
+    if "." not in name or name == ours.host:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def sent_object(request: web.Request) -> dict[str, object]:
+    """The JSON object that was sent. Raises 400 for anything else."""
+    body = await read(request, context.settings(request).body_limit)
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise refused("The body is not valid JSON.") from None
+    if not isinstance(sent, dict):
+        raise refused("The body is not a JSON object.")
+    return sent

@@ -1,0 +1,69 @@
+"""How often a user may ask the API, where the instance's settings bound that (`throttle_authenticated_api_*`)."""
+
+import datetime
+from collections.abc import Mapping
+from email.utils import format_datetime
+from math import ceil
+
+import attrs
+from aiohttp import web
+from cachetools import LRUCache
+
+#: What holds where it is only switched on, as in GitLab.
+REQUESTS = 7_200
+SECONDS = 3_600
+
+_NAME = "throttle_authenticated_api"
+_MOST_USERS = 100_000
+
+
+@attrs.frozen
+class Rate:
+    """So many requests in each period of so many seconds, which all begin at the same moments."""
+
+    requests: int
+    seconds: int
+
+
+class TooOften(Exception):
+    """Refused until the next period: 429 with GitLab's `headers`."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.headers = headers
+
+
+class Throttle:
+    """The requests of each user in the present period; of this process."""
+
+    def __init__(self) -> None:
+        self._seen: LRUCache[int, tuple[int, int]] = LRUCache(maxsize=_MOST_USERS)
+
+    def forget(self) -> None:
+        """Nobody has asked yet."""
+        self._seen.clear()
+
+    def count(self, user_id: int, rate: Rate, now: datetime.datetime) -> None:
+        """Counts one request. Raises `TooOften` where it is one too many."""
+        period = int(now.timestamp()) // rate.seconds
+        then, before = self._seen.get(user_id, (period, 0))
+        observed = before + 1 if then == period else 1
+        self._seen[user_id] = period, observed
+        if observed > rate.requests:
+            raise TooOften(_headers(rate, observed, (period + 1) * rate.seconds, now))
+
+
+THROTTLE = web.AppKey("throttle", Throttle)
+
+
+def _headers(rate: Rate, observed: int, reset: int, now: datetime.datetime) -> dict[str, str]:
+    moment = datetime.datetime.fromtimestamp(reset, datetime.UTC)
+    return {
+        "Retry-After": str(max(1, ceil(reset - now.timestamp()))),
+        "RateLimit-Limit": str(ceil(rate.requests * 60 / rate.seconds)),
+        "RateLimit-Name": _NAME,
+        "RateLimit-Observed": str(observed),
+        "RateLimit-Remaining": "0",
+        "RateLimit-Reset": str(reset),
+        "RateLimit-ResetTime": format_datetime(moment, usegmt=True),
+    }

@@ -1,0 +1,309 @@
+"""The pytest plug-in: a GitLab to test against, started when the first test asks for it (docs/testing.md).
+
+It is loaded with every run of whoever has installed it: it imports nothing but pytest until a fixture is asked for, and
+nothing of the server then; that is a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    import gitlab
+
+    from forgelet.testing.namespaces import Group, Project, User
+    from forgelet.testing.server import Forgelet
+
+TIERS = ("free", "premium", "ultimate")
+_READY_FILE, _URL = "--forgelet-ready-file", "--forgelet-url"
+ISOLATIONS = ("namespace", "reset")
+MARKER = (
+    "gitlab(tier=None, version=None, isolation=None): the test wants a server of that tier (free, premium, ultimate)"
+    " and GitLab version (16.11), once for each where a list is given; isolation='reset' has it reset before the test."
+)
+SHARED_RESET = (
+    "forgelet: isolation by reset wants a server of one's own, and this one is shared by several workers: let each"
+    " have its own (without --forgelet-shared, --forgelet-url, --forgelet-ready-file), or keep to namespaces."
+)
+NOT_FOR_METHODS = (
+    "forgelet: a unittest.TestCase cannot be given tier= or version= by the marker gitlab, since it takes no"
+    " parameters: let it be a plain class, or start its server by forgelet.testing.starting.running."
+)
+
+
+class Kind(NamedTuple):
+    """What a test may ask of its server."""
+
+    tier: str | None = None
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return "-".join(part for part in self if part) or "default"
+
+    @property
+    def options(self) -> list[str]:
+        """For `forgelet up`."""
+        return ["--gitlab-version", self.version] if self.version else []
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables for its processes."""
+        return {"FORGELET_API_TIER": self.tier} if self.tier else {}
+
+
+class Servers:
+    """The servers of this process's tests: one of each kind, started when it is first asked for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._running: dict[Kind, Forgelet] = {}
+        self._failed: dict[Kind, str] = {}
+        self._ending = contextlib.ExitStack()
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether tests of other workers run against them."""
+        return _is_one_of_many(self._config) and bool(_is_shared(self._config) or _by_hand(self._config))
+
+    def of(self, kind: Kind, folders: pytest.TempPathFactory) -> Forgelet:
+        """The server of that kind."""
+        return self._once(kind, lambda: self._new(kind, folders))
+
+    def known(self, kind: Kind) -> Forgelet | None:
+        """The server of that kind, if nobody has to start it."""
+        if _by_hand(self._config):
+            return self._once(kind, lambda: self._found(kind))
+        return self._running.get(kind)
+
+    def forget_failures(self) -> None:
+        """Takes back what the test has ordered."""
+        for forgelet in self._running.values():
+            forgelet.stop_failing()
+
+    def close(self) -> None:
+        """Ends those that are ours."""
+        self._ending.close()
+
+    def _once(self, kind: Kind, get: Callable[[], Forgelet]) -> Forgelet:
+        from forgelet.testing.starting import CannotStart
+
+        if kind not in self._running and kind not in self._failed:
+            try:
+                self._running[kind] = get()
+            except CannotStart as problem:
+                self._failed[kind] = str(problem)
+        if kind in self._failed:
+            pytest.fail(self._failed[kind], pytrace=False)
+        return self._running[kind]
+
+    def _new(self, kind: Kind, folders: pytest.TempPathFactory) -> Forgelet:
+        from forgelet.testing import starting
+
+        if _by_hand(self._config):
+            return self._found(kind)
+        said = [line.partition("=") for line in self._config.getini("forgelet_settings")]
+        settings = {name.strip(): text.strip() for name, _, text in said} | kind.settings
+        options = [*self._config.getini("forgelet_options"), *kind.options]
+        if self.are_shared:
+            folder = folders.getbasetemp().parent / f"forgelet-{kind}"
+            forgelet = starting.shared(*options, folder=folder, settings=settings)
+            self._ending.callback(forgelet.close)
+            return forgelet
+        folder = folders.mktemp(f"forgelet-{kind}")
+        return self._ending.enter_context(starting.running(*options, folder=folder, settings=settings))
+
+    def _found(self, kind: Kind) -> Forgelet:
+        """The one that was started by hand, where it is of that kind."""
+        from forgelet.testing import by_hand
+        from forgelet.testing.server import Forgelet
+
+        option, named = _by_hand(self._config) or ("", "")
+        if option == _URL:
+            ready = by_hand.of_url(named, os.environ.get("FORGELET_ROOT_TOKEN"))
+        else:
+            ready = by_hand.of_file(Path(named))
+        forgelet = Forgelet(ready, is_shared=self.are_shared)
+        self._ending.callback(forgelet.close)
+        version = by_hand.version_of(forgelet)
+        if kind.tier or (kind.version and not f"{version}.".startswith(f"{kind.version}.")):
+            pytest.skip(f"{forgelet.url} was started by hand, as {version}; this test wants {kind}")
+        return forgelet
+
+
+_SERVERS = pytest.StashKey[Servers]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options, and their lines in the configuration."""
+    group = parser.getgroup("forgelet", "forgelet, a GitLab to test against")
+    group.addoption(
+        "--forgelet-shared", action="store_true", default=False,
+        help="one server for all workers of pytest-xdist, instead of one for each",
+    )  # fmt: skip
+    group.addoption(
+        _READY_FILE, metavar="FILE",
+        help="use the server that has written this file, instead of starting one (FORGELET_READY_FILE)",
+    )  # fmt: skip
+    group.addoption(
+        _URL, metavar="URL",
+        help="use the server at this address, whose administrator's token is in FORGELET_ROOT_TOKEN (FORGELET_URL)",
+    )  # fmt: skip
+    parser.addini("forgelet_shared", "as --forgelet-shared", type="bool", default=False)
+    parser.addini("forgelet_isolation", "namespace (default), or reset before each test", default="namespace")
+    parser.addini("forgelet_options", "further options of `forgelet up --testing`", type="args", default=[])
+    parser.addini("forgelet_settings", "variables of the server, NAME=value", type="linelist", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses what cannot be."""
+    config.addinivalue_line("markers", MARKER)
+    config.stash[_SERVERS] = Servers(config)
+    isolation = config.getini("forgelet_isolation")
+    if isolation not in ISOLATIONS:
+        raise pytest.UsageError(f"forgelet_isolation is {isolation!r}; it can be {' or '.join(ISOLATIONS)}")
+    if isolation == "reset" and (_is_shared(config) or _by_hand(config)) and _has_workers(config):
+        raise pytest.UsageError(SHARED_RESET)
+    for line in config.getini("forgelet_settings"):
+        if not re.match(r"FORGELET_\w+\s*=", line):
+            raise pytest.UsageError(f"forgelet_settings has {line!r}; a line is FORGELET_API_TIER=free, say")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends what a session that broke off has left."""
+    config.stash[_SERVERS].close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that wants a server of some kind gets it as the fixture `forgelet`, whoever asks for that later."""
+    wanted = _wanted(metafunc.definition)
+    kinds = [Kind(tier, version) for tier in wanted["tier"] for version in wanted["version"]]
+    if any(said != [None] for said in wanted.values()) and "forgelet" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("forgelet")
+    if kinds != [Kind()]:
+        metafunc.parametrize("forgelet", kinds, indirect=True, ids=str, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Isolation by reset comes before all fixtures of the test."""
+    wanted = _wanted(item)
+    callspec = getattr(item, "callspec", None)
+    kind = callspec.params.get("forgelet", Kind()) if callspec else Kind()
+    if callspec is None and (wanted["tier"] != [None] or wanted["version"] != [None]):
+        pytest.fail(NOT_FOR_METHODS, pytrace=False)
+    isolation = wanted["isolation"][0] or item.config.getini("forgelet_isolation")
+    if isolation == "reset" and "forgelet" in getattr(item, "fixturenames", ()):
+        servers = item.config.stash[_SERVERS]
+        if servers.are_shared:
+            pytest.fail(SHARED_RESET, pytrace=False)
+        forgelet = servers.known(kind)
+        if forgelet is not None:
+            forgelet.reset()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """No failure that a test has ordered outlives it, nor meets what its fixtures do in the end."""
+    item.config.stash[_SERVERS].forget_failures()
+
+
+@pytest.fixture(scope="session")
+def _forgelet_servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
+    """They end after everything that rests on them."""
+    yield pytestconfig.stash[_SERVERS]
+    pytestconfig.stash[_SERVERS].close()
+
+
+@pytest.fixture(scope="session")
+def forgelet(
+    request: pytest.FixtureRequest, _forgelet_servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Forgelet:
+    """The server: addresses, the administrator's token and API, reset, snapshots, clock, requests, failures."""
+    return _forgelet_servers.of(getattr(request, "param", Kind()), tmp_path_factory)
+
+
+@pytest.fixture
+def gitlab_user(request: pytest.FixtureRequest, forgelet: Forgelet) -> User:
+    """A fresh ordinary user, with a token: the namespace that is this test's own."""
+    from forgelet.testing.namespaces import new_user
+
+    return new_user(forgelet, request.node.name)
+
+
+@pytest.fixture
+def gitlab_group(gitlab_user: User) -> Group:
+    """A fresh private group, whose Owner is `gitlab_user`."""
+    from forgelet.testing.namespaces import new_group
+
+    return new_group(gitlab_user)
+
+
+@pytest.fixture
+def gitlab_project(gitlab_user: User) -> Project:
+    """A fresh private project of `gitlab_user` with a first commit."""
+    from forgelet.testing.namespaces import new_project
+
+    return new_project(gitlab_user)
+
+
+@pytest.fixture
+def python_gitlab(forgelet: Forgelet, gitlab_user: User) -> Iterator[gitlab.Gitlab]:
+    """python-gitlab, signed in as `gitlab_user`."""
+    client: Any = pytest.importorskip(
+        "gitlab", reason="the fixture python_gitlab wants python-gitlab: pip install python-gitlab"
+    )
+    with client.Gitlab(forgelet.url, private_token=gitlab_user.token) as signed_in:
+        yield signed_in
+
+
+def _wanted(node: pytest.Item) -> dict[str, list[Any]]:
+    """What the test's markers say, each as a list; [None] where it says nothing."""
+    markers = [*node.iter_markers("gitlab")][
+        ::-1
+    ]  # the module's, the class's, its own: what is nearer counts
+    said = {name: value for marker in markers for name, value in marker.kwargs.items()}
+    wanted = {name: _listed(said.pop(name, None)) for name in ("tier", "version", "isolation")}
+    wrong = [f"{name}=" for name in said] + [repr(word) for marker in markers for word in marker.args]
+    wrong += [f"tier={tier!r}" for tier in wanted["tier"] if tier not in (None, *TIERS)]
+    wrong += [
+        f"version={one!r}"
+        for one in wanted["version"]
+        if one and not re.fullmatch(r"\d+\.\d+(\.\d+)?(-\w+)?", one)
+    ]
+    wrong += [f"isolation={one!r}" for one in wanted["isolation"] if one not in (None, *ISOLATIONS)]
+    if wrong:
+        pytest.fail(f"the marker gitlab cannot have {', '.join(wrong)}. It is {MARKER}", pytrace=False)
+    return wanted
+
+
+def _listed(said: Any) -> list[Any]:
+    return list(said) if isinstance(said, list | tuple) else [said]
+
+
+def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
+    """The option that names a server which was started by hand, and what it says; variables come after options."""
+    told = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
+    if not any(told.values()):
+        told = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in told}
+    return next(((option, said) for option, said in told.items() if said), None)
+
+
+def _is_shared(config: pytest.Config) -> bool:
+    return bool(config.getoption("--forgelet-shared") or config.getini("forgelet_shared"))
+
+
+def _is_one_of_many(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist, and not the only one."""
+    return int(getattr(config, "workerinput", {}).get("workercount", 1)) > 1
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    """Whether this process hands its tests to workers."""
+    return len(config.getoption("tx", None) or ()) > 1

@@ -1,0 +1,1 @@
+"""The built-in runner: it plays jobs by the runners' protocol, without a shell, so that pipelines come to an end."""

@@ -1,0 +1,149 @@
+"""Starts a server for tests, or joins one that another process has started for the same run; either holds it.
+
+The server's standard input is a named pipe, whose writing end everybody holds who uses the server: the kernel closes it
+with a process, however that ends, and with the last one the server ends too (`forgelet up --until-eof`).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from forgelet.testing.server import Forgelet, Ready
+
+COMMAND = (sys.executable, "-P", "-m", "forgelet", "up", "--testing", "--until-eof")
+READY_SECONDS = 120.0
+#: Beyond what `up` itself takes to end its processes.
+END_SECONDS = 30.0
+LINES_SHOWN = 20
+#: Variables that would make the server another one, or have its processes measured with the tests.
+_NOT_FOR_THE_SERVER = ("FORGELET_", "COVERAGE_", "COV_CORE_")
+
+
+class CannotStart(Exception):
+    """The server's own words, and where its log is."""
+
+
+@contextlib.contextmanager
+def running(
+    *options: str, folder: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Forgelet]:
+    """A server of our own, as long as the block lasts or this process lives. `options` go to `forgelet up --testing`,
+    `settings` are variables (`FORGELET_API_TIER`); log and ready file are in `folder`, and without one are gone at the
+    end. Raises `CannotStart`."""
+    with contextlib.ExitStack() as ending:
+        place = folder or Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="forgelet-")))
+        process, hold, ready = _start(place, options, settings or {})
+        ending.callback(_wait_for_end, process)
+        ending.callback(os.close, hold)
+        forgelet = Forgelet(ready)
+        ending.callback(forgelet.close)
+        yield forgelet
+
+
+def shared(*options: str, folder: Path, settings: Mapping[str, str] | None = None) -> Forgelet:
+    """The one server of all processes that name this `folder`, which ends after the last of them. Raises
+    `CannotStart`, everywhere after it has been raised once."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        failed = folder / "failed"
+        if failed.exists():
+            raise CannotStart(failed.read_text())
+        if ready := _join(folder):
+            return Forgelet(ready, is_shared=True)
+        try:
+            process, _, ready = _start(folder, options, settings or {})
+        except CannotStart as problem:
+            failed.write_text(str(problem))
+            raise
+        process.returncode = 0  # it outlives us where others hold it: nobody here waits for it
+    return Forgelet(ready, is_shared=True)
+
+
+def _join(folder: Path) -> Ready | None:
+    """Holds the server that runs already. The end of the pipe is left to this process's end."""
+    try:
+        hold = os.open(folder / "hold", os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:  # nobody has begun, or nobody reads any more
+        return None
+    ready = _ready(folder)
+    if ready is None:
+        os.close(hold)
+    return ready
+
+
+def _start(
+    folder: Path, options: Sequence[str], settings: Mapping[str, str]
+) -> tuple["subprocess.Popen[bytes]", int, Ready]:
+    """The process of a server that is ready, our end of its pipe, and what it says of itself."""
+    pipe, log = folder / "hold", folder / "up.log"
+    pipe.unlink(missing_ok=True)
+    (folder / "ready.json").unlink(missing_ok=True)  # of one that was killed
+    os.mkfifo(pipe, 0o600)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    hold = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(reading, True)
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*COMMAND, *options, "--ready-file", str(folder / "ready.json")],
+                stdin=reading,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**kept, **settings},
+                start_new_session=True,  # Ctrl-C is for the tests, which end first
+            )
+        ready = _wait_until_ready(process, folder)
+    except BaseException:
+        os.close(hold)
+        raise
+    finally:
+        os.close(reading)
+    return process, hold, ready
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path) -> Ready:
+    deadline = time.monotonic() + READY_SECONDS
+    try:
+        while (ready := _ready(folder)) is None:
+            if process.poll() is not None:
+                raise CannotStart(
+                    f"forgelet ended with {process.returncode} before it was ready. {_said(folder)}"
+                )
+            if time.monotonic() > deadline:
+                raise CannotStart(f"forgelet was not ready after {READY_SECONDS:.0f} s. {_said(folder)}")
+            time.sleep(0.01)
+    except BaseException:
+        process.terminate()
+        _wait_for_end(process)
+        raise
+    return ready
+
+
+def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its own processes end with it
+        process.wait()
+
+
+def _ready(folder: Path) -> Ready | None:
+    try:
+        return Ready.of(json.loads((folder / "ready.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _said(folder: Path) -> str:
+    log = folder / "up.log"
+    lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
+    return "\n".join([f"Its last words (all of them: {log}):", *(f"  {line}" for line in lines)])

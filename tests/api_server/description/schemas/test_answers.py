@@ -1,0 +1,87 @@
+"""The table of what routes answer, and the entities that it names."""
+
+import re
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from api_server.description.schemas import notation
+from api_server.description.schemas.answers import (
+    _answers,
+    answers,
+    components,
+    error_schema,
+    response_schema,
+    with_components,
+)
+from tests.support.route_table import ROUTES, name_of
+
+API_SERVER = Path(__file__).parents[4] / "api_server"
+SCHEMAS = [answer.schema for route in ROUTES for answer in answers(route) if answer.schema is not None]
+
+
+def test_every_route_has_its_answers_and_nothing_else_has() -> None:
+    assert set(_answers()) == {name_of(route) for route in ROUTES}
+
+
+def test_every_schema_is_one_and_refers_to_what_there_is() -> None:
+    for schema in [*SCHEMAS, error_schema()]:
+        jsonschema_rs.Draft202012Validator(with_components(schema))
+
+
+def test_every_entity_is_answered() -> None:
+    whole = [*SCHEMAS, error_schema()]
+    used = {name for schema in whole for name in with_components(schema)["components"]["schemas"]}
+    assert set(components()) - used == set()
+
+
+def test_of_several_entities_the_larger_comes_first() -> None:
+    """Clients take the first that fits, which the smaller one does wherever a larger one does."""
+    for schema in SCHEMAS:
+        arms = [arm["$ref"].rpartition("/")[2] for arm in schema.get("items", schema).get("anyOf", [])]
+        required = [set(components()[name]["required"]) for name in arms]
+        for at, keys in enumerate(required):
+            assert not [
+                name for name, more in zip(arms[at + 1 :], required[at + 1 :], strict=True) if keys < more
+            ]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("date-time", {"type": "string", "format": "date-time"}),
+        ("boolean | null", {"type": ["boolean", "null"]}),
+        ("uri | null", {"type": ["string", "null"], "format": "uri"}),
+        ("[Job | null]", {"type": "array", "items": {"anyOf": [notation.reference("Job"), {"type": "null"}]}}),
+        ("{[string]}", {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}),
+        (
+            "<api_server.releases.links:LinkType> | null",
+            {"type": ["string", "null"], "enum": ["other", "runbook", "image", "package", None]},
+        ),
+        ("string | any", {}),
+    ],
+)  # fmt: skip
+def test_a_type_is_written_short(text: str, schema: notation.Schema) -> None:
+    assert notation.schema(text) == schema
+
+
+@pytest.mark.parametrize("text", ["", "[string", "strnig", "Job Bridge", "[string}", "%"])
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"type|closed|follow"):
+        notation.schema(text)
+
+
+def test_the_usual_answer_is_the_one_that_is_asked_for() -> None:
+    by_name = {name_of(route): route for route in ROUTES}
+    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}"]) == notation.reference("Job")
+    assert response_schema(by_name["DELETE /users/{id}"]) is None
+    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}/trace"]) is None
+
+
+def test_the_server_starts_without_it() -> None:
+    """Only the route's handlers are imported with the server, and they import the rest when they are asked."""
+    of_description = re.compile(r"^(from|import) api_server\.description\.(?!handlers\b)", re.MULTILINE)
+    others = [path for path in API_SERVER.rglob("*.py") if API_SERVER / "description" not in path.parents]
+    starting = [API_SERVER / "description/handlers.py", *others]
+    assert [path for path in starting if of_description.search(path.read_text())] == []

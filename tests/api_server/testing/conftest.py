@@ -1,0 +1,17 @@
+"""A server for tests."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tests.support.forge import Forge, running_forge
+
+
+@pytest.fixture(scope="package")
+async def testing_forge(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """Shared by the tests of what can be told apart by user and path."""
+    folder = tmp_path_factory.mktemp("testing_forge")
+    async with running_forge(new_database(), folder, testing=True, allow_local_requests=True) as forge:
+        yield forge

@@ -1,0 +1,105 @@
+"""All that a server holds, so that two moments can be compared; and its controls in short."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import attrs
+
+from api_server.api import ROUTES
+from scripts.restores.crawl import at_rest
+from tests.support.forge import Answer, Forge
+from tests.support.furnished import Furnished
+from tests.support.route_table import name_of
+
+READS = [route for routes in ROUTES for route in routes.routes if route.method == "GET"]
+
+#: What PostgreSQL itself says there is, but for what the controls keep.
+_TABLES = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE relkind IN ('r', 'p', 'm') AND NOT relispartition
+        AND relnamespace::regnamespace::text !~ '^(pg_|information_schema|forgelet_testing)'
+"""
+_SEQUENCES = "SELECT schemaname, sequencename, last_value FROM pg_sequences ORDER BY 1, 2"
+
+
+@attrs.frozen
+class State:
+    """What can be read, all rows of all tables, all files."""
+
+    answers: dict[str, tuple[int, str]]
+    tables: dict[str, list[str]]
+    files: dict[str, bytes | None]
+
+
+async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
+    """Of a server that does no work by itself; the answers are those about what is `furnished`."""
+    connection = await asyncpg.connect(forge.settings.database_url)
+    try:
+        tables = {
+            name: sorted(str(tuple(row)) for row in await connection.fetch(f"SELECT * FROM {name}"))
+            for (name,) in await connection.fetch(_TABLES)
+        }
+        tables["sequences"] = [str(tuple(row)) for row in await connection.fetch(_SEQUENCES)]
+    finally:
+        await connection.close()
+    files = await asyncio.to_thread(_files, forge.settings.data_dir)
+    answers = {}
+    for route in READS if furnished is not None else []:  # last: that somebody reads a log is written down
+        answer = await furnished.read(route)
+        answers[name_of(route)] = answer.status, str(at_rest(answer.body))
+    return State(answers, tables, files)
+
+
+def _files(folder: Path) -> dict[str, bytes | None]:
+    kept = [
+        path for path in folder.iterdir() if path.name != "testing"
+    ]  # what is discarded there goes by and by
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted([*kept, *(below for path in kept for below in path.rglob("*"))])
+    }
+
+
+def differences(one: State, other: State) -> list[str]:
+    """What is not the same, in a few words."""
+    found = []
+    for kind in ("answers", "tables", "files"):
+        before, after = getattr(one, kind), getattr(other, kind)
+        found += [
+            f"{kind} {name}: {str(before.get(name))[:300]} became {str(after.get(name))[:300]}"
+            for name in sorted({*before, *after})
+            if before.get(name, ...) != after.get(name, ...)
+        ]
+    return found
+
+
+async def control(forge: Forge, method: str, name: str, body: Any = None, **options: Any) -> Answer:
+    """One of `/-/testing`; nobody needs a token."""
+    if body is not None:
+        options["json"] = body
+    return await forge.anonymous.request(method, f"{forge.base}/-/testing/{name}", **options)
+
+
+async def reset(forge: Forge) -> None:
+    answer = await control(forge, "POST", "reset")
+    assert answer.status == 204, answer
+
+
+async def start_here(forge: Forge) -> None:
+    """What is now, a reset goes back to."""
+    answer = await control(forge, "POST", "snapshot", {"as": "start"})
+    assert (answer.status, answer.body["id"]) == (201, "start"), answer
+
+
+@contextlib.asynccontextmanager
+async def put_back(forge: Forge) -> AsyncIterator[None]:
+    """A block of a test that shares a server with others: it finds and leaves the state of the start."""
+    await reset(forge)
+    try:
+        yield
+    finally:
+        await reset(forge)

@@ -1,0 +1,188 @@
+"""The clock is moved, and what has become due by then has been done when that is answered."""
+
+import datetime
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.state.database import Clock
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.context import CLOCK
+from tests.api_server.status_checks.receiver import answer, running_receiver
+from tests.api_server.testing.states import control, put_back
+from tests.support.ci import ci_project
+from tests.support.forge import Forge, running_forge
+from tests.support.merge_requests import new_project, open_merge_request
+
+
+@attrs.define
+class Work:
+    """When tasks of the tests have run, by the service's clock."""
+
+    clock: Clock
+    moments: dict[str, list[datetime.datetime]] = attrs.field(factory=dict)
+
+    def note(self, name: str) -> int:
+        """How often it has run now."""
+        self.moments.setdefault(name, []).append(self.clock())
+        return len(self.moments[name])
+
+
+@pytest.fixture(scope="module")
+async def clocked(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Forge, Work]]:
+    """A server with tasks of the tests' own."""
+    made: list[Work] = []
+
+    def add_tasks(app: Any) -> None:
+        work = Work(app[CLOCK])
+        made.append(work)
+
+        async def nightly() -> None:
+            work.note("nightly")
+
+        async def failing() -> None:
+            if work.note("failing") < 3:
+                raise ValueError("not yet")
+
+        async def later() -> None:
+            work.note("later")
+
+        app[QUEUE].add_periodic("tests_nightly", "0 3 * * *", nightly)
+        app[QUEUE].add("tests_failing", failing, attempts=5)
+        app[QUEUE].add("tests_later", later)
+
+    folder = tmp_path_factory.mktemp("clocked")
+    url = new_database()
+    async with running_forge(url, folder, add_tasks, testing=True, allow_local_requests=True) as forge:
+        yield forge, made[0]
+
+
+async def advance(forge: Forge, **by: float) -> datetime.datetime:
+    """By what `timedelta` takes; everything that became due has been done."""
+    moved = await control(forge, "POST", "clock", {"advance": datetime.timedelta(**by).total_seconds()})
+    assert (moved.status, moved.body["left"]) == (200, []), moved
+    return datetime.datetime.fromisoformat(moved.body["now"])
+
+
+async def now(forge: Forge) -> datetime.datetime:
+    return datetime.datetime.fromisoformat((await control(forge, "GET", "clock")).body["now"])
+
+
+async def test_the_clock_goes_on_from_where_it_was_set_until_it_is_reset(clocked: tuple[Forge, Work]) -> None:
+    forge, _ = clocked
+    async with put_back(forge):
+        before = await now(forge)
+        later = before + datetime.timedelta(days=400)
+        moved = await control(forge, "POST", "clock", {"now": later.isoformat()})
+        assert moved.status == 200, moved
+        assert later <= await now(forge) < later + datetime.timedelta(minutes=2)
+        project = await forge.project()
+        assert project["created_at"][:10] == (await now(forge)).isoformat()[:10]
+        snapshot = (await control(forge, "POST", "snapshot", {})).body["id"]
+        await control(forge, "POST", "reset")
+        assert before <= await now(forge) < before + datetime.timedelta(minutes=5)
+        await control(forge, "POST", "restore", {"id": snapshot})
+        assert later <= await now(forge)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"advance": -1}, {"advance": "1"}, {"advance": True}, {"advance": 1e12}, {"now": "2001-01-01T00:00:00Z"},
+        {"now": "soon"}, {"now": "2101-01-01T00:00:00"}, {"now": "9999-12-31T23:59:59Z"}, {}, [],
+        {"advance": 1, "now": "2101-01-01T00:00:00Z"},
+    ],
+)  # fmt: skip
+async def test_where_the_clock_cannot_go_is_said(clocked: tuple[Forge, Work], wanted: Any) -> None:
+    forge, _ = clocked
+    before = await now(forge)
+    refused = await control(forge, "POST", "clock", wanted)
+    assert (refused.status, list(refused.body)) == (400, ["message"])
+    assert await now(forge) < before + datetime.timedelta(minutes=1)
+
+
+async def test_a_token_expires(clocked: tuple[Forge, Work]) -> None:
+    forge, _ = clocked
+    async with put_back(forge):
+        user = await forge.user()
+        expires_at = ((await now(forge)) + datetime.timedelta(days=10)).date().isoformat()
+        token = await forge.token(user.id, expires_at=expires_at)
+        statuses = []
+        for days in (0, 8, 8):
+            await advance(forge, days=days)
+            asked = await forge.anonymous.get("/user", headers={"PRIVATE-TOKEN": token})
+            statuses.append(asked.status)
+        assert statuses == [200, 200, 401]
+
+
+async def test_periodic_work_is_done_once_however_far_the_clock_goes(clocked: tuple[Forge, Work]) -> None:
+    forge, work = clocked
+    async with put_back(forge):
+        work.moments.clear()
+        until = await advance(forge, days=30)
+        assert len(work.moments["nightly"]) == 1
+        assert abs(until - work.moments["nightly"][0]) < datetime.timedelta(minutes=1)
+
+
+async def test_what_was_queued_for_later_and_what_is_tried_again(clocked: tuple[Forge, Work]) -> None:
+    forge, work = clocked
+    async with put_back(forge):
+        work.moments.clear()
+        await advance(forge, days=2)  # the queue goes by the moved clock as well
+        async with forge.database.transaction() as transaction:
+            at = transaction.now + datetime.timedelta(hours=5)
+            await enqueue(transaction, "tests_later", at=at)
+            await enqueue(transaction, "tests_failing")
+        settled = await control(forge, "POST", "settle")
+        assert (settled.status, settled.body) == (200, {"left": []})
+        assert {name: len(moments) for name, moments in work.moments.items() if name != "nightly"} == {
+            "failing": 1
+        }
+        for _ in range(3):
+            await advance(forge, minutes=5)
+        assert len(work.moments["failing"]) == 3
+        assert "later" not in work.moments
+        await advance(forge, hours=5)
+        assert len(work.moments["later"]) == 1
+
+
+async def test_a_delayed_job_becomes_pending(clocked: tuple[Forge, Work]) -> None:
+    forge, _ = clocked
+    async with put_back(forge):
+        project = await ci_project(forge)
+        job = await project.job("job: {script: 'true', when: delayed, start_in: 1 day}")
+        url = f"{project.url}/jobs/{job['id']}"
+        statuses = [(await forge.root.get(url)).body["status"]]
+        for _ in range(2):
+            await advance(forge, hours=13)
+            statuses.append((await forge.root.get(url)).body["status"])
+        assert statuses == ["scheduled", "scheduled", "pending"]
+
+
+async def test_a_delivery_is_repeated(clocked: tuple[Forge, Work]) -> None:
+    forge, _ = clocked
+    async with put_back(forge), running_receiver() as receiver:
+        receiver.answers = [answer(500), answer(204)]
+        alice = await forge.user("alice")
+        project = await new_project(forge, alice)
+        check = {"name": "QA", "external_url": receiver.url}
+        made = await alice.api.post(f"/projects/{project['id']}/external_status_checks", check)
+        assert made.status == 201, made
+        await open_merge_request(alice, project)
+        await control(forge, "POST", "settle")
+        assert len(receiver.received) == 1
+        await advance(forge, hours=1)
+        assert len(receiver.received) == 2
+
+
+async def test_an_edge_that_is_not_there_is_told_of(new_forge: Any) -> None:
+    settings = {"edge_urls": ["http://127.0.0.1:1"], "edge_purge_token": "t" * 32, "work": False}
+    async with new_forge(testing=True, **settings) as forge:
+        for name, body in (("clock", {"advance": 1}), ("reset", None)):
+            refused = await control(forge, "POST", name, body)
+            assert refused.status == 503
+            assert "http://127.0.0.1:1" in refused.body["message"]

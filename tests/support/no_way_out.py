@@ -1,0 +1,31 @@
+"""What the service of the tests' own process sends to other machines is lost on the way, whatever network is there."""
+
+import asyncio
+import ipaddress
+import socket
+from typing import Any
+
+import aiohappyeyeballs
+import pytest
+
+_start_connection = aiohappyeyeballs.start_connection
+
+
+async def _connect_here(addr_infos: Any, **options: Any) -> socket.socket:
+    if any(_is_elsewhere(address[0]) for *_, address in addr_infos):
+        await asyncio.Event().wait()
+    return await _start_connection(addr_infos, **options)
+
+
+def _is_elsewhere(host: str) -> bool:
+    """Whether it is an address of the internet or of those for examples (RFC 5737), which networks answer in ways of
+    their own: some refuse, some answer every request with a page."""
+    address = ipaddress.ip_address(host)
+    return not (address.is_loopback or address.is_unspecified)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_leaves() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aiohappyeyeballs, "start_connection", _connect_here)
+        yield
