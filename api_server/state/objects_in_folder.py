@@ -6,8 +6,8 @@ import errno
 import io
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
@@ -92,8 +92,7 @@ class ObjectsInFolder(Objects):
             await _in_thread(self._delete, list(keys))
 
     async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        found = self._found(prefix)
-        with store_failures():
+        with closing(self._found(prefix)) as found, store_failures():
             await asyncio.to_thread(self.check_folder)
             while batch := await _in_thread(lambda: list(islice(found, LISTED_TOGETHER))):
                 yield batch
@@ -131,7 +130,7 @@ class ObjectsInFolder(Objects):
                         break
                     folder.rmdir()
 
-    def _found(self, prefix: str) -> Iterator[Listed]:
+    def _found(self, prefix: str) -> Generator[Listed, None, None]:
         """What goes away meanwhile may be among it or not. Folders are read as they are asked for: one may hold a
         million objects."""
         with suppress(FileNotFoundError), os.scandir(self._path(prefix)) as entries:

@@ -272,6 +272,36 @@ def test_ci_fails_where_one_part_does_and_runs_the_others(
     assert ["FAILED" in line for line in copy.printed.splitlines()[-3:]] == failed
 
 
+#: A pytest that fails as often as there are lines in `failures`, and remembers what failed as pytest does.
+UNSTEADY = RECORDER.replace(
+    "#!/bin/sh\n",
+    """#!/bin/sh
+case "$*" in *'-m pytest'*)
+    mkdir -p .pytest_cache/v/cache
+    printf '{\\n  "tests/a.py::one": true,\\n  "tests/b.py::two[x y]": true\\n}' >.pytest_cache/v/cache/lastfailed
+esac
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("failing", "status"), [(f"{VERSION} -P -m pytest -n 3 -k x --", 0), ("-P -m pytest", 1)]
+)
+def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
+    copy: Copy, failing: str, status: int
+) -> None:
+    copy.add_python("python3.11", VERSION, script=UNSTEADY.replace('"VERSION $*"', '"VERSION $* --"'))
+    (copy.programs / "python3").unlink()
+    assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
+    again = "-P -m pytest -n 3 -k x -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
+    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == ["-P -m pytest -n 3 -k x", again]
+    assert copy.printed.splitlines()[-1] == f"Tests with Python {VERSION}: " + (
+        f"FAILED: Python {VERSION} was here"
+        if status
+        else "Unsteady, passed at the second try: tests/a.py::one tests/b.py::two[x y]"
+    )
+
+
 def copy_note(copy: Copy, version: str = VERSION) -> str:
     return f"Installing into {copy.path}/.venv/{version} (about a minute the first time) ...\n"
 

@@ -139,7 +139,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def _ran_everything(session: pytest.Session) -> bool:
     config = session.config
-    chosen = config.option.keyword or config.option.markexpr or config.option.collectonly
+    chosen = config.option.keyword or config.option.markexpr or config.option.lf or config.option.collectonly
     return (
         config.args_source is config.ArgsSource.TESTPATHS
         and not chosen

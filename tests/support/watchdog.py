@@ -23,6 +23,9 @@ _SERVICE = ("api_server/", "storage_edge/", "common/")
 #: Seconds between two looks. What is seen in two of them in a row is noted.
 _INTERVAL = 0.015
 
+#: Seconds of the processor in which a machine of usual speed counts to a million.
+_USUAL = 0.04
+
 Stack = tuple[str, ...]
 
 
@@ -44,6 +47,19 @@ def is_service(stack: Stack) -> bool:
     inside = [frame.removeprefix(ROOT) for frame in stack if frame.startswith(ROOT)]
     ours = [frame for frame in inside if not frame.startswith(".venv/")]
     return bool(ours) and ours[0].startswith(_SERVICE)
+
+
+def slowness() -> float:
+    """How many times as long as on a machine of usual speed things take here and now, at least 1: processors share
+    their parts with each other, and machines theirs with other machines."""
+    return max(1.0, *(_counting() / _USUAL for _ in range(5)))
+
+
+def _counting() -> float:
+    began, number = time.thread_time(), 0
+    while number < 1_000_000:
+        number += 1
+    return time.thread_time() - began
 
 
 class Watchdog:

@@ -1,5 +1,6 @@
 """How mail leaves: to an SMTP server, or into files where none is configured."""
 
+import asyncio
 import ssl
 from email.message import EmailMessage
 from ipaddress import ip_address
@@ -69,7 +70,7 @@ class SmtpServer:
                 password=self.password,
                 use_tls=self.use_tls,
                 start_tls=None if self.use_tls else self.start_tls,
-                tls_context=ssl.create_default_context(),
+                tls_context=await _tls_context(),
                 timeout=_TIMEOUT,
             )
         except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPDataError) as problem:
@@ -86,10 +87,15 @@ class SmtpServer:
             password=self.password,
             use_tls=self.use_tls,
             start_tls=None if self.use_tls else self.start_tls,
-            tls_context=ssl.create_default_context(),
+            tls_context=await _tls_context(),
             timeout=_TIMEOUT,
         ) as client:
             await client.noop()
+
+
+async def _tls_context() -> ssl.SSLContext:
+    """Reads the system's authorities as they are now, some hundred and fifty, while the event loop goes on."""
+    return await asyncio.to_thread(ssl.create_default_context)
 
 
 @attrs.frozen

@@ -32,9 +32,11 @@ async def test_an_object_and_all_folders_above_it_are_synced_before_it_is_acknow
     sync = disk.sync
 
     def noted(path: Path) -> None:
-        assert path.exists()
+        existed = path.exists()
         sync(path)
-        synced.append(path)
+        if path.is_relative_to(tmp_path):  # the server that tests share has files to sync meanwhile
+            assert existed
+            synced.append(path)
 
     monkeypatch.setattr(disk, "sync", noted)
     objects = open_objects(f"file://{tmp_path}/new/store", tmp_path)

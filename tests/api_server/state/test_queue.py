@@ -131,9 +131,10 @@ async def test_it_ends_when_the_driver_loses_the_cancellation(
             await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(JobManager, question, answered_at_the_same_time)
+    tasks = Queue(new_database(), dead_after=1)
+    monkeypatch.setattr(tasks._jobs, question, answered_at_the_same_time)
     async with asyncio.timeout(10):
-        async with watched() as life, Queue(new_database(), dead_after=1).working(*life):
+        async with watched() as life, tasks.working(*life):
             await asked.wait()
 
 

@@ -11,6 +11,7 @@ import attrs
 import pytest
 from click.testing import Result
 
+from api_server.audit import heads
 from api_server.state import secret_key
 from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.objects import OBJECTS, open_objects
@@ -84,7 +85,9 @@ async def scene(
             patch.setattr(command, "ending_tidily", contextlib.nullcontext)
         async with (
             serving_bucket(patch) as (bucket, _),
-            running_forge(new_database(), folder / "data", object_store_url=_HERE) as forge,
+            running_forge(
+                new_database(), folder / "data", object_store_url=_HERE, audit_head_minutes=0
+            ) as forge,
         ):
             project = (await forge.root.post("/projects", {"name": "kept"})).body
             for number, (key, content) in enumerate(_STORED.items()):
@@ -95,6 +98,7 @@ async def scene(
                         " VALUES (%s, %s, %s, %s, now())",
                         (project["id"], len(content), f"{number:064}", key),
                     )
+            await heads.keep(forge.database, forge.server.app[OBJECTS])
             yield Scene(forge, bucket, folder / "passphrase")
 
 
