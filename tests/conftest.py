@@ -39,17 +39,29 @@ structlog.configure(
 LONGEST_CALLBACK = 0.05
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="the slow tests too, also where none is named")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C means something to what tests start, also where a shell has started them in the background, with these
     signals ignored."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
+        config.option.all = True  # workers are given this option, and paths in any case
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/scripts/", "tests/end_to_end/")))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The slow ones first, so that no worker is left alone with them at the end."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = [item for item in items if not item.get_closest_marker("slow")]
+    if config.option.all:
+        items[:] = slow + others
+    else:
+        items[:] = others
+        config.hook.pytest_deselected(items=slow)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,13 @@
 """The shell commands: what they install and when, and what they run, with a recorder as Python."""
 
 import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.support.checkout import CHECKOUT
+
+from .copied import RECORDER, VERSION, Copy
 
 COMMANDS = [
     "scripts/up",
@@ -19,89 +19,8 @@ COMMANDS = [
     "scripts/clients/run",
     ".ci/run",
 ]
-VERSION = "3.11.9"
 #: What scripts/up has pip install: the machine may have no PostgreSQL.
 FOR_UP = ".[embedded,s3]"
-RECORDER = """#!/bin/sh
-case "$*" in
--c*) echo VERSION ${3-}; exit ;;
-'-m venv '*) mkdir -p "$4/bin"; for name in python lint-imports; do cp "$0" "$4/bin/$name"; done ;;
-'-m pip --version') ;;
-*) line=$(printf '%s|' "$PWD" "${PYTHONPATH-}" "$@"); printf '%s\\n' "$line" >>"$RECORD" ;;
-esac
-case "$*" in '-m pip '*) ;; *) echo "Python VERSION was here" ;; esac
-case "VERSION $*" in *"${FAILING:-nothing at all}"*) exit 1 ;; esac
-"""
-#: All that the commands use beside Python, which only a folder without any other Python shows.
-TOOLS = [
-    "cat",
-    "cksum",
-    "cp",
-    "dirname",
-    "id",
-    "mkdir",
-    "mktemp",
-    "rm",
-    "sed",
-    "sh",
-    "sort",
-    "tail",
-    "tee",
-]
-
-
-class Copy:
-    """A checkout in a folder with a space, and a PATH with Pythons that write down what they are asked to run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.record = path / "record"
-        for folder in ("scripts", ".ci"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(CHECKOUT / folder, path / folder, ignore=ignored)
-        for name in ("pyproject.toml", "constraints.txt"):
-            shutil.copy(CHECKOUT / name, path / name)
-        self.programs = path / "programs"
-        self.programs.mkdir()
-        for name in TOOLS:
-            (self.programs / name).symlink_to(str(shutil.which(name)))
-        self.add_python("python3", VERSION)
-
-    def add_python(self, name: str, version: str, script: str = RECORDER) -> Path:
-        python = self.programs / name
-        python.parent.mkdir(parents=True, exist_ok=True)
-        python.write_text(script.replace("VERSION", version))
-        python.chmod(0o755)
-        return python
-
-    def run(self, command: str, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Exit status and standard error."""
-        done = subprocess.run(
-            [str(self.path / command), *arguments],
-            cwd="/",
-            env={"PATH": str(self.programs), "RECORD": str(self.record), **environment},
-            capture_output=True,
-            text=True,
-        )
-        self.printed = done.stdout
-        return done.returncode, done.stderr
-
-    def ran(self) -> list[list[str]]:
-        """Working folder, PYTHONPATH and arguments of each run since the last question."""
-        lines = self.record.read_text().splitlines() if self.record.exists() else []
-        self.record.unlink(missing_ok=True)
-        return [line.split("|")[:-1] for line in lines]
-
-    def installed(self) -> list[str]:
-        """What each run of pip since the last question installed."""
-        return [run[-1] for run in self.ran() if "pip" in run]
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Copy:
-    path = tmp_path / "check out"
-    path.mkdir()
-    return Copy(path)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "scripts/python.sh"])
@@ -205,101 +124,6 @@ def test_the_help_names_the_variables(copy: Copy, command: str) -> None:
     assert copy.printed.startswith("Runs ")
     assert "FORGELET_PYTHON=" in copy.printed
     assert "set -u" not in copy.printed
-
-
-#: What is run with one Python alone.
-ONCE = " ".join(
-    f"--ignore=tests/{path}"
-    for path in (
-        "scripts",
-        "forgelet",
-        "documents",
-        "api_server/pages",
-        "api_server/state/test_statements.py",
-        "api_server/test_many_rows.py",
-        "api_server/ci/jobs/test_plans.py",
-        "test_house_rules.py",
-    )
-)
-
-
-def test_what_is_run_with_one_python_alone_is_there() -> None:
-    assert [path for path in ONCE.replace("--ignore=", "").split() if not (CHECKOUT / path).exists()] == []
-
-
-def test_ci_runs_the_checks_and_then_the_tests_with_the_oldest_and_the_newest_python(copy: Copy) -> None:
-    copy.add_python("python3.9", "", script="#!/bin/sh\nexit 1\n")
-    copy.add_python("python3.12", "3.12.4")
-    copy.add_python("pyenv/versions/3.13.1/bin/python3", "3.13.1")
-    status, _ = copy.run(".ci/run", "-k", "x", PYENV_ROOT=str(copy.programs / "pyenv"))
-    assert status == 0
-    runs = [" ".join(run[2:]) for run in copy.ran() if "pip" not in run]
-    assert runs[-2:] == ["-P -m pytest -n 3 -k x", f"-P -m pytest -n 3 {ONCE} -k x"]
-    assert sorted(runs[:-2]) == [
-        "",
-        "-P -m pytest -n 3 --version",  # the newest Python's environment is made beside the checks
-        "-m mkdocs build --quiet --strict",
-        "-m mypy",
-        "-m ruff check .",
-        "-m ruff format --check .",
-    ]
-    assert copy.printed.splitlines()[-3:] == [
-        f"Checks: Python {VERSION} was here",
-        f"Tests with Python {VERSION}: Python {VERSION} was here",
-        "Tests with Python 3.13.1: Python 3.13.1 was here",
-    ]
-
-
-def test_ci_runs_the_tests_once_with_the_only_python(copy: Copy) -> None:
-    copy.add_python("python3.11", VERSION)
-    assert copy.run(".ci/run")[0] == 0
-    assert [run[4] for run in copy.ran() if "-P" in run] == ["pytest"]
-
-
-@pytest.mark.parametrize(
-    ("failing", "failed"),
-    [
-        ("-m mypy", [True, False, False]),
-        (f"{VERSION} -P -m pytest", [False, True, False]),
-        ("3.13.1 -P -m pytest", [False, False, True]),
-    ],
-)
-def test_ci_fails_where_one_part_does_and_runs_the_others(
-    copy: Copy, failing: str, failed: list[bool]
-) -> None:
-    copy.add_python("python3.13", "3.13.1")
-    assert copy.run(".ci/run", FAILING=failing)[0] == 1
-    assert ["FAILED" in line for line in copy.printed.splitlines()[-3:]] == failed
-
-
-#: A pytest that fails as often as there are lines in `failures`, and remembers what failed as pytest does.
-UNSTEADY = RECORDER.replace(
-    "#!/bin/sh\n",
-    """#!/bin/sh
-case "$*" in *'-m pytest'*)
-    mkdir -p .pytest_cache/v/cache
-    printf '{\\n  "tests/a.py::one": true,\\n  "tests/b.py::two[x y]": true\\n}' >.pytest_cache/v/cache/lastfailed
-esac
-""",
-)
-
-
-@pytest.mark.parametrize(
-    ("failing", "status"), [(f"{VERSION} -P -m pytest -n 3 -k x --", 0), ("-P -m pytest", 1)]
-)
-def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
-    copy: Copy, failing: str, status: int
-) -> None:
-    copy.add_python("python3.11", VERSION, script=UNSTEADY.replace('"VERSION $*"', '"VERSION $* --"'))
-    (copy.programs / "python3").unlink()
-    assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
-    again = "-P -m pytest -n 3 -k x -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
-    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == ["-P -m pytest -n 3 -k x", again]
-    assert copy.printed.splitlines()[-1] == f"Tests with Python {VERSION}: " + (
-        f"FAILED: Python {VERSION} was here"
-        if status
-        else "Unsteady, passed at the second try: tests/a.py::one tests/b.py::two[x y]"
-    )
 
 
 def copy_note(copy: Copy, version: str = VERSION) -> str:

@@ -170,6 +170,7 @@ def test_a_fault_that_there_is_not_is_named() -> None:
         parts("kill-tee+kill-edge")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # half a minute on a machine that has time, and no more than this where it has none
 async def test_faults_are_made_and_nothing_is_lost() -> None:
     """Not how fast it comes back: a busy machine would decide that."""

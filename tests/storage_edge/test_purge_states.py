@@ -165,6 +165,7 @@ async def _carry_out(steps: list[tuple[str, str, int, object]]) -> None:
             await world.close()
 
 
+@pytest.mark.slow
 @given(steps=st.lists(STEP, min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_nothing_that_was_purged_is_served(

@@ -142,6 +142,7 @@ def _ran_everything(session: pytest.Session) -> bool:
     chosen = config.option.keyword or config.option.markexpr or config.option.lf or config.option.collectonly
     return (
         config.args_source is config.ArgsSource.TESTPATHS
+        and config.option.all
         and not chosen
         and session.exitstatus == pytest.ExitCode.OK
     )

@@ -104,6 +104,7 @@ async def impatient(new_forge: Any, folder: Path) -> AsyncIterator[tuple[Forge, 
         yield forge, alice, await pushed(forge, alice, made, bomb(made, LEVELS))
 
 
+@pytest.mark.slow
 async def test_what_takes_too_long_is_given_up(new_forge: Any, tmp_path: Path) -> None:
     async with impatient(new_forge, tmp_path) as (_, alice, where):
         before = _children()
@@ -117,6 +118,7 @@ async def test_what_takes_too_long_is_given_up(new_forge: Any, tmp_path: Path) -
         assert (await alice.api.get(f"{where}/commits/main?stats=false")).status == 200
 
 
+@pytest.mark.slow
 async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: Path) -> None:
     async with impatient(new_forge, tmp_path) as (forge, alice, where):
         bob = await forge.user("bob")

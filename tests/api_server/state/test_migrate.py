@@ -43,6 +43,7 @@ def _schema(url: str) -> str:
         return str(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["_yoyo_version", "merge_requests"])
 def test_after_an_interruption_the_next_start_goes_on(
     empty: tuple[str, str], new_database: Callable[[], str], made: str
@@ -57,6 +58,7 @@ def test_after_an_interruption_the_next_start_goes_on(
     assert _schema(url) == _schema(new_database())
 
 
+@pytest.mark.slow
 def test_two_that_start_at_once_migrate_once(empty: tuple[str, str], new_database: Callable[[], str]) -> None:
     url, problems = empty[0], []
 

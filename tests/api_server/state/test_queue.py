@@ -28,6 +28,11 @@ WAITING_JOB = """
 """
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
+
+
 async def _done(url: str, *statements: str, dead_after: float = 30) -> list[str]:
     """What a worker does in a database where `statements` have left jobs, until none is left."""
     words: list[str] = []
@@ -151,7 +156,6 @@ async def test_work_whose_end_could_not_be_written_down_is_done_again(
         await finish(manager, job, *arguments, **options)
 
     monkeypatch.setattr(JobManager, "finish_job", loses_the_first)
-    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
     assert await _done(new_database(), WAITING_JOB, dead_after=0.3) == ["second", "second"]
 
 
@@ -159,7 +163,6 @@ async def test_what_the_database_kept_from_being_done_was_no_attempt(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "AGAIN_SECONDS", 0)
-    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
     tries: list[int] = []
     url, done = new_database(), asyncio.Event()
     tasks = Queue(url)

@@ -153,6 +153,7 @@ def sources() -> dict[str, int]:
     return {}
 
 
+@pytest.mark.slow
 @given(sent=requests())
 @settings(
     max_examples=400,

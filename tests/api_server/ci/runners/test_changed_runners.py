@@ -54,6 +54,7 @@ async def _waiting(
     return polls
 
 
+@pytest.mark.slow
 async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
     new_forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

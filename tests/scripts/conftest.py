@@ -1,0 +1,14 @@
+"""What tests of commands share."""
+
+from pathlib import Path
+
+import pytest
+
+from .copied import Copy
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    path = tmp_path / "check out"
+    path.mkdir()
+    return Copy(path)
