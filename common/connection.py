@@ -145,6 +145,10 @@ class Connection(asyncio.Protocol):
         """It is not being answered any more."""
         self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
         self._body_bytes = 0
+        if self._http is not None and isinstance(self._http.content.exception(), BodyTooSlow):
+            # What still comes is read for a while, as of any body that nobody wants: closing at once would reset the
+            # connection, and the client might never read why.
+            self._http.content._exception = None
 
     def look(self, now: float) -> None:
         """Ends the connection if it is past its time."""
