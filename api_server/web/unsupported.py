@@ -11,7 +11,7 @@ from aiohttp import web
 
 from api_server.web import context
 from api_server.web.errors import bad_parameters
-from api_server.web.params import public_name, structure
+from api_server.web.params import check, public_name
 
 HEADER = "X-Ignored-Parameters"
 #: `metadata=REFUSED`: what would have consequences that people rely on is 400 whatever the operator has set, unless it
@@ -32,7 +32,7 @@ def look_at(request: web.Request, sent: dict[str, Any], known: type) -> None:
     refused = [
         public_name(field) for field in fields if refuses_all or _is_refused(field, sent[public_name(field)])
     ]
-    structure(sent, known)
+    check(sent, fields)
     if refused:
         raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))
     request[_SENT] = [public_name(field) for field in fields]
