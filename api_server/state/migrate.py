@@ -71,21 +71,31 @@ def migrate(url: str, serving_role: str | None = None) -> None:
         connection.autocommit = True
         _check_version(connection)
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-            try:
-                if is_to_be_migrated(cursor):
+            if not _is_up_to_date(cursor):
+                with _alone(url):
                     _bring_up_to_date(url, cursor)
-            except psycopg2.errors.InsufficientPrivilege as problem:
-                raise _lacks_rights(problem) from None
             if serving_role is not None:
-                cursor.execute("SELECT set_config('forgelet.serving_role', %s, false)", (serving_role,))
-                cursor.execute(_file("grants.sql").read_text())
+                grants = _file("grants.sql").read_text().replace("%", "%%")
+                cursor.execute(  # one statement, and so one transaction
+                    f"SELECT set_config('forgelet.serving_role', %s, true); {grants}", (serving_role,)
+                )
+
+
+@contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """Nobody else changes the schema meanwhile. A transaction holds the lock, on a connection of its own: a session may
+    be somebody else's in the next moment, behind a PgBouncer that pools transactions."""
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        yield
 
 
 def planned(url: str) -> list[str]:
     """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
     with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
-        connection.set_session(readonly=True, autocommit=True)
+        connection.set_session(readonly=True)  # of each transaction, not of the session
         with connection.cursor() as cursor:
             _check_version(connection)
             if not is_to_be_migrated(cursor):
@@ -144,11 +154,16 @@ def _is_up_to_date(cursor: Any) -> bool:
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
-    _make_queue(cursor)
-    _apply_migrations(url, known_migrations())
-    for name in _FUNCTION_FILES:
-        cursor.execute(_file(name).read_text())
-    cursor.execute(_REMEMBER_FUNCTIONS, (_functions_digest(),))
+    if not is_to_be_migrated(cursor):  # another process may have done it
+        return
+    try:
+        _make_queue(cursor)
+        _apply_migrations(url, known_migrations())
+        for name in _FUNCTION_FILES:
+            cursor.execute(_file(name).read_text())
+        cursor.execute(_REMEMBER_FUNCTIONS, (_functions_digest(),))
+    except psycopg2.errors.InsufficientPrivilege as problem:
+        raise _lacks_rights(problem) from None
 
 
 def _make_queue(cursor: Any) -> None:

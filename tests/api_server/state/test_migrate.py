@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 import psycopg2
 import pytest
 
-from api_server.state.migrate import migrate
+from api_server.state.migrate import migrate, planned
 from forgelet.local.embedded_postgres import Cluster
+from tests.support import pgbouncer
 from tests.support.database_roles import as_role
 from tests.support.forge import new_name
 
@@ -58,9 +59,23 @@ def test_after_an_interruption_the_next_start_goes_on(
     assert _schema(url) == _schema(new_database())
 
 
+@pytest.fixture(params=["directly", "pooled"])
+def way(request: pytest.FixtureRequest, empty: tuple[str, str]) -> Iterator[str]:
+    """URLs of an empty database: its own, and through a PgBouncer that pools transactions."""
+    if request.param == "directly":
+        yield empty[0]
+        return
+    if not pgbouncer.program():
+        pytest.skip("PgBouncer is not installed")
+    with pgbouncer.running(empty[0]) as url:
+        yield url
+
+
 @pytest.mark.slow
-def test_two_that_start_at_once_migrate_once(empty: tuple[str, str], new_database: Callable[[], str]) -> None:
-    url, problems = empty[0], []
+def test_those_that_start_at_once_migrate_once(
+    way: str, empty: tuple[str, str], new_database: Callable[[], str]
+) -> None:
+    url, problems = way, []
 
     def start() -> None:
         try:
@@ -74,4 +89,11 @@ def test_two_that_start_at_once_migrate_once(empty: tuple[str, str], new_databas
     for thread in threads:
         thread.join()
     assert problems == []
-    assert _schema(url) == _schema(new_database())
+    assert _schema(empty[0]) == _schema(new_database())
+
+
+def test_looking_at_what_is_to_be_done_leaves_sessions_as_they_were(way: str) -> None:
+    """A pooler gives them to others."""
+    assert planned(way)
+    with as_role(way) as cursor:
+        cursor.execute("CREATE TABLE made_afterwards ()")

@@ -1,0 +1,78 @@
+"""A PgBouncer of our own in transaction mode, where it is installed (Debian: apt-get install pgbouncer)."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from forgelet.local import cluster_folders
+from forgelet.local.processes import Child
+from tests.support.ports import free_port
+
+READY_SECONDS = 20.0
+
+
+def program() -> str | None:
+    """Where it is; Debian keeps it among what administrators run."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def command(folder: Path, database_url: str, port: int) -> list[str]:
+    """What starts it on that port of loopback, before the PostgreSQL on a Unix socket at `database_url`, for the role
+    named there. As root it runs as PostgreSQL's account: nobody else may enter the folder of the socket."""
+    parts = urlsplit(database_url)
+    sockets = Path(parse_qs(parts.query)["host"][0])
+    users, configuration = folder / "users.txt", folder / "pgbouncer.ini"
+    users.write_text(f'"{parts.username}" "{unquote(parts.password or "")}"\n')
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "unix_socket_dir": "",
+        "auth_type": "scram-sha-256",
+        "auth_file": users,
+        "pool_mode": "transaction",
+        "ignore_startup_parameters": "extra_float_digits,options",
+        **({"user": pwd.getpwuid(sockets.stat().st_uid).pw_name} if os.geteuid() == 0 else {}),
+    }
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    configuration.write_text("\n".join(["[databases]", f"* = host={sockets}", "[pgbouncer]", *lines, ""]))
+    if os.geteuid() == 0:
+        for path in (folder, users, configuration):
+            os.chown(path, sockets.stat().st_uid, -1)
+    return [str(program()), str(configuration)]
+
+
+def through(database_url: str, port: int) -> str:
+    """The URL by which clients come to it."""
+    parts = urlsplit(database_url)
+    return parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}", query="").geturl()
+
+
+@contextlib.contextmanager
+def running(database_url: str) -> Iterator[str]:
+    """The URL through one that accepts connections."""
+    port = free_port()
+    root = cluster_folders.temporary_root()
+    with tempfile.TemporaryDirectory(prefix="forgelet-pgbouncer-", dir=root) as folder:
+        log = Path(folder, "pgbouncer.log")
+        child = Child("PgBouncer", command(Path(folder), database_url, port), log=log)
+        try:
+            deadline = time.monotonic() + READY_SECONDS
+            while not _is_listened_on(port):
+                assert not child.has_ended(), log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.02)
+            yield through(database_url, port)
+        finally:
+            child.stop()
+
+
+def _is_listened_on(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
