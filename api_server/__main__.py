@@ -11,7 +11,7 @@ from api_server.app import create_app, endpoint, served
 from api_server.git.version import check_git
 from api_server.settings import Settings
 from api_server.state import secret_key
-from api_server.state.migrate import migrate, unsuitable_database
+from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from common import logs, settings
 from common.background import BACKGROUND
 from common.mistakes import usable_folder, writable
@@ -73,7 +73,8 @@ def _make_ready(chosen: Settings) -> None:
     if chosen.object_store_url:
         check_object_store("The object store", chosen.object_store_url)
     check_git()
-    migrate(chosen.database_url)
+    migrate(chosen.unpooled_url)
+    check_notices(chosen.unpooled_url)
     with writable("The secret key"):
         secret_key.ensure(chosen.database_url, chosen.data_dir)
 

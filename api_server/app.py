@@ -157,6 +157,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[QUEUE] = Queue(
         settings.database_url,
         settings.worker_timeout,
+        listening_url=settings.unpooled_url,
         clock=clock,
         search_path=testing.search_path(settings),
     )

@@ -66,6 +66,11 @@ class Settings(CiSettings):
         metadata=url("postgresql", "postgres"),
         help="PostgreSQL, as postgresql://user:password@host:port/name",
     )
+    database_direct_url: str = secret(
+        default="",
+        metadata=url("postgresql", "postgres"),
+        help="PostgreSQL itself, where database_url is a pooler's, such as PgBouncer's: its notices come this way",
+    )
     data_dir: Path = option(
         kw_only=True, help="repositories, stored objects and the secret key live below this folder"
     )
@@ -260,7 +265,10 @@ class Settings(CiSettings):
         metadata=timeout(),
         help="seconds that one statement may take; PostgreSQL's own word is waited for 5 more, then it is given up",
     )
-    prepare_statements: bool = option(default=True, help="off behind a transaction-pooling PgBouncer")
+    prepare_statements: bool = option(
+        default=True,
+        help="off behind a pooler of transactions that is not noticed by itself, as PgBouncer is",
+    )
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,
@@ -287,6 +295,11 @@ class Settings(CiSettings):
     def base_url(self) -> str:
         """The external URL without a slash at its end."""
         return (self.external_url or f"http://{self.host}:{self.port}").rstrip("/")
+
+    @property
+    def unpooled_url(self) -> str:
+        """Of the database, for what lasts longer than a transaction."""
+        return self.database_direct_url or self.database_url
 
     @property
     def dialect(self) -> str:

@@ -216,14 +216,14 @@ class Database(Executor):
     async def _begun_connection(self) -> AsyncIterator[Connection]:
         async with self._connection() as connection:
             try:
-                await connection.command("BEGIN")
+                await connection.begin()
             except ConnectionLost:
                 self._connections.close_free()  # they are as old
             else:
                 yield connection
                 return
         async with self._connection() as connection:
-            await connection.command("BEGIN")
+            await connection.begin()
             yield connection
 
     @asynccontextmanager
@@ -251,8 +251,8 @@ async def connect(
     Statements end after `statement_timeout` seconds; where PostgreSQL itself does not end them, or all connections are
     in use, that is given up after PATIENCE more.
 
-    `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a transaction-pooling
-    PgBouncer in between (where the five options have to be set for the database's role).
+    `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a pooler of transactions
+    in between that does not show; one that does, as PgBouncer, needs nothing.
     """
     session = {
         "timezone": "UTC",
@@ -260,7 +260,7 @@ async def connect(
         "lock_timeout": 5000,
         # Over many partitions the planner thinks every page of a list worth a second of compiling.
         "jit": "off",
-        "forgelet.base_url": base_url.replace("\\", "\\\\").replace(" ", "\\ "),
+        "forgelet.base_url": base_url,
     }
     patience = statement_timeout + PATIENCE
 

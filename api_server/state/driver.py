@@ -55,7 +55,8 @@ class Result:
 
 @attrs.define(eq=False)
 class Connection:
-    """One connection, with the names of the statements that are prepared on it (None: none may be).
+    """One connection, with the names of the statements that are prepared on it (None: none may be), and what has to be
+    set anew in each transaction, in SQL: behind a pooler the next one may run in another session.
 
     What runs on it raises the errors of `state/errors.py`, whatever the driver does: `ConnectionLost` where it is dead,
     `Unavailable` where the database cannot, or has not answered after `patience` seconds. psycopg2's are left for what
@@ -65,6 +66,7 @@ class Connection:
     _driver: WatchedConnection
     _patience: float
     _prepared: set[str] | None
+    _settings: str = ""
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
         async with self._cursor() as cursor:
@@ -83,6 +85,10 @@ class Connection:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
         async with self._cursor() as cursor:
             await cursor.execute(sql)
+
+    async def begin(self) -> None:
+        """Begins a transaction."""
+        await self.command(f"BEGIN; {self._settings}")
 
     async def notification(self) -> Notify:
         """Waits for the next one on the channels that were listened to. Raises `Unavailable` when no more can come:
@@ -117,6 +123,8 @@ class Connection:
 
     async def _sql(self, cursor: aiopg.Cursor, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""
+        if self._settings and self.idle:  # several statements in one message are one transaction
+            return self._settings.replace("%", "%%") + statement
         if not isinstance(statement, Statement) or self._prepared is None:
             return statement
         if statement.name not in self._prepared:
@@ -161,29 +169,64 @@ async def open_connection(
 ) -> Connection:
     """A connection to `url` with the settings of `session`. Raises `Unavailable` where there is none after
     `connect_timeout` seconds, and whatever is said of statements on it that take more than `patience`."""
-    try:
-        driver = WatchedConnection(
-            url, connect_timeout, options=" ".join(f"-c {name}={value}" for name, value in session.items())
-        )
-        await driver
-    except Exception as problem:
-        raise Unavailable("the database") from problem
-    connection = Connection(driver, patience, set() if prepares else None)
+    driver = await _connected(url, session, connect_timeout)
+    connection = Connection(driver, patience, None)
     try:
         _read_as_they_are(driver)
-        await connection.command(_KEEP_STATEMENTS_OUT_OF_LOGS)
+        ((backend, quiet),) = (await connection.run(_SESSION, {})).rows
     except BaseException:
         connection.close()
         raise
-    return connection
+    if backend == driver.raw.info.backend_pid:
+        return Connection(driver, patience, set() if prepares else None)
+    if quiet is not None:
+        session = {**session, "log_min_error_statement": quiet}
+    return Connection(driver, patience, None, _set_local(session))
 
 
+async def _connected(url: str, session: Mapping[str, object], seconds: float) -> WatchedConnection:
+    """With the settings of `session`, but through a pooler, which may not take any."""
+    options = " ".join(f"-c {name}={_in_options(value)}" for name, value in session.items())
+    try:
+        driver = WatchedConnection(url, seconds, options=options)
+        try:
+            await driver
+        except psycopg2.OperationalError as problem:
+            if _REFUSES_OPTIONS not in str(problem):
+                raise
+            driver = WatchedConnection(url, seconds)
+            await driver
+    except Exception as problem:
+        raise Unavailable("the database") from problem
+    return driver
+
+
+#: What PgBouncer says of them, where it was not told to overlook them.
+_REFUSES_OPTIONS = "unsupported startup parameter"
+#: Names the process that serves this: not the one of the greeting, where a pooler greets.
+#:
 #: Values stand in the statements as they are sent, and PostgreSQL logs a statement that fails. A role may turn that off
 #: that was allowed to: GRANT SET ON PARAMETER log_min_error_statement TO ...
-_KEEP_STATEMENTS_OUT_OF_LOGS = """
-    SELECT set_config('log_min_error_statement', 'panic', false)
-    WHERE has_parameter_privilege('log_min_error_statement', 'SET')
+_SESSION = """
+    SELECT pg_backend_pid(), CASE WHEN has_parameter_privilege('log_min_error_statement', 'SET')
+        THEN set_config('log_min_error_statement', 'panic', false) END
 """
+
+
+def is_pooled(connection: Any) -> bool:
+    """Whether somebody pools transactions, or sessions, between this connection of psycopg2's and PostgreSQL."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return bool(cursor.fetchone()[0] != connection.info.backend_pid)
+
+
+def _in_options(value: object) -> str:
+    return str(value).replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _set_local(session: Mapping[str, object]) -> str:
+    literals = {name: str(value).replace("'", "''") for name, value in session.items()}
+    return "".join(f"SET LOCAL {name} = '{literal}'; " for name, literal in literals.items())
 
 
 def _read_as_they_are(connection: aiopg.Connection) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg2
 from procrastinate.schema import SchemaManager
 
+from api_server.state import driver
 from api_server.state.errors import Unavailable
 from common.mistakes import Mistake, first_line
 
@@ -90,6 +91,16 @@ def _alone(url: str) -> Iterator[None]:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         yield
+
+
+def check_notices(url: str) -> None:
+    """Raises `UnsuitableDatabase` where no notices of PostgreSQL's come through to those who listen at `url`."""
+    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+        if driver.is_pooled(connection):
+            raise UnsuitableDatabase(
+                "Between this server and PostgreSQL there is a pooler, such as PgBouncer, through which nobody can"
+                " listen: give the URL of PostgreSQL itself in the setting database_direct_url"
+            )
 
 
 def planned(url: str) -> list[str]:

@@ -118,15 +118,16 @@ class Queue:
         database_url: str,
         dead_after: float = 30.0,
         *,
+        listening_url: str = "",
         clock: Clock = system_clock,
         search_path: str = "",
     ) -> None:
         """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others.
 
-        The queue's clock is PostgreSQL's `now()`; `clock` has to say the same, and `search_path` may lead to another
-        function of that name.
+        `listening_url` is PostgreSQL's own, where `database_url` is a pooler's. The queue's clock is PostgreSQL's
+        `now()`; `clock` has to say the same, and `search_path` may lead to another function of that name.
         """
-        self._connector = QueueConnector(database_url, search_path)
+        self._connector = QueueConnector(database_url, search_path, listening_url)
         self._app = App(connector=self._connector)
         self._app.job_manager = self._jobs = GatedJobs(self._connector)
         self._clock = clock

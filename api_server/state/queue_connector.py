@@ -30,9 +30,10 @@ CONNECT_SECONDS = 5.0
 class QueueConnector(BaseAsyncConnector):
     """Raises procrastinate's errors: `UniqueViolation`, and `ConnectorException` where there is no database."""
 
-    def __init__(self, url: str, search_path: str = "") -> None:
-        """`search_path` is PostgreSQL's, where it is to be another one."""
+    def __init__(self, url: str, search_path: str = "", listening_url: str = "") -> None:
+        """`search_path` is PostgreSQL's, where it is to be another one; `listening_url` where `url` is a pooler's."""
         self._url = url
+        self._listening_url = listening_url or url
         self._session: dict[str, object] = {
             "timezone": "UTC",
             "statement_timeout": int(STATEMENT_SECONDS * 1000),
@@ -70,7 +71,7 @@ class QueueConnector(BaseAsyncConnector):
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         with _as_procrastinates_errors():
-            async with database.listening_connection(self._url, *channels) as connection:
+            async with database.listening_connection(self._listening_url, *channels) as connection:
                 while True:
                     heard = await connection.notification()
                     await on_notification(channel=heard.channel, payload=heard.payload)

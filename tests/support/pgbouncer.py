@@ -23,24 +23,24 @@ def program() -> str | None:
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
-def command(folder: Path, database_url: str, port: int) -> list[str]:
+def command(folder: Path, database_url: str, port: int, **settings: object) -> list[str]:
     """What starts it on that port of loopback, before the PostgreSQL on a Unix socket at `database_url`, for the role
     named there. As root it runs as PostgreSQL's account: nobody else may enter the folder of the socket."""
     parts = urlsplit(database_url)
     sockets = Path(parse_qs(parts.query)["host"][0])
     users, configuration = folder / "users.txt", folder / "pgbouncer.ini"
     users.write_text(f'"{parts.username}" "{unquote(parts.password or "")}"\n')
-    settings = {
+    chosen = {
         "listen_addr": "127.0.0.1",
         "listen_port": port,
         "unix_socket_dir": "",
         "auth_type": "scram-sha-256",
         "auth_file": users,
         "pool_mode": "transaction",
-        "ignore_startup_parameters": "extra_float_digits,options",
         **({"user": pwd.getpwuid(sockets.stat().st_uid).pw_name} if os.geteuid() == 0 else {}),
+        **settings,
     }
-    lines = [f"{name} = {value}" for name, value in settings.items()]
+    lines = [f"{name} = {value}" for name, value in chosen.items()]
     configuration.write_text("\n".join(["[databases]", f"* = host={sockets}", "[pgbouncer]", *lines, ""]))
     if os.geteuid() == 0:
         for path in (folder, users, configuration):
@@ -55,13 +55,13 @@ def through(database_url: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def running(database_url: str) -> Iterator[str]:
-    """The URL through one that accepts connections."""
+def running(database_url: str, **settings: object) -> Iterator[str]:
+    """The URL through one that accepts connections; `settings` are PgBouncer's."""
     port = free_port()
     root = cluster_folders.temporary_root()
     with tempfile.TemporaryDirectory(prefix="forgelet-pgbouncer-", dir=root) as folder:
         log = Path(folder, "pgbouncer.log")
-        child = Child("PgBouncer", command(Path(folder), database_url, port), log=log)
+        child = Child("PgBouncer", command(Path(folder), database_url, port, **settings), log=log)
         try:
             deadline = time.monotonic() + READY_SECONDS
             while not _is_listened_on(port):

@@ -40,7 +40,7 @@ def setup(app: web.Application) -> None:
 
 
 async def _listening(app: web.Application) -> AsyncIterator[None]:
-    async with app[PENDING_JOBS].listening(app[SETTINGS].database_url, app[BACKGROUND]):
+    async with app[PENDING_JOBS].listening(app[SETTINGS].unpooled_url, app[BACKGROUND]):
         yield
 
 

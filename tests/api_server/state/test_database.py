@@ -1,6 +1,7 @@
 """Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import patch
@@ -14,18 +15,31 @@ from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction, connect
 from api_server.state.errors import Conflict, LockNotAvailable
 from api_server.state.statements import Statement
+from tests.support import pgbouncer
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
 
 
-@pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
+@pytest.fixture(params=["prepared", "not prepared", "pooled"])
 async def database(new_database: Callable[[], str], request: pytest.FixtureRequest) -> Any:
-    async with connect(
-        new_database(), base_url="http://forge.example.org", size=1, prepares=request.param
-    ) as connected:
-        async with connected.transaction() as transaction:
-            await transaction.row("CREATE TABLE kept (word text CHECK (word <> 'refused'))")
-        yield connected
+    """`pooled`: through a PgBouncer, which gives each transaction another session, or somebody else's."""
+    with contextlib.ExitStack() as stack:
+        url = new_database()
+        if request.param == "pooled":
+            if not pgbouncer.program():
+                pytest.skip("PgBouncer is not installed")
+            url = stack.enter_context(pgbouncer.running(url))
+        connected = connect(
+            url, base_url="http://forge.example.org", size=1, prepares=request.param != "not prepared"
+        )
+        async with connected as database:
+            yield await _with_a_table(database)
+
+
+async def _with_a_table(database: Database) -> Database:
+    async with database.transaction() as transaction:
+        await transaction.row("CREATE TABLE kept (word text CHECK (word <> 'refused'))")
+    return database
 
 
 async def _keep(database: Database, *words: str, fails: bool = False) -> None:
