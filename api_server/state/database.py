@@ -13,6 +13,7 @@ import attrs
 
 from api_server.state import driver
 from api_server.state.connections import Connections
+from api_server.state.counts import Counts
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
 from api_server.state.statements import Query, RowT, has_written
@@ -151,6 +152,7 @@ class Database(Executor):
         self._clock = clock
         self._changes = _Changes()
         self._opening: Opening | None = None
+        self.counts = Counts()
 
     @property
     def now(self) -> datetime.datetime:

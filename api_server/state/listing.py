@@ -11,7 +11,7 @@ from types import ModuleType
 
 import attrs
 
-from api_server.state.database import Executor, Shown
+from api_server.state.database import Database, Executor, Shown
 from api_server.state.statements import Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
@@ -106,12 +106,26 @@ class Listing:
         return self._statements[page.order, page.descending, page.after is not None]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
+        if not page.counted or not isinstance(database, Database):
+            return await self._read(database, page, parameters, counted=page.counted)
+        key = (self, repr(parameters))
+        generation = database.generation
+        known = database.counts.get(key, generation)
+        listed = await self._read(database, page, parameters, counted=known is None)
+        if known is not None:
+            return attrs.evolve(listed, total=known)
+        database.counts.keep(key, generation, listed.total or 0)
+        return listed
+
+    async def _read(
+        self, database: Executor, page: Page, parameters: Mapping[str, object], *, counted: bool
+    ) -> Listed:
         return await database.one(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
             page_after=page.after,
-            page_counted=page.counted,
+            page_counted=counted,
             **parameters,
         )
 

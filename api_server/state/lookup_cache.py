@@ -5,12 +5,10 @@ from typing import Generic, TypeVar
 
 from cachetools import TTLCache
 
+from api_server.state.counts import REMEMBERED_FOR
 from api_server.state.database import Database
 
 ValueT = TypeVar("ValueT")
-
-#: Seconds after which a change made by another process is seen at the latest.
-REMEMBERED_FOR = 0.9
 
 
 class LookupCache(Generic[ValueT]):

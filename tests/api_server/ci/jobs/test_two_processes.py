@@ -9,7 +9,7 @@ import zipfile
 import aiohttp
 import pytest
 
-from api_server.state.lookup_cache import REMEMBERED_FOR
+from api_server.state.counts import REMEMBERED_FOR
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import a_runner
