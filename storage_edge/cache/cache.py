@@ -63,6 +63,7 @@ class Cache:
     async def settled(self) -> None:
         """Waits until everything that is being stored is stored."""
         await self._flights.settled()
+        await self._store.unsaved.flush()
         if self._shared is not None:
             await self._shared.settled()
 
