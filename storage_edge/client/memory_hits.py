@@ -35,12 +35,23 @@ def is_plain(answer: FromStore) -> bool:
     )
 
 
-def parts(answer: FromStore, age: str, status: str, request_id: str) -> tuple[bytes, MemoryBody]:
-    """The head and the body of an answer that `is_plain`."""
-    body = answer.stored.body
-    assert isinstance(body, MemoryBody)  # noqa: S101 - plain answers are in memory
-    rest = f"X-Request-Id: {request_id}\r\nAge: {age}\r\nCache-Status: {status}\r\n\r\n"
-    return answer.stored.head + rest.encode(), body
+def head(answer: FromStore, age: str, status: str) -> bytes:
+    """The head of an answer that `is_plain`, up to the id of its request."""
+    return b"%sAge: %b\r\nCache-Status: %b\r\nX-Request-Id: " % (
+        answer.stored.head,
+        age.encode(),
+        status.encode(),
+    )
+
+
+END: Final = b"\r\n\r\n"
+
+
+def body(answer: FromStore) -> MemoryBody:
+    """Its body."""
+    found = answer.stored.body
+    assert isinstance(found, MemoryBody)  # noqa: S101 - plain answers are in memory
+    return found
 
 
 class MemoryHit(web.StreamResponse):
@@ -52,7 +63,8 @@ class MemoryHit(web.StreamResponse):
 
     def __init__(self, answer: FromStore, age: str, status: str, request_id: str) -> None:
         super().__init__(headers={"Cache-Status": status})
-        self._rendered, self._content = parts(answer, age, status, request_id)
+        self._rendered = head(answer, age, status) + request_id.encode() + END
+        self._content = body(answer)
         self._writer: AbstractStreamWriter | None = None
 
     @property

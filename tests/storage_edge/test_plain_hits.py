@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from storage_edge.client.handlers import CONNECTIONS
 from tests.storage_edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
@@ -206,3 +208,46 @@ async def test_a_request_that_was_answered_while_a_project_was_public_is_not_onc
         answer = await client.ask(head())
     assert answer.startswith(b"HTTP/1.1 404")
     assert b"alice" not in answer
+
+
+STEPS = st.one_of(
+    st.sampled_from([0.0, 0.25, 0.999, 1.0, 3.5, 9.99, 10.0, -0.5, -20.0]).map(
+        lambda seconds: ("wait", seconds)
+    ),
+    st.sampled_from([("purge", True), ("purge", False), ("change", ""), ("ask", ""), ("ask", "gzip")]),
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_whatever_happens_a_plain_request_gets_the_ordinary_answer(
+    edge: Edge, origin: Origin, clock: Clock, steps: list[tuple[str, object]]
+) -> None:
+    """Answers are kept as they were sent, until Age, freshness or what is stored is another."""
+    version = 0
+
+    def change() -> None:
+        body = b"version %d " % version * 1000
+        control = f"max-age={10 + version % 2}"
+        origin.answers(body, 200, control, f'"{version}"', Content_Type="text/plain")
+
+    change()
+    await edge.purge(urls=[RAW])
+    async with talk(edge.port) as client:
+        for what, how in [*steps, ("ask", ""), ("ask", "gzip")]:
+            if what == "wait":
+                clock.advance(float(str(how)))
+            elif what == "purge":
+                await edge.purge(urls=[RAW], soft=how)
+            elif what == "change":
+                version += 1
+                change()
+            else:
+                fields = (f"Accept-Encoding: {how}",)
+                await client.ask(head(RAW, ORDINARY, *fields))
+                await edge.settled()
+                ordinary = await client.ask(head(RAW, ORDINARY, *fields))
+                before = at_once(edge)
+                for _ in range(2):
+                    assert same_fields(await client.ask(head(RAW, *fields))) == same_fields(ordinary)
+                assert at_once(edge) == before + 2
