@@ -21,7 +21,7 @@ from storage_edge.cache.origin import Origin
 from storage_edge.client import controls, handlers, operators, watched
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
-from storage_edge.client.memory_hits import RepeatedHits
+from storage_edge.client.plain_hits import PlainHits
 from storage_edge.client.who import Proxies
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import Rules
@@ -51,16 +51,14 @@ def create_app(
         clock = controls.MovableClock(clock)
     app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.identified])
     app.on_response_prepare.append(handlers.name_request)
-    app[handlers.RULES] = Rules(settings)
+    rules = app[handlers.RULES] = Rules(settings)
     app[handlers.SETTINGS] = settings
     metrics = app[handlers.METRICS] = Metrics(clock)
     proxies = app[handlers.PROXIES] = Proxies(settings.trusted_proxies, random_bytes)
     rates = app[handlers.RATES] = Rates()
     rates.limit(settings.client_rate, settings.client_burst)
-    repeated = app[handlers.REPEATED] = RepeatedHits(
-        metrics, clock, proxies, rates, logged=settings.access_log
-    )
-    app[handlers.CONNECTIONS] = Connections(repeated, settings)
+    plain = PlainHits(rules, metrics, clock, proxies, rates, settings, logged=settings.access_log)
+    app[handlers.CONNECTIONS] = Connections(plain, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes)
     app[SHUTDOWN] = Shutdown()
     background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
@@ -76,7 +74,7 @@ def create_app(
             cache = Cache(origin, store, settings, clock, metrics, shared)
             await opened.enter_async_context(contextlib.aclosing(cache))
             app[operators.ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
-            repeated.cache = cache
+            plain.cache = cache
             watched.watch(metrics, app[handlers.CONNECTIONS], origin, store, shared)
             if shared is not None:
                 checks["shared_store"] = shared.health.check

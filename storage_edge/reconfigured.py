@@ -20,7 +20,6 @@ def reconfigured(app: web.Application, fresh: Settings) -> Change:
         app[operators.ORIGIN].use(settings, to_origin)
         app[operators.ORIGIN].health.forget()
         app[handlers.RULES].use(settings)
-        app[handlers.REPEATED].forget()
         app[handlers.PROXIES].trust(settings.trusted_proxies)
         app[handlers.CONNECTIONS].trust(networks(settings.trusted_proxies))
         app[handlers.RATES].limit(settings.client_rate, settings.client_burst)

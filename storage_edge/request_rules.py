@@ -132,6 +132,26 @@ class Rules:
             takes_gzip=coding.takes_gzip(headers.getall("Accept-Encoding", [])),
         )
 
+    def read_plainly(self, method: str, target: str, accept_encoding: str | None) -> EdgeRequest | None:
+        """What `read` makes of a GET or HEAD without fields that matter but one line of Accept-Encoding; None where it
+        has a token, or is refused, or all fields matter. Who asks is not told.
+        """
+        if self._forward_all:
+            return None
+        takes_gzip = accept_encoding is not None and coding.takes_gzip([accept_encoding])
+        return _read_plainly(self.origin, method, target, takes_gzip)
+
+
+@functools.lru_cache(maxsize=16_384)
+def _read_plainly(origin: str, method: str, target: str, takes_gzip: bool) -> EdgeRequest | None:
+    try:
+        path, canonical, uri = _parsed(origin, target)
+    except static_paths.StaticPathError:
+        return None
+    if path.token is not None:
+        return None
+    return EdgeRequest(method=method, target=canonical, uri=uri, kind=path.kind, takes_gzip=takes_gzip)
+
 
 @functools.lru_cache(maxsize=16_384)
 def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str]:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from api_server.web.routes import CALLER
 from common import logs, operations
+from common.access_lines import AccessLines, Value
 from common.measures import Durations
 
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
@@ -19,7 +20,7 @@ _CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
 SLOW_SECONDS = 1.0
 REQUESTS = web.AppKey("requests", Durations)
 
-write = logs.AccessLog("access")
+write = AccessLines("access")
 
 
 def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
@@ -73,7 +74,7 @@ def _labels(request: web.Request, status: int) -> tuple[str, str, str]:
 def _tell(request: web.Request, request_id: str, status: int, took: float) -> None:
     """Who asked stands in the line, and with whose rights where these are another user's (`Sudo`); nothing where no
     route needed it."""
-    fields: dict[str, object] = {
+    fields: dict[str, Value] = {
         "method": request.method,
         "path": request.path_qs,
         "status": status,

@@ -17,6 +17,7 @@ from storage_edge.cache.answer import (
     may_join,
     may_select,
 )
+from storage_edge.cache.at_hand import AtHand
 from storage_edge.cache.fetching import Fetcher
 from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Landing, Passed
 from storage_edge.cache.grants import Grants
@@ -29,7 +30,7 @@ from storage_edge.rules import reuse, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.reuse import Reuse
 from storage_edge.settings import Settings
-from storage_edge.tiers.bodies import BodyGoneError, MemoryBody
+from storage_edge.tiers.bodies import BodyGoneError
 from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.store import Store
 from storage_edge.tiers.stored_responses import StoredResponse
@@ -56,6 +57,7 @@ class Cache:
         self._representations = Representations(settings, metrics, store.memory.weigh)
         self._flights = Flights()
         self._shared = shared
+        self.at_hand = AtHand(store, self._flights, self._representations, clock)
         self._fetcher = Fetcher(origin, store, self._flights, settings, clock, metrics, shared)
         self._grants = Grants(settings, clock)
         store.on_purge(self._obey)
@@ -63,6 +65,7 @@ class Cache:
     async def settled(self) -> None:
         """Waits until everything that is being stored is stored."""
         await self._flights.settled()
+        await self._store.unsaved.flush()
         if self._shared is not None:
             await self._shared.settled()
 
@@ -115,22 +118,6 @@ class Cache:
             stored = await self._store.find(request.uri, request.forwarded)
             stored = self._arriving(request) or stored
         return None if stored is None or not may_select(stored, request) else stored
-
-    def at_hand(self, request: EdgeRequest) -> FromStore | None:
-        """The answer of a request without a token, if it is in memory and nobody has to be asked."""
-        self._store.catch_up()
-        if self._flights.get(request.uri) is not None:
-            return None
-        stored = self._store.memory.find(request.uri, request.forwarded)
-        if stored is None or stored.private or not isinstance(stored.body, MemoryBody):
-            return None
-        age = stored.age(self._clock())
-        if reuse.decide(stored.policy, age, request.directives) is not Reuse.USE:
-            return None
-        answer = self._representations.at_hand(request, from_store(stored, hit(stored, age)))
-        if answer is not None:
-            self._store.used(request.uri)
-        return answer
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """What a flight has landed with is newer than what is stored."""

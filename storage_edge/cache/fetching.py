@@ -119,9 +119,7 @@ class Fetcher:
             async for chunk in response.chunks():
                 await spool.write(chunk)
             spool.finish()
-            file = await self.store.save(stored, spool)
-            if file is not None and self.shared is not None:
-                self.shared.offer(stored, spool.digest, file.path)
+            await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:
             pass  # whoever reads the body learns of it
         except UnwantedError:

@@ -3,10 +3,10 @@
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from common import logs
+from common.access_lines import AccessLines
 from storage_edge.client.who import WHO, Who
 
-log = logs.AccessLog(__name__)
+log = AccessLines(__name__)
 
 #: What is logged of a User-Agent.
 AGENT_LENGTH = 200

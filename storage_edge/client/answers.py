@@ -62,7 +62,7 @@ class Sender:
         stored = answer.stored
         body = stored.body
         if memory_hits.is_plain(answer) and memory_hits.asks_plainly(http, request):
-            return MemoryHit(request, answer, *answer.age_and_status(self.clock()), http[WHO].request_id)
+            return MemoryHit(answer, *answer.age_and_status(self.clock()), http[WHO].request_id)
         headers = self._fields(request, answer)
         if stored.status == 200:
             if validation.is_not_modified(http.headers, stored.headers, stored.times.received):

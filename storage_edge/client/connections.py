@@ -1,4 +1,4 @@
-"""Client connections of the edge: requests that were met before are answered at once."""
+"""Client connections of the edge: plain requests for what is in memory are answered at once."""
 
 import asyncio
 import math
@@ -9,7 +9,7 @@ from aiohttp import web
 from common import connection, connections
 from common.client_address import Network
 from common.client_settings import ClientSettings
-from storage_edge.client.memory_hits import MemoryHit, RepeatedHits
+from storage_edge.client.plain_hits import PlainHits
 from storage_edge.client.sendfile import OpenFiles, Wire
 
 #: Seconds that a connection without a request at work stays open when its client has closed its side.
@@ -19,9 +19,9 @@ AFTER_EOF: Final = 0.5
 class Connections(connections.Connections):
     """All connections of one edge process."""
 
-    def __init__(self, repeated: RepeatedHits, settings: ClientSettings) -> None:
+    def __init__(self, plain: PlainHits, settings: ClientSettings) -> None:
         super().__init__(settings)
-        self.repeated = repeated
+        self.plain = plain
         self.files = OpenFiles()
         #: Connections so far, and those that were one too many.
         self.accepted = self.turned_away = 0
@@ -50,21 +50,19 @@ class Connections(connections.Connections):
         self.files.let_deleted_go()
         super().look(now)
 
-    def answered(self, http: web.Request, response: web.StreamResponse) -> None:
+    def answered(self, http: web.Request) -> None:
         """All of an answer has been written; raises ConnectionError when its connection has gone."""
-        cast("Connection", self.of(http)).answered(http, response)
+        cast("Connection", self.of(http)).answered(http)
 
 
 class Connection(connection.Connection):
-    """One connection. All that it receives goes to aiohttp's reader, but for requests that are known.
-
-    Known are whole reads that were one request head each, byte for byte the same as now (see `RepeatedHits`). They are
-    answered here only while the reader has nothing that it has not answered.
+    """One connection. All that it receives goes to aiohttp's reader, but for plain hits (see `PlainHits`): whole reads
+    that are one request head each. They are answered here only while the reader has nothing that it has not answered.
     """
 
     def __init__(self, all_: Connections, server: web.Server) -> None:
         super().__init__(all_, server)
-        self._repeated = all_.repeated
+        self._plain = all_.plain
         self._files = all_.files
         self._paused = False
         self._is_ending = False
@@ -82,7 +80,7 @@ class Connection(connection.Connection):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         if self._clear and not self._paused and not self._transport.is_closing():
-            answer = self._repeated.answer(data, self.address)
+            answer = self._plain.answer(data, self.address)
             if answer is not None:
                 self._wire.send(*answer)
                 self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
@@ -121,13 +119,11 @@ class Connection(connection.Connection):
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
 
-    def answered(self, http: web.Request, response: web.StreamResponse) -> None:
+    def answered(self, http: web.Request) -> None:
         """All of the answer has been written."""
         head, self._head = self._head, None
         if head is not None and _is_all_of(head, http):
             self._clear = True
-            if isinstance(response, MemoryHit):
-                self._repeated.learn(head, response.request, http.headers)
 
 
 def _is_all_of(head: bytes, http: web.Request) -> bool:

@@ -15,7 +15,6 @@ from storage_edge.cache.origin_response import OriginError
 from storage_edge.client import answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
-from storage_edge.client.memory_hits import RepeatedHits
 from storage_edge.client.who import REQUEST_ID, WHO, Proxies, Said
 from storage_edge.metrics import CLIENT_GONE, Metrics
 from storage_edge.request_rules import EdgeRequest, Options, Refusal, Rules
@@ -32,7 +31,6 @@ SENDER = web.AppKey("sender", Sender)
 CONNECTIONS = web.AppKey("connections", Connections)
 METRICS = web.AppKey("metrics", Metrics)
 PROXIES = web.AppKey("proxies", Proxies)
-REPEATED = web.AppKey("repeated", RepeatedHits)
 RATES = web.AppKey("rates", Rates)
 SETTINGS = web.AppKey("settings", Settings)
 
@@ -53,7 +51,7 @@ async def static_object(http: web.Request) -> web.StreamResponse:
         raise error.with_traceback(None) from None
     finally:
         http.app[METRICS].sent(status, http.writer.output_size)
-    http.app[CONNECTIONS].answered(http, response)
+    http.app[CONNECTIONS].answered(http)
     return response
 
 

@@ -22,6 +22,8 @@ class Outcome(enum.Enum):
     ONLY_IF_CACHED = "detail=only-if-cached"
     FAILED = "fwd=uri-miss; detail=origin-failure"
 
+    __hash__ = object.__hash__  # each hit is counted by it, and Enum's own is a call of Python's
+
 
 def value(outcome: Outcome, *, stored: bool = False, ttl: float | None = None) -> str:
     """One list member for this cache; `ttl` is the remaining freshness in seconds, negative when stale."""

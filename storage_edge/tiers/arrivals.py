@@ -8,12 +8,33 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 #: Seconds for which a process waits for another that holds the directory's lock.
 PATIENCE: Final = 1.0
+
+
+class Arrived(Protocol):
+    """A body that has arrived."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hexadecimal; making it takes time."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it takes no room on disk yet."""
+
+    def move_to(self, path: Path, directory: Path) -> None:
+        """Gives it its place in one step: whoever sees `path` sees all of it. `directory` is where a file may be made
+        until then. Raises OSError.
+        """
 
 
 class DirectoryLock:

@@ -19,12 +19,11 @@ import structlog
 
 from common.throttled_log import ThrottledLog
 from storage_edge.tiers import arrivals, index_file
-from storage_edge.tiers.arrivals import Arrivals, ArrivingFile, DirectoryLock
+from storage_edge.tiers.arrivals import Arrivals, Arrived, ArrivingFile, DirectoryLock
 from storage_edge.tiers.bodies import FileBody, MemoryBody
 from storage_edge.tiers.body_files import BodyFiles
 from storage_edge.tiers.index_connection import IndexConnection, is_damage, reason
 from storage_edge.tiers.purge_log import PurgeLog
-from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse, selection_key
 
 log = structlog.get_logger(__name__)
@@ -127,17 +126,19 @@ class DiskTier:
                     return True
         return False
 
-    def save(self, stored: StoredResponse, spool: Spool, *, wanted_again: bool) -> FileBody | None:
+    def save(self, stored: StoredResponse, arrived: Arrived, *, wanted_again: bool) -> FileBody | None:
         """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
 
         `wanted_again` says that the object has been asked for before, which lets a large one displace others.
         """
         if self._is_avoided:
             return None
-        size, digest = spool.size, spool.digest
+        size, digest = arrived.size, arrived.digest
         displace = wanted_again or size <= self.budget * LARGE_PART
         with self._lock.held():
-            needed = size if spool.in_memory and not index_file.has_body(self._index.writer(), digest) else 0
+            needed = (
+                size if arrived.in_memory and not index_file.has_body(self._index.writer(), digest) else 0
+            )
             if needed and not self._make_room(needed, displace=displace):
                 return None
             with self._transaction() as index:
@@ -147,17 +148,17 @@ class DiskTier:
                 body = self.files.find(digest, size) if is_there else None
                 if body is None:
                     self._placed.append(digest)
-                    self._place(spool)
+                    self._place(arrived)
                     body = self.files.placed(digest)
                 if not is_there:
                     index_file.add_body(index, digest, size, self._clock())
                 index_file.put(index, stored, digest)
         return body
 
-    def _place(self, spool: Spool) -> None:
-        path = self.files.path(spool.digest)
+    def _place(self, arrived: Arrived) -> None:
+        path = self.files.path(arrived.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        spool.move_to(path, self._arrivals.prepare())
+        arrived.move_to(path, self._arrivals.prepare())
 
     def update(self, stored: StoredResponse) -> bool:
         """Replaces the fields of a response, unless others have put other bytes there; False where that is not done."""

@@ -75,12 +75,17 @@ class Spool:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what has arrived, in hexadecimal."""
-        return self._digest.hexdigest()
+        """SHA-256 of what has arrived, in hexadecimal; of what is in memory made now."""
+        digest = self._digest
+        if self._memory is not None and self._ahead is None:
+            digest = hashlib.sha256(self._memory)
+        return digest.hexdigest()
 
     async def write(self, chunk: bytes) -> None:
         """Appends and wakes the readers; raises `UnwantedError`."""
         if self._ahead is None and not await self._keep(chunk):
+            if self._memory is not None:
+                self._digest.update(self._memory)
             self._ahead = bytearray()
             self._kept = self._ahead_from = self.size
         if self._ahead is not None:
@@ -92,7 +97,6 @@ class Spool:
         end = self.size + len(chunk)
         if self._memory is not None and end <= self._memory_limit:
             self._memory += chunk
-            self._digest.update(chunk)
             return True
         if end > self._file.size and not await self._has_room(end):
             return False
@@ -120,6 +124,8 @@ class Spool:
         _write_all(descriptor, chunk, self.size)
         if self._memory is not None and self.length is not None:
             self._view = mapped(descriptor, self.length)
+        if self._memory is not None:
+            self._digest.update(self._memory)
         self._memory = None
         self._digest.update(chunk)
 
@@ -150,22 +156,13 @@ class Spool:
         assert self._memory is not None  # noqa: S101 - callers ask in_memory first
         return bytes(self._memory)
 
-    def move_to(self, path: Path, directory: Path) -> None:
-        """Gives a finished body its place in one step: whoever sees `path` sees all of it. `directory` is where a file
-        may be made until then. Raises OSError.
-        """
-        if self._file.path is not None and self._file.descriptor is not None:
-            os.ftruncate(self._file.descriptor, self.size)
-            self._file.path.replace(path)
-            self._file.path = None
-            return
-        unfinished = directory / path.name
-        try:
-            unfinished.write_bytes(self.data())
-            unfinished.replace(path)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
+    def move_to(self, path: Path, _directory: Path) -> None:
+        """See `Arrived.move_to`; of a finished body that is not in memory."""
+        assert self._file.path is not None  # noqa: S101 - callers ask in_memory first
+        assert self._file.descriptor is not None  # noqa: S101
+        os.ftruncate(self._file.descriptor, self.size)
+        self._file.path.replace(path)
+        self._file.path = None
 
     def open(self) -> "SpoolReader":
         """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off, or its

@@ -16,7 +16,7 @@ from common.operations import Degraded
 from storage_edge.rules import selection
 from storage_edge.tiers import checking, index_file, listing
 from storage_edge.tiers.arrivals import PATIENCE, ArrivingFile
-from storage_edge.tiers.bodies import Body, BodyGoneError, FileBody, MemoryBody
+from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
 from storage_edge.tiers.listing import Listed
 from storage_edge.tiers.memory import MemoryTier
@@ -24,6 +24,7 @@ from storage_edge.tiers.purge_log import OldLogError
 from storage_edge.tiers.purges import Ledger, Purge
 from storage_edge.tiers.spool import Spool
 from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.tiers.unsaved import Saved, Unsaved, WaitingRoom
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +52,8 @@ class Store:
         self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="purges")
         self.memory = MemoryTier(memory_bytes)
         self._memory_object_bytes = memory_object_bytes
+        #: What is in memory and will be on disk in a moment.
+        self.unsaved = WaitingRoom(self.disk, self._in_worker)
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
         #: How often targets were used since the disk tier was told.
         self._used: dict[str, int] = {}
@@ -58,7 +61,8 @@ class Store:
         self._on_purge: list[Callable[[Purge], None]] = []
 
     async def aclose(self) -> None:
-        """Ends the worker thread after what it has to do."""
+        """Ends the worker thread after what it has to do, and what is still to be saved."""
+        await self.unsaved.aclose()
         await self._in_worker(self.disk.close)
         self._worker.shutdown()
         self._syncer.shutdown()
@@ -112,6 +116,7 @@ class Store:
             stored = self.memory.find(target, request)
             if stored is not None:
                 return stored
+            await self.unsaved.settle(target)
             if not self.disk.has(target):
                 return None
             epoch = self.ledger.epoch
@@ -124,24 +129,37 @@ class Store:
             self.memory.put(target, tuple(variants))
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
-    async def save(self, stored: StoredResponse, spool: Spool) -> FileBody | None:
-        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile; its body on disk, if it
-        is there.
+    async def save(self, stored: StoredResponse, spool: Spool, saved: Saved | None = None) -> None:
+        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile. `saved` is told when it is on
+        disk, which is a moment later where the body is in memory.
         """
         self._used.pop(stored.target, None)  # that was another response
-        data = spool.data() if spool.in_memory else None
-        on_disk: FileBody | None = None
-        if spool.is_kept and (data is None or _may_be_on_disk(stored)):
-            on_disk = await self._on_disk(
-                None, self.disk.save, stored, spool, wanted_again=spool.room.displace
-            )
+        if not spool.in_memory:
+            await self._save_file(stored, spool, saved)
+            return
         self.catch_up()
         if self.ledger.is_concerned(stored.epoch, stored):
-            return None
-        body: Body | None = on_disk if data is None else MemoryBody(data, on_disk)
-        if body is not None:
-            self.memory.replace(attrs.evolve(stored, body=body))
-        return on_disk
+            return
+        body = MemoryBody(spool.data())
+        self.memory.replace(attrs.evolve(stored, body=body))
+        if _may_be_on_disk(stored):
+            self.unsaved.add(Unsaved(stored, body, spool.room.displace, saved))
+            if self.unsaved.is_full:
+                await self.unsaved.flush()
+
+    async def _save_file(self, stored: StoredResponse, spool: Spool, saved: Saved | None) -> None:
+        if not spool.is_kept:
+            return
+        await self.unsaved.settle(stored.target)  # it is older
+        body: FileBody | None = await self._on_disk(
+            None, self.disk.save, stored, spool, wanted_again=spool.room.displace
+        )
+        self.catch_up()
+        if body is None or self.ledger.is_concerned(stored.epoch, stored):
+            return
+        self.memory.replace(attrs.evolve(stored, body=body))
+        if saved is not None:
+            saved(stored, spool.digest, body.path)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
         """Replaces the fields of a response whose bytes stay the same, unless it is not there any more."""
@@ -153,6 +171,7 @@ class Store:
             return
         new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
         self.memory.replace(new)
+        await self.unsaved.settle(new.target)
         is_written = await self._on_disk(False, self.disk.update, new)
         if new.private and not old.private and not is_written:
             await self._announce(Purge(urls=frozenset({new.target})))  # what is on disk says it were public
@@ -160,6 +179,7 @@ class Store:
     async def remove(self, stored: StoredResponse) -> None:
         """Drops a response that turned out to be useless."""
         self.memory.drop(stored)
+        await self.unsaved.settle(stored.target)
         await self._on_disk(None, self.disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:

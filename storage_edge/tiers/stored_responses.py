@@ -13,6 +13,19 @@ from storage_edge.rules.selection import Selection
 from storage_edge.tiers.bodies import Body, MemoryBody
 
 
+@attrs.define(eq=False)
+class Rendered:
+    """An answer from memory as it leaves, but for the id of its request, at the end of `head`. It is right from `since`
+    on, before `until` (seconds since 1970): then its Age is another, or it has become stale.
+    """
+
+    head: bytes
+    body: MemoryBody
+    status: str
+    since: float
+    until: float
+
+
 @attrs.frozen(eq=False)
 class StoredResponse:
     """One response. Its `target` is the target URI: the origin and the canonical request target.
@@ -35,6 +48,8 @@ class StoredResponse:
     stale: bool = False
     #: What clients get of `headers`, made once.
     client_fields: CIMultiDict[str] = attrs.field(init=False, repr=False)
+    #: The last answer with it to those who take gzip (True), and who do not.
+    rendered: dict[bool, Rendered] = attrs.field(init=False, factory=dict, repr=False)
     _compressed: "list[StoredResponse]" = attrs.field(init=False, factory=list, repr=False)
 
     @client_fields.default

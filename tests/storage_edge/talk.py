@@ -24,18 +24,18 @@ class Talk:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def answer(self) -> bytes:
-        """The next answer, head and body."""
+    async def answer(self, *, to_head: bool = False) -> bytes:
+        """The next answer, head and body, which one to a HEAD has not."""
         head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
         length = re.search(rb"\r\nContent-Length: (\d+)\r\n", head)
-        bodiless = head.startswith(b"HTTP/1.1 304")
+        bodiless = to_head or head.startswith(b"HTTP/1.1 304")
         return head + await asyncio.wait_for(
             self.reader.readexactly(0 if bodiless or length is None else int(length[1])), 5
         )
 
     async def ask(self, head: bytes) -> bytes:
         self.writer.write(head)
-        return await self.answer()
+        return await self.answer(to_head=head.startswith(b"HEAD "))
 
 
 @contextlib.asynccontextmanager

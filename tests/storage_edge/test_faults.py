@@ -163,9 +163,11 @@ async def test_what_is_being_kept_when_the_edge_ends_is_kept(
         index.execute("BEGIN IMMEDIATE")
         assert (await edge.get(RAW)).status == 200
         ending = asyncio.create_task(edge.app[CACHE].aclose())
+        saving = asyncio.create_task(edge.app[STORE].unsaved.aclose())
         await asyncio.sleep(0.1)
         index.rollback()
         await ending
+        await saving
         assert index.execute("SELECT size FROM bodies JOIN responses USING (digest)").fetchall() == [(size,)]
     (file,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.is_file())
     assert file.stat().st_size == size

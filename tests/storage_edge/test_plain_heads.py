@@ -1,0 +1,292 @@
+"""Plain heads are told by their bytes, and aiohttp's own reader reads the same out of them."""
+
+import asyncio
+from typing import Any
+from unittest import mock
+
+import pytest
+from aiohttp import HttpVersion11
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from storage_edge.client import plain_heads
+from storage_edge.client.plain_heads import HARMLESS, PlainHead
+from storage_edge.request_rules import EdgeRequest, Rules
+from storage_edge.settings import Settings
+
+RAW = b"/group/app/-/raw/main/README.md"
+GET = b"GET " + RAW + b" HTTP/1.1\r\n"
+HOST = b"Host: x\r\n"
+PLAIN = GET + HOST
+END = b"\r\n"
+MOST_BYTES, MOST_FIELDS = 8190, 100
+RULES = Rules(Settings())
+
+
+def by_bytes(data: bytes) -> PlainHead | None:
+    return plain_heads.read(data, MOST_BYTES, MOST_FIELDS)
+
+
+async def by_aiohttp(data: bytes) -> list[Any] | None:
+    """The requests that aiohttp reads, with all that it was given, or None."""
+    parser = HttpRequestParser(
+        mock.Mock(_reading_paused=False),
+        asyncio.get_running_loop(),
+        2**16,
+        max_line_size=MOST_BYTES,
+        max_field_size=MOST_BYTES,
+        max_headers=MOST_FIELDS,
+    )
+    try:
+        messages, upgraded, tail = parser.feed_data(data)
+    except HttpProcessingError:
+        return None
+    return [message for message, body in messages if body.is_eof()] if not upgraded and not tail else []
+
+
+def asked(head: PlainHead) -> EdgeRequest | None:
+    return RULES.read_plainly(head.method, head.target, head.value(b"accept-encoding"))
+
+
+async def assert_read_alike(data: bytes, head: PlainHead) -> None:
+    """aiohttp reads the one request that `head` says, without a body, on a connection that stays open."""
+    messages = await by_aiohttp(data)
+    assert messages is not None
+    (message,) = messages
+    assert (message.method, message.path) == (head.method, head.target)
+    assert message.version == HttpVersion11
+    assert (message.should_close, message.upgrade, message.chunked) == (False, False, False)
+    names = [name.decode() for name in head.fields]
+    assert [name.lower() for name in message.headers] == names
+    assert [head.value(name.encode()) for name in names] == list(message.headers.values())
+    request = asked(head)
+    if request is not None:
+        assert RULES.read(message.method, message.path, message.headers) == request
+        assert request.takes_gzip == RULES.read(message.method, message.path, message.headers).takes_gzip  # type: ignore[union-attr]
+
+
+BROWSER = (
+    b'Connection: keep-alive\r\nsec-ch-ua: "Chromium";v="130", "Not?A_Brand";v="99"\r\n'
+    b'sec-ch-ua-mobile: ?0\r\nsec-ch-ua-platform: "Linux"\r\nUpgrade-Insecure-Requests: 1\r\n'
+    b"User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36\r\nAccept: text/html,*/*;q=0.8\r\n"
+    b"Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-User: ?1\r\nSec-Fetch-Dest: document\r\n"
+    b"Accept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.9\r\nPriority: u=0, i\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN,
+        b"HEAD " + RAW + b" HTTP/1.1\r\n" + HOST,
+        GET + b"Host: localhost:8081\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n",
+        PLAIN + BROWSER,
+        GET
+        + b"host:x\r\nuser-agent:  pip/24.0 {}  \r\nACCEPT-ENCODING: identity\r\nConnection: Keep-Alive\r\n",
+        PLAIN + b"X-Forwarded-For: 192.0.2.1, 192.0.2.2\r\nX-Request-Id: 0123456789\r\nAccept:\r\n",
+        b"GET /g/%61pp/-/archive/main/x.zip?path=a%20b&append_sha=true HTTP/1.1\r\n" + HOST,
+        b'GET /g/a/-/raw/m/"<>^`{|}\\~ HTTP/1.1\r\n' + HOST,
+    ],
+)
+async def test_what_clients_usually_send_is_plain(data: bytes) -> None:
+    head = by_bytes(data + END)
+    assert head is not None
+    await assert_read_alike(data + END, head)
+
+
+ODD = {
+    "a range": PLAIN + b"Range: bytes=0-1\r\n",
+    "a condition": PLAIN + b'If-None-Match: "v1"\r\n',
+    "a date as condition": PLAIN + b"If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n",
+    "a precondition": PLAIN + b'If-Match: "v1"\r\n',
+    "a range's condition": PLAIN + b'If-Range: "v1"\r\n',
+    "directives": PLAIN + b"Cache-Control: no-cache\r\n",
+    "old directives": PLAIN + b"Pragma: no-cache\r\n",
+    "a cookie": PLAIN + b"Cookie: session=1\r\n",
+    "credentials": PLAIN + b"Authorization: Bearer x\r\n",
+    "credentials for proxies": PLAIN + b"Proxy-Authorization: Basic x\r\n",
+    "a token": PLAIN + b"Private-Token: x\r\n",
+    "a user's token": PLAIN + b"X-Service-Static-Object-Token: x\r\n",
+    "the storage's token": PLAIN + b"X-Service-External-Storage-Token: x\r\n",
+    "a loop": PLAIN + b"CDN-Loop: forgelet-edge\r\n",
+    "an unknown field": PLAIN + b"X: y\r\n",
+    "an expectation": PLAIN + b"Expect: 100-continue\r\n",
+    "an upgrade": PLAIN + b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+    "an upgrade alone": PLAIN + b"Upgrade: h2c\r\n",
+    "closing": PLAIN + b"Connection: close\r\n",
+    "closing after all": PLAIN + b"Connection: keep-alive, close\r\n",
+    "closing twice": PLAIN + b"Connection: close\r\nConnection: close\r\n",
+    "staying and closing": PLAIN + b"Connection: keep-alive\r\nConnection: close\r\n",
+    "a length": PLAIN + b"Content-Length: 5\r\n",
+    "no length": PLAIN + b"Content-Length: 0\r\n",
+    "chunks": PLAIN + b"Transfer-Encoding: chunked\r\n",
+    "an unknown coding": PLAIN + b"Transfer-Encoding: xchunked\r\n",
+    "length and chunks": PLAIN + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "a type": PLAIN + b"Content-Type: text/plain\r\n",
+    "trailers": PLAIN + b"TE: trailers\r\nTrailer: X\r\n",
+    "no Host": GET + b"Accept: */*\r\n",
+    "no field": GET,
+    "Host twice": PLAIN + HOST,
+    "Host twice, differently": PLAIN + b"HOST: y\r\n",
+    "a field twice": PLAIN + b"Accept: a\r\nAccept: b\r\n",
+    "codings twice": PLAIN + b"Accept-Encoding: gzip\r\naccept-encoding: gzip;q=0\r\n",
+    "70 fields": PLAIN + b"".join(b"Accept-%d: x\r\n" % number for number in range(70)),
+    "101 fields": PLAIN + b"".join(b"X-%d: x\r\n" % number for number in range(100)),
+    "a fold": PLAIN + b"Accept: a\r\n b\r\n",
+    "a fold by tab": PLAIN + b"Accept: a\r\n\tb\r\n",
+    "a fold of the first field": GET + b" " + HOST,
+    "a space before a colon": GET + b"Host : x\r\n",
+    "no colon": PLAIN + b"Accept\r\n",
+    "no name": PLAIN + b": x\r\n",
+    "a tab": PLAIN + b"Accept:\tx\r\n",
+    "a bare LF": PLAIN + b"Accept: a\nRange: bytes=0-1\r\n",
+    "bare LFs": (PLAIN + END).replace(b"\r\n", b"\n"),
+    "a bare CR": PLAIN + b"Accept: a\rRange: bytes=0-1\r\n",
+    "CR twice": PLAIN + b"Accept: a\r\r\n",
+    "a CR and LFs elsewhere": PLAIN + b"Accept: \r\r\n\n\r\n",
+    "NUL": PLAIN + b"Accept: a\0b\r\n",
+    "NUL in a name": PLAIN + b"Accept\0: a\r\n",
+    "NUL in the target": b"GET " + RAW + b"\0 HTTP/1.1\r\n" + HOST,
+    "DEL": PLAIN + b"Accept: a\x7fb\r\n",
+    "bytes that are not ASCII": PLAIN + b"User-Agent: caf\xc3\xa9 \xff\r\n",
+    "a target that is not ASCII": b"GET /g/a/-/raw/m/\xc3\xa9 HTTP/1.1\r\n" + HOST,
+    "a fragment": b"GET " + RAW + b"#a HTTP/1.1\r\n" + HOST,
+    "the absolute form": b"GET http://x" + RAW + b" HTTP/1.1\r\n" + HOST,
+    "the authority form": b"CONNECT x:443 HTTP/1.1\r\n" + HOST,
+    "an asterisk": b"OPTIONS * HTTP/1.1\r\n" + HOST,
+    "no target": b"GET  HTTP/1.1\r\n" + HOST,
+    "a target without slash": b"GET group/app/-/raw/main/x HTTP/1.1\r\n" + HOST,
+    "a space in the target": b"GET /g/a/-/raw/m/a b HTTP/1.1\r\n" + HOST,
+    "two spaces": b"GET  " + RAW + b" HTTP/1.1\r\n" + HOST,
+    "a space at the end": b"GET " + RAW + b" HTTP/1.1 \r\n" + HOST,
+    "a space at the beginning": b" " + PLAIN,
+    "an empty line before": b"\r\n" + PLAIN,
+    "HTTP/1.0": b"GET " + RAW + b" HTTP/1.0\r\n" + HOST,
+    "HTTP/2.0": b"GET " + RAW + b" HTTP/2.0\r\n" + HOST,
+    "HTTP/0.9": b"GET " + RAW + b"\r\n",
+    "no version": b"GET " + RAW + b" HTTP\r\n" + HOST,
+    "small letters": b"get " + RAW + b" HTTP/1.1\r\n" + HOST,
+    "another method": b"POST " + RAW + b" HTTP/1.1\r\n" + HOST,
+    "a preflight": b"OPTIONS " + RAW + b" HTTP/1.1\r\n" + HOST + b"Origin: http://a\r\n",
+    "two requests": PLAIN + END + PLAIN,
+    "two requests, the second cut off": PLAIN + END + GET,
+    "two requests, the second's body": PLAIN + END + b"x",
+    "one more line": PLAIN + END + END,
+    "a very long target": b"GET /g/a/-/raw/m/" + b"x" * MOST_BYTES + b" HTTP/1.1\r\n" + HOST,
+    "a very long field": PLAIN + b"Accept: " + b"x" * MOST_BYTES + b"\r\n",
+    "much in all": PLAIN + b"Accept: " + b"x" * 5000 + b"\r\nReferer: " + b"y" * 5000 + b"\r\n",
+    "nothing": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", ODD.values(), ids=ODD.keys())
+def test_what_is_odd_is_left_to_aiohttp(data: bytes) -> None:
+    assert by_bytes(data + END) is None
+
+
+@pytest.mark.parametrize("missing", range(1, len(PLAIN + END)))
+def test_what_has_not_all_come_is_left_to_aiohttp(missing: int) -> None:
+    assert by_bytes((PLAIN + END)[:-missing]) is None
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/group/app/-/raw/main/README.md?token=flso-alice",
+        "/group/app/-/raw/main/README.md?inline=false&%74ok%65n=flso-alice",
+        "/group%2Fapp/-/raw/main/README.md",
+        "/group/app/-/raw/main/%2e%2e/x",
+        "/group/app/-/raw/main/../x",
+        "/group/app/-/raw//main",
+        "//group/app/-/raw/main/x",
+        "/group/app/-/raw/main/x%00",
+        "/group/app/-/raw/main/%",
+        "/-/status",
+        "/-/metrics",
+        "/%2d/status",
+        "/",
+    ],
+)
+async def test_targets_with_a_token_or_more_than_one_meaning_are_asked_for_otherwise(target: str) -> None:
+    head = by_bytes(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert head is not None
+    assert asked(head) is None
+
+
+def test_where_all_fields_count_nothing_is_plain() -> None:
+    all_count = Rules(Settings(forward_all_headers=True))
+    assert all_count.read_plainly("GET", RAW.decode(), None) is None
+
+
+def test_limits_are_the_operators() -> None:
+    data = PLAIN + b"Accept: */*\r\n" + END
+    assert plain_heads.read(data, len(data), 2) is not None
+    assert plain_heads.read(data, len(data) - 1, 2) is None
+    assert plain_heads.read(data, len(data), 1) is None
+
+
+NAMES = st.sampled_from(
+    [*sorted(HARMLESS), b"Host", b"Range", b"Content-Length", b"Transfer-Encoding", b"Upgrade", b"X-Any", b""]
+)
+PIECES = st.sampled_from(
+    [b"", b" ", b"\t", b"\r", b"\n", b"\r\n", b"\0", b"\x7f", b"\x80", b"\xc3\xa9", b":", b",", b"x", b"gzip", b"*",
+     b"close", b"keep-alive", b"chunked", b"5", b'"', b"gzip;q=0", b"HTTP/1.1", b"GET "]
+)  # fmt: skip
+VALUES = st.one_of(st.lists(PIECES, max_size=3).map(b"".join), st.binary(max_size=6))
+LINES = st.builds(
+    lambda name, colon, value, end: name + colon + value + end,
+    st.one_of(NAMES, NAMES.map(bytes.upper), st.binary(max_size=3)),
+    st.sampled_from([b": ", b": ", b":", b" : ", b""]),
+    VALUES,
+    st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b""]),
+)
+TARGETS = st.one_of(
+    st.just(RAW),
+    st.binary(max_size=5).map(lambda end: RAW + end),
+    st.text("/-raw%2fF.?=&#;\\|^{ \x7fé", max_size=12).map(lambda text: b"/" + text.encode()),
+)
+HEADS = st.builds(
+    lambda method, target, version, lines, end: b" ".join([method, target, version]) + b"".join(lines) + end,
+    st.sampled_from([b"GET", b"GET", b"GET", b"HEAD", b"POST", b"get", b""]),
+    TARGETS,
+    st.sampled_from([b"HTTP/1.1\r\n"] * 4 + [b"HTTP/1.0\r\n", b"HTTP/1.1\n", b"HTTP/1.1 \r\n"]),
+    st.lists(st.one_of(st.just(HOST), LINES), max_size=6),
+    st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"", b"\r\n\r\n", b"\n", b"\r\n" + PLAIN + END]),
+)
+
+
+@given(HEADS)
+@settings(max_examples=400, deadline=None)
+async def test_whatever_is_plain_aiohttp_reads_alike(data: bytes) -> None:
+    head = by_bytes(data)
+    if head is not None:
+        await assert_read_alike(data, head)
+
+
+@given(
+    st.sampled_from([b"GET", b"HEAD"]),
+    st.text([chr(code) for code in range(0x21, 0x7F)], max_size=20),
+    st.dictionaries(
+        st.sampled_from(sorted(HARMLESS - {b"connection"})),
+        st.text([chr(code) for code in range(0x20, 0x7F)], max_size=20),
+    ),
+)
+@settings(max_examples=300, deadline=None)
+async def test_all_that_can_be_plain_aiohttp_reads_alike(
+    method: bytes, rest: str, fields: dict[bytes, str]
+) -> None:
+    lines = [b"%s:%s\r\n" % (name, value.encode()) for name, value in {b"host": "x", **fields}.items()]
+    data = b"%s %s HTTP/1.1\r\n%s\r\n" % (method, RAW + rest.encode(), b"".join(lines))
+    head = by_bytes(data)
+    assert (head is None) == ("#" in rest)
+    if head is not None:
+        await assert_read_alike(data, head)
+
+
+def test_directives_and_forwarded_fields_of_a_plain_request_are_none() -> None:
+    request = RULES.read_plainly("GET", RAW.decode(), "gzip")
+    fields = CIMultiDictProxy(CIMultiDict({"Host": "x", "Accept-Encoding": "gzip", "Origin": "http://a"}))
+    assert request == RULES.read("GET", RAW.decode(), fields)
