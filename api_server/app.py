@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import aiohttp
-import aiohttp_cors
 from aiohttp import web
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
@@ -70,6 +69,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
+from api_server.web import cors, route_index
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -196,12 +196,8 @@ def _api() -> web.Application:
     api = web.Application(middlewares=[api_errors, entity_tags])
     for routes in ROUTES:
         routes.register(api)
-    options = aiohttp_cors.ResourceOptions(
-        expose_headers="*", allow_headers="*", allow_methods="*", max_age=600
-    )
-    cors = aiohttp_cors.setup(api, defaults={"*": options})
-    for resource in api.router.resources():
-        cors.add(resource)
+    cors.setup(api)
+    route_index.setup(api)
     return api
 
 

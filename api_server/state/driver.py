@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import aiopg
@@ -69,22 +69,23 @@ class Connection:
     _settings: str = ""
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
-        async with self._cursor() as cursor:
-            await cursor.execute(await self._sql(cursor, statement), parameters)
+        with self._cursor() as cursor:
+            sql = await self._sql(cursor, statement)
+            await self._driver.execute(cursor, sql, parameters, self._patience)
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
             names = [column.name for column in cursor.description]
-            return Result(names, await cursor.fetchall(), cursor.rowcount)
+            return Result(names, cursor.fetchall(), cursor.rowcount)
 
     async def text_of(self, statement: str, parameters: Mapping[str, Any]) -> str:
         """The statement as it would be sent, for `command`."""
-        async with self._cursor() as cursor:
+        with self._cursor() as cursor:
             return str(cursor.mogrify(await self._sql(cursor, statement), parameters).decode())
 
     async def command(self, sql: str) -> None:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
-        async with self._cursor() as cursor:
-            await cursor.execute(sql)
+        with self._cursor() as cursor:
+            await self._driver.execute(cursor, sql, None, self._patience)
 
     async def begin(self) -> None:
         """Begins a transaction."""
@@ -108,27 +109,24 @@ class Connection:
         except Exception:
             self.close()
 
-    @asynccontextmanager
-    async def _cursor(self) -> AsyncIterator[aiopg.Cursor]:
-        """aiopg's cursor and its transaction, which nobody uses, refer to each other: not parted, they would keep the
-        text of the statement, half a megabyte for a piece of a log, until the garbage collector comes."""
+    @contextmanager
+    def _cursor(self) -> Iterator[psycopg2.extensions.cursor]:
+        """psycopg2's own: aiopg's come with a transaction that nobody uses."""
         began = time.perf_counter()
-        with self._as_our_errors():
-            async with self._driver.cursor(timeout=self._patience) as cursor:
-                try:
-                    yield cursor
-                finally:
-                    del cursor._transaction
-                    STATEMENTS.observe(time.perf_counter() - began)
+        with self._as_our_errors(), contextlib.closing(self._driver.raw.cursor()) as cursor:
+            try:
+                yield cursor
+            finally:
+                STATEMENTS.observe(time.perf_counter() - began)
 
-    async def _sql(self, cursor: aiopg.Cursor, statement: str) -> str:
+    async def _sql(self, cursor: psycopg2.extensions.cursor, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""
         if self._settings and self.idle:  # several statements in one message are one transaction
             return self._settings.replace("%", "%%") + statement
         if not isinstance(statement, Statement) or self._prepared is None:
             return statement
         if statement.name not in self._prepared:
-            await cursor.execute(statement.prepare)
+            await self._driver.execute(cursor, statement.prepare, None, self._patience)
             self._prepared.add(statement.name)
         return statement.execute
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import aiopg
@@ -125,6 +126,23 @@ class WatchedConnection(aiopg.Connection):
         super()._close()
         self._fileno = None  # another's, from here on
         self._notifies.put_nowait(None)
+
+    async def execute(
+        self,
+        cursor: psycopg2.extensions.cursor,
+        sql: str,
+        parameters: Mapping[str, Any] | None,
+        timeout: float,  # noqa: ASYNC109 - with aiopg's own for statements
+    ) -> None:
+        """Runs SQL by one of this connection's cursors. Raises TimeoutError after `timeout` seconds without an answer;
+        then, and where it is cancelled, the connection is closed."""
+        waiter = self._create_waiter("execute")
+        try:
+            cursor.execute(sql, parameters)
+        except BaseException:
+            self._waiter = None
+            raise
+        await self._poll(waiter, timeout)
 
     async def notification(self) -> Notify:
         """Waits for the next one. Raises psycopg2's InterfaceError when the connection is closed."""

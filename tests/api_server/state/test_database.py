@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import patch
 
-import aiopg
 import psycopg2
 import pytest
 
@@ -15,6 +14,7 @@ from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction, connect
 from api_server.state.errors import Conflict, LockNotAvailable
 from api_server.state.statements import Statement
+from api_server.state.watched_connection import WatchedConnection
 from tests.support import pgbouncer
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
@@ -90,16 +90,16 @@ async def messages(database: Database) -> AsyncIterator[list[str]]:
     Servers of other tests send theirs in this process too.
     """
     sent: list[str] = []
-    execute = aiopg.Cursor.execute
+    execute = WatchedConnection.execute
     async with database._connection() as connection:
         ours = connection._driver
 
-    async def noted(cursor: Any, operation: Any, *arguments: Any, **options: Any) -> Any:
-        if cursor.connection is ours:
-            sent.append(str(operation))
-        return await execute(cursor, operation, *arguments, **options)
+    async def noted(driver: WatchedConnection, cursor: Any, operation: str, *arguments: Any) -> None:
+        if driver is ours:
+            sent.append(operation)
+        await execute(driver, cursor, operation, *arguments)
 
-    with patch.object(aiopg.Cursor, "execute", noted):
+    with patch.object(WatchedConnection, "execute", noted):
         yield sent
 
 

@@ -1,0 +1,117 @@
+"""Which routes a path can be of, by its segments: all of `/projects/{id}/...` would be tried one after another."""
+
+import re
+
+import attrs
+from aiohttp import web
+from aiohttp.web_urldispatcher import AbstractResource, UrlDispatcher, UrlMappingMatchInfo
+
+#: A segment of a resource's pattern that is plain text, or one parameter.
+_SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re.ASCII)
+#: More segments than any resource of a certain number has.
+_MANY = 32
+
+
+def setup(app: web.Application) -> None:
+    """From now on the application's routes, all of which are registered, are found by an index."""
+    router = app.router
+    router.resolve = RouteIndex(router).resolve  # type: ignore[method-assign]  # aiohttp takes no other
+
+
+class RouteIndex:
+    """Finds what `router` finds, which is asked itself where nothing fits: it knows what to refuse how.
+
+    As it does, those are tried first that share most of their text with the path, up to their first parameter, and of
+    these the first registered; but only those that look like the path.
+    """
+
+    def __init__(self, router: UrlDispatcher) -> None:
+        self._router = router
+        self._search = router.resolve
+        self._beginnings: dict[str, _Continued] = {}
+
+    async def resolve(self, request: web.Request) -> UrlMappingMatchInfo:
+        """What answers the request. To be called once the application is complete: its prefix is part of the paths."""
+        beginnings = self._beginnings or self._filled()
+        path = request.rel_url.path_safe
+        beginning = path
+        while beginning:
+            continued = beginnings.get(beginning)
+            if continued is not None:
+                for resource in continued.candidates(path[len(beginning) :]):
+                    found, _allowed = await resource.resolve(request)
+                    if found is not None:
+                        return found
+            beginning = beginning.rpartition("/")[0]
+        return await self._search(request)
+
+    def _filled(self) -> "dict[str, _Continued]":
+        for resource in self._router.resources():
+            path = resource.canonical
+            beginning = (path.partition("{")[0].rpartition("/")[0] if "{" in path else path).rstrip("/")
+            self._beginnings.setdefault(beginning, _Continued()).add(resource, beginning.count("/"))
+        return self._beginnings
+
+
+@attrs.frozen
+class _Look:
+    """Of what follows a beginning: how many segments there are, and the text of the second and of the fourth, behind
+    parameters as a rule. None of a resource: several fit; of a path: no resource has such a text there."""
+
+    segments: int | None
+    second: str | None
+    fourth: str | None
+
+    def fits(self, path: "_Look") -> bool:
+        return (
+            self.segments in (None, path.segments)
+            and self.second in (None, path.second)
+            and self.fourth in (None, path.fourth)
+        )
+
+
+class _Continued:
+    """The resources whose paths have one beginning, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._resources: list[tuple[AbstractResource, _Look]] = []
+        #: Texts of second segments (None: there is a resource with another thing there), with those of fourth ones.
+        self._texts: dict[str | None, set[str]] = {None: set()}
+        #: By how a path looks, of which there are not many.
+        self._candidates: dict[tuple[int, str | None, str | None], tuple[AbstractResource, ...]] = {}
+
+    def add(self, resource: AbstractResource, skipped: int) -> None:
+        """`skipped` is how many segments the beginning has."""
+        look = _look(resource, skipped)
+        self._resources.append((resource, look))
+        self._texts.setdefault(look.second, set()).update([look.fourth] if look.fourth else [])
+
+    def candidates(self, rest: str) -> tuple[AbstractResource, ...]:
+        """Those that a path can be of which goes on with `rest`."""
+        segments = rest.split("/", _MANY)
+        second = segments[2] if len(segments) > 2 and segments[2] in self._texts else None
+        fourth = segments[4] if len(segments) > 4 else None
+        if fourth not in self._texts[second] and fourth not in self._texts[None]:
+            fourth = None
+        look = len(segments) - 1, second, fourth
+        known = self._candidates.get(look)
+        if known is None:
+            path = _Look(*look)
+            known = tuple(resource for resource, look in self._resources if look.fits(path))
+            self._candidates[path.segments or 0, second, fourth] = known
+        return known
+
+
+def _look(resource: AbstractResource, skipped: int) -> _Look:
+    pattern = resource.get_info().get("pattern")
+    if pattern is None:
+        is_whole = isinstance(resource, web.PlainResource)  # and not how paths begin
+        return _Look(resource.canonical.count("/") - skipped if is_whole else None, None, None)
+    texts: list[str | None] = []
+    end = 0
+    while (segment := _SEGMENT.match(pattern.pattern, end)) is not None:
+        texts.append(None if segment[1] is None else segment[1].replace("\\", ""))
+        end = segment.end()
+    is_whole = end == len(pattern.pattern)
+    texts = [*texts[skipped:], None, None, None, None]
+    return _Look(len(texts) - 4 if is_whole else None, texts[1], texts[3])
