@@ -73,6 +73,7 @@ async def _pack_refs(repository: Path, style: Style, packing: int) -> None:
             repository=repository,
             time_limit=style.time_limit,
             pass_fds=(packing, moving),
+            background=True,
         )
 
     await move_refs(repository, attempt)
@@ -82,7 +83,13 @@ async def _repack(
     repository: Path, style: Style, descriptor: int, before: "_Count", *, is_whole: bool
 ) -> None:
     async def git(*arguments: str) -> None:
-        await run(arguments, repository=repository, time_limit=style.time_limit, pass_fds=(descriptor,))
+        await run(
+            arguments,
+            repository=repository,
+            time_limit=style.time_limit,
+            pass_fds=(descriptor,),
+            background=True,
+        )
 
     is_large = before.objects >= style.large
     if is_whole:
@@ -109,6 +116,7 @@ async def _expire_reflogs(repository: Path, style: Style, packing: int) -> None:
             repository=repository,
             time_limit=style.time_limit,
             pass_fds=(packing, moving),
+            background=True,
         )
 
     await move_refs(repository, attempt)

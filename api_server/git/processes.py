@@ -14,6 +14,7 @@ from api_server.git import orphans
 from api_server.git.child_limits import limited
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
+from api_server.git.priority import LONG_SECONDS, give_way, turn
 from api_server.git.spawning import Process, spawn
 from common.ending import end, ended
 from common.logs import redact
@@ -135,6 +136,11 @@ class Child:
             self.signal_group(signal.SIGKILL)
             self._stderr_task.cancel()
 
+    def give_way(self) -> None:
+        """It has run for long."""
+        if self._lives():
+            give_way(self.pid)
+
     def _lives(self) -> bool:
         return self.process.returncode is None or not self._stderr_task.done()
 
@@ -208,6 +214,7 @@ async def start(
     time_limit: float | None = None,
     patience: float = 0.0,
     pass_fds: Sequence[int] = (),
+    background: bool = False,
 ) -> AsyncIterator[Child]:
     """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
 
@@ -216,32 +223,35 @@ async def start(
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
     Leaving the block ends whatever still runs: at once, or after `patience` seconds in which git can notice
     the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
+    Nobody waits for what is `background`: it gives way to all else from its beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
-    starting = asyncio.create_task(
-        spawn(
-            limited(["git", *git_dir, *arguments]),
-            with_stdin=with_stdin,
-            limit=CHUNK_BYTES,
-            env={**environment(extra_environment, configuration), **orphans.mark()},
-            cwd="/",
-            start_new_session=True,
-            pass_fds=pass_fds,
+    loop = asyncio.get_running_loop()
+    with turn(background=background) as gives_way:
+        starting = asyncio.create_task(
+            spawn(
+                limited(["git", *git_dir, *arguments], gives_way=gives_way),
+                with_stdin=with_stdin,
+                limit=CHUNK_BYTES,
+                env={**environment(extra_environment, configuration), **orphans.mark()},
+                cwd="/",
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
         )
-    )
-    cancelled = await _completion(starting)
-    child = Child(arguments[0], starting.result(), patience)
-    timer = (
-        asyncio.get_running_loop().call_later(time_limit, child.expire) if time_limit is not None else None
-    )
-    try:
-        if cancelled is not None:
-            raise cancelled
-        yield child
-    finally:
-        if timer is not None:
-            timer.cancel()
-        await child.stop()
+        cancelled = await _completion(starting)
+        child = Child(arguments[0], starting.result(), patience)
+        timers = [loop.call_later(LONG_SECONDS, child.give_way)]
+        if time_limit is not None:
+            timers.append(loop.call_later(time_limit, child.expire))
+        try:
+            if cancelled is not None:
+                raise cancelled
+            yield child
+        finally:
+            for timer in timers:
+                timer.cancel()
+            await child.stop()
 
 
 async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
@@ -269,6 +279,7 @@ async def run(
     accept: Sequence[int] = (0,),
     output_limit: int = OUTPUT_BYTES,
     pass_fds: Sequence[int] = (),
+    background: bool = False,
 ) -> Output:
     """Runs git to its end and returns what it printed.
 
@@ -283,6 +294,7 @@ async def run(
         with_stdin=bool(stdin),
         time_limit=time_limit,
         pass_fds=pass_fds,
+        background=background,
     ) as child:
         if stdin:
             child.feed(once(stdin))

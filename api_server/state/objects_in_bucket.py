@@ -1,5 +1,6 @@
 """The object store in S3, by obstore."""
 
+import asyncio
 import datetime
 import functools
 import io
@@ -15,6 +16,7 @@ from obstore.store import ObjectStore, from_url
 from api_server.state.errors import Unavailable
 from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject
 from api_server.state.store_failures import store_failures
+from common.ending import ended
 
 #: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
 _PART = 5 * CHUNK
@@ -34,22 +36,32 @@ class ObjectsInBucket(Objects):
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
         source = _Source(chunks)
+        writing = asyncio.ensure_future(self._put(key, source))
         try:
             with _failures():
-                await obstore.put_async(
-                    self._store,
-                    key,
-                    source.chunks(),
-                    use_multipart=True,
-                    chunk_size=_PART,
-                    max_concurrency=_PARTS_AT_A_TIME,
-                )
+                await asyncio.shield(writing)
             return
+        except asyncio.CancelledError:
+            source.give_up()
+            with suppress(Exception):
+                await ended(writing)
+            raise
         except (Unavailable, FileNotFoundError) as problem:
             cause = problem.__cause__ or problem
         if source.problem is not None:
             raise source.problem
         raise Unavailable("the object store") from cause
+
+    async def _put(self, key: str, source: "_Source") -> None:
+        """Where the source fails, obstore takes back what has arrived; cancelled, it does not."""
+        await obstore.put_async(
+            self._store,
+            key,
+            source.chunks(),
+            use_multipart=True,
+            chunk_size=_PART,
+            max_concurrency=_PARTS_AT_A_TIME,
+        )
 
     async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         position = start
@@ -109,15 +121,38 @@ class _Source:
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
+        self._next: asyncio.Future[bytes | None] | None = None
+        self._given_up = False
         self.problem: Exception | None = None
+
+    def give_up(self) -> None:
+        """Fails instead of waiting for the next chunk."""
+        self._given_up = True
+        if self._next is not None:
+            self._next.cancel()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._chunks:
+            while (chunk := await self._one()) is not None:
                 yield chunk
         except Exception as problem:
             self.problem = problem
             raise
+
+    async def _one(self) -> bytes | None:
+        if not self._given_up:
+            self._next = asyncio.ensure_future(_next(self._chunks))
+            try:
+                await asyncio.wait({self._next})
+            finally:
+                self._next.cancel()
+            if not self._next.cancelled():
+                return self._next.result()
+        raise InterruptedError("The upload was given up.")
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
 
 
 def open_bucket(url: str, timeout: float) -> Objects:

@@ -23,7 +23,7 @@ class RemoteGit:
     def start(
         self, arguments: Sequence[str], *, repository: Path | None = None, with_stdin: bool = False
     ) -> AbstractAsyncContextManager[Child]:
-        """A git child for the length of a block."""
+        """A git child for the length of a block; it gives way to what users wait for."""
         return start(
             arguments,
             repository=repository,
@@ -31,6 +31,7 @@ class RemoteGit:
             configuration=self.access.configuration,
             with_stdin=with_stdin,
             time_limit=max(0.0, self._deadline - asyncio.get_running_loop().time()),
+            background=True,
         )
 
     def clean(self, text: str) -> str:

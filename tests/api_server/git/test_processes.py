@@ -6,11 +6,13 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from api_server.git import priority, processes
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.isolation import environment
 from api_server.git.processes import run, start
@@ -172,13 +174,47 @@ def test_a_body_goes_on_after_git_has_ended_on_the_loop_of_the_server() -> None:
         assert runner.run(speak()).startswith(b"git version")
 
 
-async def test_what_git_does_gives_way_to_the_server() -> None:
-    told = await run(
-        ["nice"], configuration=[("alias.nice", "!nice; cat /proc/$$/autogroup 2>/dev/null || true")]
+_PRIORITY = (("alias.told", "!nice; cat /proc/$$/autogroup 2>/dev/null || true"),)
+_OURS = int(subprocess.run(["nice"], capture_output=True, check=True).stdout)
+
+
+def _steps(told: bytes) -> int:
+    """How far the git that said this is below our priority: by its `nice`, and by its session's if there is that."""
+    nice, *autogroup = told.decode().splitlines()
+    steps = int(nice) - _OURS
+    assert all(int(line.rpartition(" ")[2]) == steps for line in autogroup)
+    return steps
+
+
+async def test_what_users_wait_for_gives_way_to_nobody_and_background_work_to_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(priority, "_MOST_FIRST", 1000)
+    assert _steps((await run(["told"], configuration=_PRIORITY)).stdout) == 0
+    assert _steps((await run(["told"], configuration=_PRIORITY, background=True)).stdout) == 10
+
+
+async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared server's count too: those that it runs now may be all that are first."""
+    monkeypatch.setattr(priority, "_MOST_FIRST", priority._first + 1)
+    told = partial(start, ["told"], configuration=_PRIORITY)
+    async with told() as first, told() as second:
+        assert _steps(await first.whole_output()) == 0
+        assert _steps(await second.whole_output()) == 10
+    assert _steps((await run(["told"], configuration=_PRIORITY)).stdout) == 0
+
+
+async def test_a_git_that_takes_long_gives_way_with_all_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(priority, "_MOST_FIRST", 1000)
+    monkeypatch.setattr(processes, "LONG_SECONDS", 0.05)
+    script = tmp_path / "wait"
+    script.write_text(
+        f"while [ $(nice) = {_OURS} ]; do sleep 0.02; done; nice; cat /proc/$$/autogroup 2>/dev/null || true\n"
     )
-    nice, *autogroup = told.stdout.decode().splitlines()
-    assert int(nice) == 10 + int(subprocess.run(["nice"], capture_output=True, check=True).stdout)
-    assert all(line.endswith(" nice 10") for line in autogroup)
+    alias = (("alias.told", f"!sh {script}"),)
+    assert _steps((await run(["told"], configuration=alias)).stdout) == 10
 
 
 async def test_whatever_git_starts_has_limits_of_memory_processor_time_and_no_core_dump() -> None:
