@@ -9,7 +9,16 @@ WARM_UP = 0.25
 
 
 def measured(row: Row, group: str, bench: Bench) -> Outcome:
-    """Each round begins with another side than the one before it."""
+    """Each round begins with another side than the one before it. A row that fails is told as not measured with what
+    it failed of, and the others go on."""
+    try:
+        return _measured(row, group, bench)
+    except Exception as problem:
+        first = (str(problem).splitlines() or [type(problem).__name__])[0]
+        return _outcome(row, group, {}, dict.fromkeys((OURS, *row.aims), f"it failed: {first}"))
+
+
+def _measured(row: Row, group: str, bench: Bench) -> Outcome:
     try:
         sides = row.sides(bench)
     except NotMeasured as reason:

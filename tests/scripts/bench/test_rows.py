@@ -74,6 +74,17 @@ def test_a_row_that_cannot_be_set_up_is_told_with_its_reason() -> None:
     assert [outcome.ours.reason, outcome.others[0].reason] == ["nginx is not installed."] * 2
 
 
+def test_a_row_that_fails_does_not_take_the_others_with_it() -> None:
+    def broken(_: float) -> Sample:
+        raise RuntimeError("Not every answer was a success: 500\nand more")
+
+    with Bench(TINY) as running:
+        row = Row("row", "a row", lambda _: {"forgelet": broken}, aims={"nginx": 1.0})
+        outcome = rounds.measured(row, "Group", running)
+    assert outcome.ours.reason == "it failed: Not every answer was a success: 500"
+    assert outcome.missed == []
+
+
 def test_a_lists_statement_is_found_in_the_log_and_made_a_script() -> None:
     script = prepared_script(LOG)
     assert "PREPARE one AS SELECT 1 AS last_id;" in script
