@@ -36,7 +36,7 @@ def http_requests(
     options = [option for name, value in (headers or {}).items() for option in ("-H", f"{name}: {value}")]
     if script is not None:
         options += ["-s", str(script)]
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{_LONGEST}s", f"--timeout={_LONGEST}s", *options, url]
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", *options, url]
     watched = list(pids)
     while True:
         before = processor.seconds(watched)
