@@ -1,32 +1,111 @@
-"""Runs the measurements of this folder: all modules here with a function `measure`, or those named."""
+"""Measures rows, or reads what was measured; prints a table, compares it, writes the page."""
 
-import importlib
-import pkgutil
+import datetime
+import sys
+from pathlib import Path
 
 import click
 
-import scripts.bench
-from scripts.bench.rows import SkippedError
+from scripts.bench import registry
+from scripts.bench.harness import comparing, machine, outcomes, page, rounds, table
+from scripts.bench.harness.bench import FULL, TINY, Bench, Size, with_rounds
+from scripts.bench.harness.outcomes import Run
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("modules", nargs=-1)
-def bench(modules: tuple[str, ...]) -> None:
-    """Measures speed against known programs. MODULES name measurements; without any, all are run."""
-    found = [
-        module.name for module in pkgutil.iter_modules(scripts.bench.__path__) if module.name != "__main__"
-    ]
-    unknown = set(modules) - set(found)
+@click.argument("names", metavar="[ROW]...", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="Says which rows there are, and measures none.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=FULL.rounds, show_default=True, help="How often each side."
+)
+@click.option(
+    "--json", "keep", type=click.Path(path_type=Path), help="Writes what was measured to this file."
+)
+@click.option("--from", "kept", type=FILE, help="Measures nothing: reads what --json has written.")
+@click.option(
+    "--compare", type=FILE, help="Says what got slower since this --json file, beyond noise; exit status 1."
+)
+@click.option("--page", "writes_page", is_flag=True, help="Writes table and charts of docs/performance.md.")
+@click.option(
+    "--tiny", is_flag=True, help="Only whether each row can be measured: few data, one short round."
+)
+def bench(
+    names: tuple[str, ...],
+    listed: bool,
+    rounds: int,
+    keep: Path | None,
+    kept: Path | None,
+    compare: Path | None,
+    writes_page: bool,
+    tiny: bool,
+) -> None:
+    """Measures speed against known programs. ROW names rows, or groups of them; without any, all are measured."""
+    chosen = _chosen(names)
+    if listed:
+        for name in chosen:
+            title, row = registry.all_rows()[name]
+            click.echo(table.described(title, row))
+        return
+    try:
+        old = outcomes.read(compare) if compare else None
+        size = TINY if tiny else with_rounds(FULL, rounds)
+        run = outcomes.read(kept) if kept else _measured(chosen, size)
+        if kept:
+            run = _only(run, chosen) if names else run
+            click.echo(table.text(run))
+        if keep:
+            outcomes.write(run, keep)
+        if writes_page:
+            page.write(run)
+    except ValueError as problem:
+        raise click.ClickException(str(problem)) from None
+    if old is not None:
+        sys.exit(1 if _told(old, run) else 0)
+
+
+def _chosen(names: tuple[str, ...]) -> list[str]:
+    rows = registry.all_rows()
+    groups = {
+        module: [name for name, (of, _) in rows.items() if of == title]
+        for module, title in registry.GROUPS.items()
+    }
+    unknown = [name for name in names if name not in rows and name not in groups]
     if unknown:
-        raise click.ClickException(f"There is no measurement {', '.join(sorted(unknown))}.")
-    for name in modules or found:
-        measure = getattr(importlib.import_module(f"scripts.bench.{name}"), "measure", None)
-        if measure is not None:
-            try:
-                for row in measure():
-                    click.echo(row)
-            except SkippedError as reason:
-                click.echo(f"{name}: skipped, {reason}")
+        raise click.ClickException(f"There is no row {', '.join(unknown)}; --list says which there are.")
+    wanted = {row for name in names for row in groups.get(name, [name])}
+    return [name for name in rows if not names or name in wanted]
 
 
-bench(prog_name="scripts/bench/run")
+def _measured(names: list[str], size: Size) -> Run:
+    found = []
+    described = machine.described()
+    rows = registry.all_rows()
+    with Bench(size) as running:
+        for name in names:
+            title, row = rows[name]
+            found.append(rounds.measured(row, title, running))
+            click.echo(table.line(found[-1]))
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return Run(today, described, size.rounds, found)
+
+
+def _only(run: Run, names: list[str]) -> Run:
+    return Run(run.made, run.machine, run.rounds, [row for row in run.outcomes if row.name in names])
+
+
+def _told(old: Run, new: Run) -> bool:
+    """Whether something got slower; says what."""
+    found = comparing.slower(old, new)
+    for sentence in found:
+        click.echo(f"slower: {sentence}")
+    if unknown := comparing.not_compared(old, new):
+        click.echo(f"not in the older run: {', '.join(unknown)}")
+    if not found:
+        click.echo("Nothing got slower beyond noise.")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    bench(prog_name="scripts/bench/run")

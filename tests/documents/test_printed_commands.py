@@ -25,7 +25,7 @@ ELSEWHERE = {
     "forgelet worker": "works until it is stopped; tests/api_server/test_worker.py starts it",
     "scripts/abuse/run": "takes minutes; tests/scripts/test_abuse.py has a short one",
     "scripts/fuzz/run": "takes minutes; tests/scripts/test_fuzz.py has a short one",
-    "scripts/bench/run": "takes minutes; tests/scripts/test_bench.py has a short one",
+    "scripts/bench/run": "takes minutes; tests/scripts/bench/ has a short one",
     "scripts/check": "runs beside the tests",
     "scripts/faults/run": "takes minutes; tests/scripts/test_faults.py has a short one",
     "scripts/test": "is what runs",

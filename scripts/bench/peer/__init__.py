@@ -1,0 +1,1 @@
+"""What others are measured with: programs that are run beside ours."""

@@ -1,0 +1,1 @@
+"""The rows of the bench, a module for each group."""
