@@ -5,18 +5,20 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 import attrs
 import click
 
-from scripts.faults import course, object_store, soak
+from scripts.faults import course, soak
 from scripts.faults.course import Load
-from scripts.faults.faults import FAULTS, S3, hindrance, parts
+from scripts.faults.faults import FAULTS, hindrance
+from scripts.faults.faults import shape as shape_for
 from scripts.faults.ground import Ground, prepared
 from scripts.faults.report import Report
+from scripts.faults.shapes import ALONE, FLEET, WITH_S3, Shape
 
 #: What is killed again and again, and what has to succeed before the next kill.
 KILLS = ("kill-tree", "kill-edge")
@@ -29,8 +31,9 @@ class Wanted:
     """What the options say."""
 
     faults: Sequence[str]
-    #: Those of them that need a service with S3.
-    s3: Collection[str]
+    #: Of the service that a fault, or the load alone, is for.
+    shapes: Mapping[str, Shape]
+    shape: Shape
     minutes: float
     kills: int
     soak: float
@@ -45,6 +48,7 @@ class Wanted:
     "--kills", default=0, help="So many kills of the server's whole tree, and of the edge, instead."
 )
 @click.option("--soak", default=0.0, help="So many minutes of load without a fault, instead.")
+@click.option("--fleet", is_flag=True, help=f"On {FLEET}, as on several machines, whatever the fault needs.")
 @click.option("--seed", type=int, help="Of an earlier run, for the same faults in the same order.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="A folder for the logs of all processes.")
 def main(
@@ -52,6 +56,7 @@ def main(
     minutes: float,
     kills: int,
     soak: float,
+    fleet: bool,
     seed: int | None,
     keep_logs: Path | None,
 ) -> None:
@@ -59,12 +64,13 @@ def main(
     without any, all are made, at random. Ends with status 1 where anything was lost, done twice, not healed or
     answered as it may not be."""
     try:
-        s3 = {name for name in faults or FAULTS if S3.keys() & set(parts(name))}
+        shapes = {name: FLEET if fleet else shape_for(name) for name in faults or FAULTS}
     except ValueError as problem:
         raise click.UsageError(str(problem)) from None
     seed = secrets.randbelow(10**6) if seed is None else seed
     click.echo(f"Seed {seed}.")
-    wanted = Wanted(faults or list(FAULTS), s3, minutes, kills, soak, Random(seed), keep_logs)
+    shape = FLEET if fleet else ALONE
+    wanted = Wanted(list(shapes), shapes, shape, minutes, kills, soak, Random(seed), keep_logs)
     if asyncio.run(_main(wanted)):
         sys.exit(1)
 
@@ -72,23 +78,28 @@ def main(
 async def _main(wanted: Wanted) -> bool:
     """Whether something is wrong."""
     if wanted.soak or wanted.kills:
-        return await _on_a_ground(wanted, [], 0, with_s3=False)
-    with_s3 = [name for name in wanted.faults if name in wanted.s3]
-    without = [name for name in wanted.faults if name not in wanted.s3]
-    if with_s3 and not object_store.is_there():
-        click.echo(
-            f"Skipped: {', '.join(with_s3)}: needs {object_store.PROGRAM} on PATH (pip install 'moto[server]')."
-        )
-        with_s3 = []
-    seconds = wanted.minutes * 60 / len(with_s3 + without)
+        if why := wanted.shape.hindrance():
+            raise click.UsageError(f"{wanted.shape}: {why}.")
+        return await _on_a_ground(wanted, [], 0, wanted.shape)
+    by_shape = {
+        shape: [name for name in wanted.faults if wanted.shapes[name] == shape]
+        for shape in (ALONE, WITH_S3, FLEET)
+    }
+    for shape, names in by_shape.items():
+        if names and (why := shape.hindrance()):
+            click.echo(f"Skipped: {', '.join(names)}: {why}.")
+            by_shape[shape] = []
+    count = sum(map(len, by_shape.values()))
     failed = False
-    for names in filter(None, (without, with_s3)):
-        failed |= await _on_a_ground(wanted, names, seconds * len(names), with_s3=names is with_s3)
+    for shape, names in by_shape.items():
+        if names:
+            seconds = wanted.minutes * 60 * len(names) / count
+            failed |= await _on_a_ground(wanted, names, seconds, shape)
     return failed
 
 
-async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, *, with_s3: bool) -> bool:
-    async with prepared(click.echo, with_s3=with_s3) as ground:
+async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, shape: Shape) -> bool:
+    async with prepared(click.echo, shape) as ground:
         load = Load(ground, leisure=LEISURE if wanted.kills else 1.0)
         await load.prepare()
         try:
@@ -97,7 +108,7 @@ async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, *, with
             click.echo(f"\n{report}\n\n{report.findings(logs)}")
         finally:
             if wanted.keep_logs is not None:
-                name = "with-s3" if with_s3 else "with-files"
+                name = {ALONE: "with-files", WITH_S3: "with-s3", FLEET: "fleet"}[shape]
                 shutil.copytree(ground.data.part("logs"), wanted.keep_logs / name, dirs_exist_ok=True)
         return report.failed
 

@@ -101,7 +101,7 @@ def _locks(ground: Ground) -> list[str]:
 def _held_files(ground: Ground) -> list[str]:
     """Files that a server holds open though they have gone."""
     found = []
-    for kept in (ground.api, ground.edge):
+    for kept in (*ground.apis, *ground.edges):
         for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 to = str(entry.readlink())

@@ -4,11 +4,12 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-SIZES: Mapping[str, int] = {"api": 1024 * MIB, "edge": 96 * MIB}
+API_SIZE = 1024 * MIB
+EDGE_SIZE = 96 * MIB
 POSTGRES_SIZE = 640 * MIB
 #: What the API server leaves free of its disk, and the edge takes of its own.
 RESERVE = 4 * MIB

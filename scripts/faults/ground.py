@@ -1,39 +1,33 @@
-"""The service that is broken: API server, edge and PostgreSQL on loopback, each started again whenever it ends."""
+"""The service that is broken: API servers, edges and what they need on loopback, each started anew whenever it ends."""
 
 import asyncio
 import contextlib
-import os
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 import attrs
-import psycopg2
 
-from forgelet.local import cluster_folders
 from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster
-from scripts.abuse.ground import CHECKOUT, new_user
-from scripts.faults import disks
+from scripts.abuse.ground import new_user
+from scripts.faults import disks, programs
 from scripts.faults.client import TIMEOUT, Client
+from scripts.faults.databases import Databases, running_databases
 from scripts.faults.ledger import Ledger
 from scripts.faults.names import NAME, NameServer, name_server
 from scripts.faults.object_store import object_store
 from scripts.faults.object_store import settings as object_store_settings
 from scripts.faults.outside import Outside, outside
-from scripts.faults.processes import Kept, KeptPostgres, KeptProgram, until
-from scripts.faults.proxy import Proxy
-from tests.support.ports import free_port
+from scripts.faults.processes import Kept, KeptProgram
+from scripts.faults.programs import Ports
+from scripts.faults.proxy import Proxy, balanced
+from scripts.faults.shapes import ALONE, Shape
 
 READY_SECONDS = 60.0
 OWNER = "alice"
-#: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
-HAND_OUT_SECONDS = 15
 
 
 @attrs.frozen
@@ -43,20 +37,22 @@ class Ground:
     folder: Path
     data: DataDirectory
     ledger: Ledger
-    api: KeptProgram
-    edge: KeptProgram
-    postgres: Kept
-    #: Between the API server and PostgreSQL.
-    database: Proxy
+    #: All of them on one folder and one database; a balancer spreads connections over those that listen.
+    apis: Sequence[KeptProgram]
+    edges: Sequence[KeptProgram]
+    databases: Databases
     outside: Outside
-    #: The API server's own, where it could be given one.
+    #: The API servers' own, where they could be given one.
     names: NameServer | None
-    #: Between the API server and S3; None where objects are files.
+    #: Between the API servers and S3; None where objects are files.
     object_store: Proxy | None
     root: Client
     owner: Client
     nobody: Client
-    stranger: Client
+    #: At each edge.
+    strangers: Sequence[Client]
+    #: Of each process that says whether it is ready.
+    urls: Sequence[str]
 
     def git_url(self, project: str) -> str:
         """Of a project's repository, for its owner."""
@@ -64,20 +60,33 @@ class Ground:
         return f"http://{OWNER}:{self.owner.token}@{host}/{OWNER}/{project}.git"
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
-        return self.api, self.edge, self.postgres
+    def api(self) -> KeptProgram:
+        """The first, or only, API server."""
+        return self.apis[0]
 
-    async def serves(self) -> bool:
-        """Whether the API server says within a minute that it is ready."""
-        return await _are_ready(self.root)
+    @property
+    def edge(self) -> KeptProgram:
+        return self.edges[0]
+
+    @property
+    def stranger(self) -> Client:
+        return self.strangers[0]
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        return *self.apis, *self.edges, *self.databases.kept
+
+    async def serve(self) -> bool:
+        """Whether all API servers say within a minute that they are ready."""
+        return await _are_ready(self.urls[: len(self.apis)])
 
     async def ready(self) -> bool:
-        """Whether both processes do."""
-        return await _are_ready(self.root, self.stranger)
+        """Whether the edges do, too."""
+        return await _are_ready(self.urls)
 
 
-async def _are_ready(*clients: Client) -> bool:
-    urls = [f"{client.base.removesuffix('/api/v4')}/-/readiness" for client in clients]
+async def _are_ready(processes: Sequence[str]) -> bool:
+    urls = [f"{url}/-/readiness" for url in processes]
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not all([await asyncio.to_thread(answers, url) for url in urls]):
         if asyncio.get_running_loop().time() > deadline:
@@ -87,153 +96,74 @@ async def _are_ready(*clients: Client) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def prepared(tell: Callable[[str], None], *, with_s3: bool = False) -> AsyncIterator[Ground]:
-    """Starts everything, with a user and her token; ends all of it. Objects are files, or in an S3 of moto's."""
+async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIterator[Ground]:
+    """Starts everything, with a user and her token; ends all of it."""
     async with contextlib.AsyncExitStack() as stack:
-        data = stack.enter_context(_folders())
+        data = stack.enter_context(_folders(shape))
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT)
         )
         ledger = Ledger()
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(outside(NAME if names else "127.0.0.1"))
-        store = await stack.enter_async_context(object_store(data.part("logs"))) if with_s3 else None
-        ports = {name: free_port() for name in ("api", "edge", "database")}
-        tell("Starting PostgreSQL, the API server and the storage edge ...")
-        postgres, proxy = await _database(stack, data, ports["database"])
-        api, edge = _programs(data, ports, postgres.cluster)
-        if names is not None:
-            api.command = names.command(data.path.parent, api.command)
-        if store is not None:
-            api.environment |= object_store_settings(store)
-        for program in (api, edge):
+        store = await stack.enter_async_context(object_store(data.part("logs"))) if shape.s3 else None
+        tell(f"Starting {shape} ...")
+        databases = await stack.enter_async_context(running_databases(data, shape))
+        ports = Ports.free(shape)
+        apis, edges = programs.of(data, shape, ports, databases)
+        for api in apis:
+            if names is not None:
+                api.command = names.command(data.path.parent, api.command)
+            if store is not None:
+                api.environment |= object_store_settings(store)
+        for program in (*apis, *edges):
             await stack.enter_async_context(program)
-        urls = {name: f"http://127.0.0.1:{ports[name]}" for name in ("api", "edge")}
-
-        def client(name: str, token: str = "") -> Client:
-            if name == "edge":
-                return Client(http, name, urls[name], ledger, may_say={502, 504})
-            return Client(http, name, f"{urls[name]}/api/v4", ledger, token)
-
-        root = client("api", data.secret("root-token", prefix="flpat-"))
+        await stack.enter_async_context(Proxy(ports.balancer, balanced(ports.apis)))
+        base = f"{ports.url}/api/v4"
+        root = Client(http, "api", base, ledger, data.secret("root-token", prefix="flpat-"))
         ground = Ground(
             folder=data.path.parent,
             data=data,
             ledger=ledger,
-            api=api,
-            edge=edge,
-            postgres=postgres,
-            database=proxy,
+            apis=apis,
+            edges=edges,
+            databases=databases,
             outside=around,
             names=names,
             object_store=store,
             root=root,
             owner=root,
-            nobody=client("api"),
-            stranger=client("edge"),
+            nobody=attrs.evolve(root, token=""),
+            strangers=[
+                Client(http, edge.name, f"http://127.0.0.1:{port}", ledger, may_say={502, 504})
+                for edge, port in zip(edges, ports.edges, strict=True)
+            ],
+            urls=[f"http://127.0.0.1:{port}" for port in (*ports.apis, *ports.edges)],
         )
-        _started(api, await ground.serves())
-        token = await asyncio.to_thread(_furnished, Api(urls["api"], root.token), urls["edge"], data)
-        _started(api, await ground.ready())  # the edge is, once the service knows its token
-        yield attrs.evolve(ground, owner=client("api", token))
+        _started(apis, await ground.serve())
+        token = await asyncio.to_thread(_furnished, Api(ports.url, root.token), ground.stranger.base, data)
+        _started(edges, await ground.ready())  # which they are once the service knows their token
+        yield attrs.evolve(ground, owner=attrs.evolve(root, token=token))
 
 
-def _started(api: Kept, is_ready: bool) -> None:
-    if not is_ready:
-        raise RuntimeError(f"The service did not start: {api.newest_log().read_text()[-3000:]}")
+def _started(kept: Sequence[Kept], are_ready: bool) -> None:
+    if not are_ready:
+        said = "\n".join(one.newest_log().read_text()[-3000:] for one in kept)
+        raise RuntimeError(f"The service did not start: {said}")
 
 
 @contextlib.contextmanager
-def _folders() -> Iterator[DataDirectory]:
+def _folders(shape: Shape) -> Iterator[DataDirectory]:
     """On small disks of their own where we are root."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fgl-faults-", dir="/tmp")))
         folder.chmod(0o711)  # PostgreSQL may have to run as another account
         data = DataDirectory(folder / "data")
         stack.enter_context(data.opened())
-        for name, size in disks.SIZES.items():
-            stack.enter_context(disks.mounted(data.part(name), size))
+        stack.enter_context(disks.mounted(data.part("api"), disks.API_SIZE))
+        for name in shape.edge_names:
+            stack.enter_context(disks.mounted(data.part(name), disks.EDGE_SIZE))
         yield data
-
-
-async def _database(
-    stack: contextlib.AsyncExitStack, data: DataDirectory, port: int
-) -> tuple[KeptPostgres, Proxy]:
-    """PostgreSQL, which runs, and the proxy at that port through which the API server reaches it."""
-    directory = cluster_folders.made(data.path / "postgres")
-    stack.enter_context(disks.mounted(directory, disks.POSTGRES_SIZE, like=directory))
-    cluster = Cluster(directory, data.secret("postgres-password"), durable=True)
-    thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-
-    def socket() -> str:
-        (folder,) = parse_qs(urlsplit(cluster.url()).query)["host"]
-        return f"{folder}/.s.PGSQL.5432"
-
-    proxy = await stack.enter_async_context(Proxy(port, socket))
-    postgres = KeptPostgres(data.part("logs"), cluster, thread)
-    await stack.enter_async_context(postgres)
-    if not await until(lambda: postgres.pid, READY_SECONDS):
-        raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
-    _bounded(cluster)
-    return postgres, proxy
-
-
-def _bounded(cluster: Cluster) -> None:
-    """PostgreSQL's log of what it writes fits on its small disk."""
-    with contextlib.closing(psycopg2.connect(cluster.url("postgres", SUPERUSER))) as connection:
-        connection.autocommit = True
-        for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):
-            connection.cursor().execute(f"ALTER SYSTEM SET {name} = '{value}'")
-        connection.cursor().execute("SELECT pg_reload_conf()")
-
-
-def _programs(
-    data: DataDirectory, ports: Mapping[str, int], cluster: Cluster
-) -> tuple[KeptProgram, KeptProgram]:
-    parts = urlsplit(cluster.url())
-    database_url = parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{ports['database']}")
-    purging = data.file_with_secret("edge-purge-token")
-    api = {
-        "DATABASE_URL": database_url._replace(query="").geturl(),
-        "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
-        "EXTERNAL_URL": f"http://127.0.0.1:{ports['api']}",
-        "EDGE_URLS": f"http://127.0.0.1:{ports['edge']}",
-        "EDGE_PURGE_TOKEN_FILE": purging,
-        "ALLOW_LOCAL_REQUESTS": "true",
-        "DISK_RESERVE": str(disks.RESERVE),
-        # The load is one user's, from one address, and nobody's patience is tried.
-        **dict.fromkeys(("PIPELINE_RATE_LIMIT", "JOBS_RATE_LIMIT", "RAW_RATE_LIMIT", "VARIABLES_LIMIT"), "0"),
-        "RUNNER_POLL_TIMEOUT": "2",
-        "HAND_OUT_TIMEOUT": str(HAND_OUT_SECONDS),
-    }
-    edge = {
-        "ORIGIN": f"http://127.0.0.1:{ports['api']}",
-        "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
-        "PURGE_TOKEN_FILE": purging,
-        "DISK_BYTES": str(disks.EDGE_BYTES),
-        "MEMORY_OBJECT_BYTES": str(disks.EDGE_MEMORY_OBJECT_BYTES),
-    }
-    return _program(data, "api", "api_server", ports["api"], api), _program(
-        data, "edge", "storage_edge", ports["edge"], edge
-    )
-
-
-def _program(
-    data: DataDirectory, name: str, module: str, port: int, settings: Mapping[str, str]
-) -> KeptProgram:
-    given = {"DATA_DIR": str(data.part(name)), "PORT": str(port), "LOG_FORMAT": "json", **settings}
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")}
-    return KeptProgram(
-        name,
-        data.part("logs"),
-        [sys.executable, "-P", "-m", module],
-        environment={
-            **ours,
-            "PYTHONPATH": str(CHECKOUT),
-            **{f"FORGELET_{name.upper()}_{setting}": value for setting, value in given.items()},
-        },
-        cwd=data.part(name),
-    )
 
 
 def _furnished(root: Api, edge_url: str, data: DataDirectory) -> str:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import itertools
+import socket
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import attrs
@@ -105,3 +107,18 @@ class Proxy:
                     return
                 writer.write(piece)
                 await writer.drain()
+
+
+def balanced(ports: Sequence[int]) -> Callable[[], int]:
+    """By turns the next of these ports that somebody listens on, as balancers find out by themselves."""
+    turns = itertools.cycle(ports)
+
+    def upstream() -> int:
+        return next(filter(_is_listened_on, itertools.islice(turns, len(ports))), ports[0])
+
+    return upstream
+
+
+def _is_listened_on(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

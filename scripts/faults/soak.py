@@ -32,7 +32,7 @@ class Sample:
 
 async def soaked(ground: Ground, load: Load, seconds: float, tell: Callable[[str], None]) -> None:
     """What is not flat is a finding."""
-    watched = {kept.name: Watched(kept.pid) for kept in (ground.api, ground.edge)}
+    watched = {kept.name: Watched(kept.pid) for kept in (*ground.apis, *ground.edges)}
     samples: dict[str, list[Sample]] = {name: [] for name in watched}
     begun = time.monotonic()
     async with load.working():
@@ -43,7 +43,7 @@ async def soaked(ground: Ground, load: Load, seconds: float, tell: Callable[[str
                 sample = Sample(at, resident(process.pid), process.held().descriptors)
                 samples[name].append(sample)
                 tell(
-                    f"{at:5.0f} s  {name:5}{sample.memory / _MIB:8.1f} MiB{sample.descriptors:6} descriptors"
+                    f"{at:5.0f} s  {name:7}{sample.memory / _MIB:8.1f} MiB{sample.descriptors:6} descriptors"
                 )
     for name, taken in samples.items():
         for text in not_flat(name, taken):

@@ -7,18 +7,21 @@ import random
 import socket
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from scripts.faults import course
 from scripts.faults.course import Load, Made
-from scripts.faults.faults import FAULTS, S3, hindrance, parts
+from scripts.faults.faults import FAULTS, hindrance, parts
+from scripts.faults.faults import shape as shape_for
 from scripts.faults.ground import prepared
 from scripts.faults.ledger import Ledger, Outcome
 from scripts.faults.names import NameServer
-from scripts.faults.proxy import Proxy
+from scripts.faults.proxy import Proxy, balanced
 from scripts.faults.report import Report
+from scripts.faults.shapes import ALONE, FLEET, WITH_S3, Shape
 from scripts.faults.soak import Sample, not_flat
 from tests.support.ports import free_port
 
@@ -160,9 +163,29 @@ PULSE = ("read", "commit", "edge read")
 
 
 def test_each_fault_is_made() -> None:
-    assert sorted(part for name in TOGETHER for part in parts(name)) == sorted(
-        set(FAULTS) - set(S3) - NOT_IN_SHORT
-    )
+    usual = {name for name, fault in FAULTS.items() if fault.shape == ALONE}
+    assert sorted(part for name in TOGETHER for part in parts(name)) == sorted(usual - NOT_IN_SHORT)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("kill-tree", ALONE),
+        ("kill-tree+lost-s3", WITH_S3),
+        ("slow-s3+kill-pgbouncer", FLEET),
+        ("kill-pgbouncer+kill-edge", FLEET),
+    ],
+)
+def test_faults_are_made_on_the_smallest_service_that_has_what_they_break(name: str, wanted: Shape) -> None:
+    assert shape_for(name) == wanted
+
+
+def test_connections_go_to_those_that_listen_by_turns() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [one.getsockname()[1], free_port(), other.getsockname()[1]]
+        upstream = balanced(ports)
+        assert [upstream() for _ in range(4)] == [ports[0], ports[2], ports[0], ports[2]]
+    assert upstream() in ports
 
 
 def test_a_fault_that_there_is_not_is_named() -> None:
@@ -170,15 +193,31 @@ def test_a_fault_that_there_is_not_is_named() -> None:
         parts("kill-tee+kill-edge")
 
 
+#: Each kind of process of a fleet is killed, and S3 is away.
+TOGETHER_ON_A_FLEET = ("kill-tree+kill-edge", "kill-pgbouncer+lost-s3", "kill-postgresql")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # half a minute on a machine that has time, and no more than this where it has none
-async def test_faults_are_made_and_nothing_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("shape", "together"),
+    [
+        pytest.param(ALONE, TOGETHER, id="alone"),
+        pytest.param(
+            FLEET,
+            TOGETHER_ON_A_FLEET,
+            id="fleet",
+            marks=pytest.mark.skipif(FLEET.hindrance() is not None, reason=str(FLEET.hindrance())),
+        ),
+    ],
+)
+async def test_faults_are_made_and_nothing_is_lost(shape: Shape, together: Sequence[str]) -> None:
     """Not how fast it comes back: a busy machine would decide that."""
-    async with prepared(lambda _: None) as ground:
+    async with prepared(lambda _: None, shape) as ground:
         load = Load(ground, patience=0)
         await load.prepare()
-        possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in TOGETHER)
-        names = ["+".join(together) for together in possible if together]
+        possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in together)
+        names = ["+".join(each) for each in possible if each]
         report = Report(
             ground.ledger, await course.run(ground, load, names, Short(1), lambda _: None, pulse=PULSE)
         )

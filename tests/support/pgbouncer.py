@@ -37,6 +37,7 @@ def command(folder: Path, database_url: str, port: int, **settings: object) -> l
         "auth_type": "scram-sha-256",
         "auth_file": users,
         "pool_mode": "transaction",
+        "server_login_retry": 1,
         **({"user": pwd.getpwuid(sockets.stat().st_uid).pw_name} if os.geteuid() == 0 else {}),
         **settings,
     }

@@ -12,6 +12,7 @@ import attrs
 
 from scripts.faults.faults import clock, connections, disk, object_store, outside, processes
 from scripts.faults.ground import Ground
+from scripts.faults.shapes import ALONE, FLEET, WITH_S3, Shape
 
 Inject = Callable[[Ground, Random], Awaitable[None]]
 
@@ -19,16 +20,11 @@ Inject = Callable[[Ground, Random], Awaitable[None]]
 @attrs.frozen
 class Fault:
     inject: Inject
+    #: Of the service that it is made on, where the usual one does not do.
+    shape: Shape = ALONE
     #: Says why it cannot be made on this ground; None where it can.
     hindrance: Callable[[Ground], str | None] = lambda _: None
 
-
-#: Those of a service that keeps its objects in S3.
-S3: dict[str, Fault] = {
-    "slow-s3": Fault(object_store.slow, object_store.hindrance),
-    "lost-s3": Fault(object_store.gone, object_store.hindrance),
-    "refusing-s3": Fault(object_store.refuses, object_store.hindrance),
-}
 
 FAULTS: dict[str, Fault] = {
     "kill-server": Fault(processes.kill_server),
@@ -38,16 +34,19 @@ FAULTS: dict[str, Fault] = {
     "stop-postgresql": Fault(processes.stop_postgres),
     "crash-postgresql": Fault(processes.crash_postgres),
     "freeze-postgresql": Fault(processes.freeze_postgres),
-    "full-postgresql": Fault(disk.full_postgres, disk.hindrance),
-    "full-data": Fault(disk.full_data, disk.hindrance),
-    "full-edge": Fault(disk.full_edge, disk.hindrance),
+    "full-postgresql": Fault(disk.full_postgres, hindrance=disk.hindrance),
+    "full-data": Fault(disk.full_data, hindrance=disk.hindrance),
+    "full-edge": Fault(disk.full_edge, hindrance=disk.hindrance),
     "cut-connections": Fault(connections.cut),
     "slow-database": Fault(connections.slow),
     "bad-receivers": Fault(outside.bad_receivers),
     "bad-mirror-targets": Fault(outside.bad_targets),
-    "bad-names": Fault(outside.bad_names, outside.no_names),
-    "clock-jumps": Fault(clock.jump, clock.hindrance),
-    **S3,
+    "bad-names": Fault(outside.bad_names, hindrance=outside.no_names),
+    "clock-jumps": Fault(clock.jump, hindrance=clock.hindrance),
+    "slow-s3": Fault(object_store.slow, shape=WITH_S3),
+    "lost-s3": Fault(object_store.gone, shape=WITH_S3),
+    "refusing-s3": Fault(object_store.refuses, shape=WITH_S3),
+    "kill-pgbouncer": Fault(processes.kill_pooler, shape=FLEET),
 }
 
 
@@ -57,6 +56,11 @@ def parts(name: str) -> list[str]:
     if unknown := [part for part in found if part not in FAULTS]:
         raise ValueError(f"There is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}.")
     return found
+
+
+def shape(name: str) -> Shape:
+    """Of the smallest service that all of it can be made on. Raises ValueError as `parts`."""
+    return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
 
 
 def hindrance(name: str, ground: Ground) -> str | None:

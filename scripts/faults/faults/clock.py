@@ -1,4 +1,4 @@
-"""The wall clock of the API server jumps (libfaketime); the monotonic one goes on, as when somebody sets the time.
+"""The wall clock of an API server jumps (libfaketime); the monotonic one goes on, as when somebody sets the time.
 
 The edge's does not: under libfaketime 0.9.10 Python's `time.sleep` fails, with which the edge waits for its locks. A
 child that is forked while another thread holds a lock of libfaketime's waits for it for ever, and the server for the
@@ -23,17 +23,18 @@ def hindrance(_: Ground) -> str | None:
 
 
 async def jump(ground: Ground, random: Random) -> None:
-    """It is started anew under a clock that jumps to and fro, and ends where it should be."""
+    """One of them is started anew under a clock that jumps to and fro, and ends where it should be."""
+    server = random.choice(ground.apis)
     shift = ground.folder / "clock"
     _set(shift, 0)
-    before = dict(ground.api.environment)
-    ground.api.environment |= {
+    before = dict(server.environment)
+    server.environment |= {
         "LD_PRELOAD": str(library()),
         "FAKETIME_TIMESTAMP_FILE": str(shift),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    ground.api.kill()
+    server.kill()
     try:
         await asyncio.sleep(0.5)
         await ground.ready()
@@ -43,8 +44,8 @@ async def jump(ground: Ground, random: Random) -> None:
         _set(shift, 0)
         await asyncio.sleep(1.0)  # for as long as the old time is remembered
     finally:
-        ground.api.environment = before
-        ground.api.kill_tree()
+        server.environment = before
+        server.kill_tree()
 
 
 def _set(file: Path, seconds: int) -> None:

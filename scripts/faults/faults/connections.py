@@ -9,14 +9,14 @@ from scripts.faults.ground import Ground
 async def cut(ground: Ground, random: Random) -> None:
     """Each connection ends in the middle of its next statement, new ones too for a while; at last all that there are
     are reset, between statements or in an answer."""
-    ground.database.cutting = True
+    ground.databases.proxy.cutting = True
     await asyncio.sleep(random.uniform(0.05, 1.5))
-    ground.database.cutting = False
-    ground.database.drop()
+    ground.databases.proxy.cutting = False
+    ground.databases.proxy.drop()
 
 
 async def slow(ground: Ground, random: Random) -> None:
     """Each piece of a conversation takes its time."""
-    ground.database.delay = random.uniform(0.02, 0.2)
+    ground.databases.proxy.delay = random.uniform(0.02, 0.2)
     await asyncio.sleep(random.uniform(1, 4))
-    ground.database.delay = 0.0
+    ground.databases.proxy.delay = 0.0

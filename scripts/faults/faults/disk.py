@@ -17,7 +17,7 @@ def hindrance(_: Ground) -> str | None:
 
 async def full_postgres(ground: Ground, random: Random) -> None:
     """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
-    await _full((ground.data.path / "postgres").resolve(), random.uniform(1, 6))
+    await _full(ground.databases.folder, random.uniform(1, 6))
 
 
 async def full_data(ground: Ground, random: Random) -> None:
@@ -26,11 +26,11 @@ async def full_data(ground: Ground, random: Random) -> None:
 
 
 async def full_edge(ground: Ground, random: Random) -> None:
-    """The edge's disk: index and bodies. Sometimes it has to start like that."""
-    folder, seconds = ground.data.part("edge"), random.uniform(1, 6)
+    """An edge's disk: index and bodies. Sometimes it has to start like that."""
+    edge, seconds = random.choice(ground.edges), random.uniform(1, 6)
     if random.random() < 0.3:
-        ground.edge.kill()
-    await _full(folder, seconds)
+        edge.kill()
+    await _full(ground.data.part(edge.name), seconds)
 
 
 async def _full(folder: Path, seconds: float) -> None:

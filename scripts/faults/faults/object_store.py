@@ -15,10 +15,6 @@ _FORBIDDEN = (
 )
 
 
-def hindrance(ground: Ground) -> str | None:
-    return None if ground.object_store else "is made on a service with S3"
-
-
 async def slow(ground: Ground, random: Random) -> None:
     """Each piece of a conversation with it takes its time."""
     assert ground.object_store is not None

@@ -9,9 +9,10 @@ from collections.abc import Collection
 
 import attrs
 
-from scripts.faults.client import Answer
+from scripts.faults.client import Answer, Client
 from scripts.faults.ground import OWNER, Ground
 from scripts.faults.load import Present
+from scripts.faults.processes import Kept
 
 PROJECT = "read"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
@@ -32,21 +33,26 @@ def text(version: int) -> bytes:
 
 @attrs.define
 class EdgeReader:
-    """A stranger at the edge, who remembers which of its processes answered her last. An edge that was down when
+    """A stranger at one edge, who remembers which of its processes answered her last. An edge that was down when
     something changed may not know that for a while; one that was there has been told."""
 
-    ground: Ground
+    edge: Kept
+    stranger: Client
     _answered: int = 0
 
+    @classmethod
+    def at_each(cls, ground: Ground) -> "list[EdgeReader]":
+        return [cls(*both) for both in zip(ground.edges, ground.strangers, strict=True)]
+
     async def read(self, kind: str, path: str, expected: Collection[int] = ()) -> Answer | None:
-        running = self.ground.edge.starts
-        answer = await self.ground.stranger.ask(kind, "GET", path, expected=expected)
+        running = self.edge.starts
+        answer = await self.stranger.ask(kind, "GET", path, expected=expected)
         self._answered = running if answer is not None else 0
         return answer
 
     def knows(self) -> int:
         """Names the process that answered last, if it still runs; 0 is none."""
-        return self._answered if self._answered == self.ground.edge.starts else 0
+        return self._answered if self._answered == self.edge.starts else 0
 
 
 class Versions:
@@ -60,7 +66,7 @@ class Versions:
         self._numbers = itertools.count(2)
         self._newest = 1
         self._begun = 1
-        self._reader = EdgeReader(ground)
+        self._readers = EdgeReader.at_each(ground)
 
     async def prepare(self) -> None:
         owner = self._ground.owner
@@ -78,41 +84,48 @@ class Versions:
 
     async def once(self) -> None:
         version = self._begun = next(self._numbers)
-        told = self._reader.knows()
-        if not await self._commit(version, "update"):
-            told = 0
-        self._newest = version if told else self._newest
+        told = [reader.knows() for reader in self._readers]
+        if await self._commit(version, "update"):
+            self._newest = version
+        else:
+            told = [0] * len(told)
         for _ in range(3):
-            await self._read(told)
+            for reader, process in zip(self._readers, told, strict=True):
+                await self._read(reader, process)
 
-    async def _read(self, told: int) -> None:
-        """Looks at the version that the edge has now. `told`: its process that was there when the newest was made."""
-        answer = await self._reader.read("edge read", RAW)
+    async def _read(self, reader: EdgeReader, told: int) -> None:
+        """Looks at the version that an edge has now. `told`: its process that was there when the newest was made."""
+        answer = await reader.read("edge read", RAW)
         if answer is None or not answer.ok:
             return
         version = int(answer.body.partition(b"\n")[0])
         ledger = self._ground.ledger
         if not 0 < version <= self._begun or answer.body != text(version):
             ledger.find(
-                f"edge: version {version} of {self._newest} was served damaged ({len(answer.body)} bytes)"
+                f"{reader.edge.name}: version {version} of {self._newest} was served damaged ({len(answer.body)} bytes)"
             )
-        elif told and told == self._reader.knows() and version < self._newest:
-            ledger.find(f"edge: version {version} was served after {self._newest} was acknowledged")
+        elif told and told == reader.knows() and version < self._newest:
+            ledger.find(
+                f"{reader.edge.name}: version {version} was served after {self._newest} was acknowledged"
+            )
 
     async def present(self) -> Present:
         commits = await self._ground.owner.all(f"{HERE}/repository/commits?ref_name=main")
         deadline = time.monotonic() + CURRENT_SECONDS
-        while not await self._is_current():
-            if time.monotonic() > deadline:
-                self._ground.ledger.find("edge: what it serves when all is over is not what the service has")
-                break
-            await asyncio.sleep(0.5)
+        for reader in self._readers:
+            while not await self._is_current(reader):
+                if time.monotonic() > deadline:
+                    self._ground.ledger.find(
+                        f"{reader.edge.name}: what it serves when all is over is not what the service has"
+                    )
+                    break
+                await asyncio.sleep(0.5)
         return {"version": Counter(one["title"] for one in commits)}
 
-    async def _is_current(self) -> bool:
+    async def _is_current(self, reader: EdgeReader) -> bool:
         where = f"{HERE}/repository/files/version.txt/raw?ref=main"
         last = await self._ground.owner.ask("list", "GET", where)
-        served = await self._ground.stranger.ask("edge read", "GET", RAW)
+        served = await reader.read("edge read", RAW)
         return last is not None and served is not None and last.body == served.body
 
 
@@ -124,7 +137,7 @@ class Veiled:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._reader = EdgeReader(ground)
+        self._readers = EdgeReader.at_each(ground)
 
     async def prepare(self) -> None:
         owner = self._ground.owner
@@ -134,12 +147,12 @@ class Veiled:
         await owner.ask("prepare", "POST", f"/projects/{OWNER}%2F{VEILED}/repository/commits", json=commit)
 
     async def once(self) -> None:
-        for _ in range(2):
-            await self._reader.read("veiled read", VEILED_RAW, expected={404})
-        told = self._reader.knows()
+        for reader in self._readers * 2:
+            await reader.read("veiled read", VEILED_RAW, expected={404})
+        told = [reader.knows() for reader in self._readers]
         if await self._turn("private", "veil"):
-            for _ in range(2):
-                await self._look(told)
+            for reader, process in list(zip(self._readers, told, strict=True)) * 2:
+                await self._look(reader, process)
         await self._turn("public", "unveil")
 
     async def _turn(self, visibility: str, kind: str) -> bool:
@@ -147,22 +160,27 @@ class Veiled:
         answer = await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility})
         return answer is not None and answer.ok
 
-    async def _look(self, told: int) -> bool:
+    async def _look(self, reader: EdgeReader, told: int) -> bool:
         """Whether a stranger is kept out. `told`: the edge's process that was there when it was made private."""
-        answer = await self._reader.read("veiled read", VEILED_RAW, expected={404})
+        answer = await reader.read("veiled read", VEILED_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True
-        if told and told == self._reader.knows():
+        if told and told == reader.knows():
             self._ground.ledger.find(
-                f"edge: a stranger got {answer.status} ({answer.headers.get('Cache-Status')}) "
+                f"{reader.edge.name}: a stranger got {answer.status} ({answer.headers.get('Cache-Status')}) "
                 "after the project was private"
             )
         return False
 
     async def present(self) -> Present:
         """Once more, when all faults are over."""
-        await self._reader.read("veiled read", VEILED_RAW, expected={404})
-        told = self._reader.knows()
-        if not told or not await self._turn("private", "veil") or not await self._look(told):
-            self._ground.ledger.find("edge: what was taken away is still served when all is over")
+        for reader in self._readers:
+            await reader.read("veiled read", VEILED_RAW, expected={404})
+        told = [reader.knows() for reader in self._readers]
+        kept_out = all(told) and await self._turn("private", "veil")
+        for reader, process in zip(self._readers, told, strict=True):
+            if not kept_out or not await self._look(reader, process):
+                self._ground.ledger.find(
+                    f"{reader.edge.name}: what was taken away is still served when all is over"
+                )
         return {}
