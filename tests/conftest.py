@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import hypothesis
 import psycopg2
 import pytest
 import structlog
@@ -34,6 +35,12 @@ structlog.configure(
     logger_factory=Logger,
 )
 
+
+# What takes long on a busy machine is not therefore wrong.
+hypothesis.settings.register_profile(
+    "busy", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 #: Seconds of the processor that one callback of the loop may take, on a machine of usual speed.
 LONGEST_CALLBACK = 0.05

@@ -67,9 +67,19 @@ async def _push(server: ServerProcess, folder: Path) -> list[tuple[str, str]]:
     for number in range(ROUNDS):
         commit = await git.commit(**{f"{folder.name}.txt": f"{number}"})
         for branch in (folder.name, f"{folder.name}-{number}"):
-            await git("push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
+            await _pushed(git, branch)
             pushed[f"refs/heads/{branch}"] = commit
     return list(pushed.items())
+
+
+async def _pushed(git: Git, branch: str) -> None:
+    """git itself refuses a push, and keeps nothing of it, where a packing git has just removed the folder that it was
+    to move an object into; one that packs without a break makes that likely. Who is refused so comes again."""
+    for _ in range(10):
+        ran = await git.run("push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
+        if "unable to migrate objects" not in ran.output:
+            break
+    assert ran.code == 0, ran.output
 
 
 async def _merge(server: ServerProcess, project: int, name: str) -> list[str]:
