@@ -9,12 +9,14 @@ from api_server.state.database import Database
 
 ValueT = TypeVar("ValueT")
 
-#: Seconds after which a change made by another process is seen at the latest.
+#: Seconds after which a change made by another process is seen at the latest, where its notice (`web/notices.py`) is
+#: lost.
 REMEMBERED_FOR = 0.9
 
 
 class LookupCache(Generic[ValueT]):
-    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything."""
+    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything, or hears that
+    another has changed rights."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
