@@ -19,6 +19,7 @@ from common.object_stores import check_object_store
 from common.reloading import Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping, working
 from common.shutdown import LAST_SECONDS, end_for_certain
+from common.workers.place import place
 
 SECTION, PREFIX = "api_server", "FORGELET_API_"
 
@@ -27,6 +28,13 @@ def serve(chosen: Settings) -> None:
     """Runs until SIGINT or SIGTERM. Raises `Mistake` where it cannot work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
+    worker = place()
+    if chosen.workers > 1 and worker is None:
+        from common.workers.supervising import become_supervisor
+
+        become_supervisor(chosen)
+    if worker is not None and worker.number:
+        chosen = attrs.evolve(chosen, work=False)
     ignore_hangups()
     with unsuitable_database():
         uvloop.run(_serve(chosen))
@@ -34,6 +42,8 @@ def serve(chosen: Settings) -> None:
 
 async def _serve(chosen: Settings) -> None:
     where = endpoint(chosen)
+    if worker := place():
+        where = attrs.evolve(where, descriptor=worker.public, late=worker.late)
     allow_files(where.connections)
     async with bound(where) as ports:  # a second process on the port touches nothing
         await asyncio.to_thread(_make_ready, chosen)

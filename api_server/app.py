@@ -69,7 +69,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, route_index
+from api_server.web import cors, notices, route_index
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -112,6 +112,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app.cleanup_ctx.extend(
         [
             _database,
+            notices.heeded,
             _edges,
             outgoing,
             _administrator,
@@ -298,8 +299,6 @@ async def _leftovers(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _worker(app: web.Application) -> AsyncIterator[None]:
-    if not app[SETTINGS].work:
-        yield
-        return
-    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]):
+    works = app[SETTINGS].work
+    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]) if works else contextlib.nullcontext():
         yield

@@ -269,6 +269,7 @@ class Settings(CiSettings):
         default=True,
         help="off behind a pooler of transactions that is not noticed by itself, as PgBouncer is",
     )
+    workers: int = option(default=1, metadata=count(), help="processes that answer, behind a supervisor")
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,

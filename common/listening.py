@@ -16,6 +16,7 @@ from common.connection import UNREAD_BYTES, WAITS
 from common.connections import Connections
 from common.logs import OwnFaults
 from common.mistakes import Mistake, binding
+from common.workers.place import place
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -41,6 +42,8 @@ class Endpoint:
     context: ssl.SSLContext | None = None
     reuse_port: bool = False
     descriptor: int = 0
+    #: Whether nobody is listened to before the application can answer: somebody else answers until then.
+    late: bool = False
 
     def for_operators(self) -> "Endpoint | None":
         """Where `operations_port` is listened on: each process has one of its own, which tells of nobody else."""
@@ -52,7 +55,7 @@ class Endpoint:
             connections=Connections(self.settings),
             context=None,
             reuse_port=False,
-            descriptor=0,
+            descriptor=mine.operators if (mine := place()) else 0,
         )
 
 
@@ -85,8 +88,10 @@ class Listener:
         self._server = server
 
     async def open(self) -> None:
-        """Raises `Mistake` where the address cannot be listened on."""
+        """Where it is not open already. Raises `Mistake` where the address cannot be listened on."""
         endpoint = self._endpoint
+        if self._sockets is not None:
+            return
         with binding(endpoint.host, endpoint.port):
             self._sockets = await asyncio.get_running_loop().create_server(
                 lambda: self.connections.accept(self._server),
@@ -131,7 +136,8 @@ async def opened(endpoint: Endpoint, not_yet: Handle) -> AsyncIterator[Listener]
     """The endpoint, open from now on; until somebody else reads them, requests are answered by `not_yet`."""
     server = web.Server(not_yet, access_log=None, **reader_options(endpoint.settings))
     listener = Listener(endpoint, server)
-    await listener.open()
+    if not endpoint.late:
+        await listener.open()
     try:
         yield listener
     finally:

@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
 from common.shutdown import SHUTDOWN
+from common.workers.place import place
 
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
@@ -54,9 +55,9 @@ def setup(
     out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
     "stopping" once the application is being shut down.
 
-    Metrics are of this process alone. Where it `shares_port` with others they are not served there: who asks would be
-    told of one of them by chance, and see counters go backwards. `read_metrics` is awaited before they are shown; they
-    are written in a thread, since there may be thousands.
+    Metrics are of this process alone. Where it `shares_port` with others, or is one of several workers, they are not
+    served there: who asks would be told of one of them by chance, and see counters go backwards. `read_metrics` is
+    awaited before they are shown; they are written in a thread, since there may be thousands.
     """
 
     async def readiness(_request: web.Request) -> web.Response:
@@ -78,7 +79,7 @@ def setup(
     app[_ROUTES] = (ready, counted)
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
-        app.add_routes([ready] if shares_port else [ready, counted])
+        app.add_routes([ready] if shares_port or place() else [ready, counted])
 
 
 def application(app: web.Application) -> web.Application:

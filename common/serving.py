@@ -16,6 +16,7 @@ from common.background import BACKGROUND
 from common.connections import Connections
 from common.listening import Endpoint, Listener, opened, reader_options
 from common.shutdown import SHUTDOWN
+from common.workers.place import place
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +83,8 @@ class Ports:
             for listener in filter(None, (self._public, self._operators)):
                 host, port = listener.address
                 log.info("listening", host=host, port=port)
+            if worker := place():
+                worker.tell_ready()
             yield self._public.address
 
     @contextlib.asynccontextmanager
@@ -113,6 +116,7 @@ class Ports:
             assert runner.server is not None  # noqa: S101 - set up just now
             app[BACKGROUND].start(name, listener.connections.watch)
             listener.read_by(runner.server)
+            await listener.open()
 
     async def _end(self, listener: Listener | None, runner: web.AppRunner, seconds: float) -> None:
         if listener is not None:
@@ -130,13 +134,24 @@ async def serving(serve: Serving) -> AsyncIterator[tuple[str, int]]:
 
 @contextlib.asynccontextmanager
 async def stopping() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set."""
+    """An event that SIGTERM and SIGINT set, and the end of a supervisor."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
         loop.add_signal_handler(number, stop.set)
+    worker = place()
+    if worker is not None:
+        loop.add_reader(worker.line, _leave, worker.line, stop)
     try:
         yield stop
     finally:
+        if worker is not None:
+            loop.remove_reader(worker.line)
         for number in _STOPPING:
             loop.remove_signal_handler(number)
+
+
+def _leave(line: int, stop: asyncio.Event) -> None:
+    """Nothing is ever sent there, so the other end is closed."""
+    asyncio.get_running_loop().remove_reader(line)
+    stop.set()

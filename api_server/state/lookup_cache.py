@@ -12,7 +12,8 @@ ValueT = TypeVar("ValueT")
 
 
 class LookupCache(Generic[ValueT]):
-    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything."""
+    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything, or hears that
+    another has changed rights."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,0 +1,243 @@
+"""The supervisor: begins workers, begins those again that end, and replaces all one after the other on SIGHUP.
+
+Each worker has a listening socket of its own on the one port (SO_REUSEPORT), of which the supervisor keeps a hold: who
+has connected to a worker that dies is answered by its successor. A successor of one that lives listens on the same
+socket, and its predecessor is told to end when it is ready.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from common import logs
+from common.workers.place import VARIABLE
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 1024
+#: Who lived for less than this many seconds is begun again after a pause, which doubles.
+SHORT_LIFE = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+#: Seconds in which a successor has to be ready; migrations are made by the first of all.
+READY_SECONDS = 120.0
+#: With what a program ends whose settings are wrong: it would do so again.
+MISTAKEN = 2
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
+        self.process = process
+        self.began = time.monotonic()
+        #: Held as long as the worker is: its end is the worker's.
+        self._line = line
+        self.ready = asyncio.ensure_future(_first_byte(line))
+        self.ended = asyncio.ensure_future(process.wait())
+
+    async def is_ready(self) -> bool:
+        """Waits until it is; False where it ends, or takes too long."""
+        await asyncio.wait(
+            {self.ready, self.ended}, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        return self.ready.done() and self.ready.result() and not self.ended.done()
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+
+class Slot:
+    """The place of one worker after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sockets: list[socket.socket] = []
+        self.worker: Worker | None = None
+        self.pause = 0.0
+        self.turn = asyncio.Lock()
+
+    def listen(self, host: str, ports: list[int]) -> None:
+        """Where it does not already."""
+        if not self.sockets:
+            self.sockets = [_listening(host, port) for port in ports if port]
+
+    def close(self) -> None:
+        """Nobody is sent here any more."""
+        for each in self.sockets:
+            each.close()
+        self.sockets = []
+
+
+class Supervisor:
+    """Of the workers of one plan (`supervising.become_supervisor`)."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+        self._slots = [Slot(number) for number in range(plan["workers"])]
+        self._all: set[Worker] = set()
+        self._watches: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._renew = asyncio.Event()
+        self.status = 0
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT, or until no worker can be begun because of the settings."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._renew.set)
+        keeping = asyncio.ensure_future(self._keep())
+        await asyncio.wait(
+            {keeping, asyncio.ensure_future(self._stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        self._stop.set()
+        keeping.cancel()
+        await self._end()
+
+    async def _keep(self) -> None:
+        first = await self._begin(self._slots[0], late=False)  # which migrates, and writes the key
+        while not await first.is_ready():
+            await first.ended
+            if self.status:
+                return
+            await asyncio.sleep(FIRST_PAUSE)
+            first = self._slots[0].worker or first
+        for slot in self._slots[1:]:
+            await self._begin(slot, late=True)
+        log.info("workers have begun", workers=len(self._slots))
+        while True:
+            await self._renew.wait()
+            self._renew.clear()
+            await self._replace_all()
+
+    async def _begin(self, slot: Slot, *, late: bool) -> Worker:
+        """A new process in the slot; another one there goes on until somebody ends it."""
+        operations = self._plan["operations_port"]
+        ports = [self._plan["port"], operations and operations + slot.number]
+        slot.listen(self._plan["host"], ports)
+        ours, theirs = socket.socketpair()
+        public, operators = [one.fileno() for one in slot.sockets] + [0] * (2 - len(slot.sockets))
+        told = {
+            "number": slot.number,
+            "late": late,
+            "public": public,
+            "operators": operators,
+            "line": theirs.fileno(),
+        }
+        descriptors = [number for number in (public, operators, theirs.fileno()) if number]
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *self._plan["command"],
+                env=os.environ | {VARIABLE: json.dumps(told)},
+                pass_fds=descriptors,
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        worker = slot.worker = Worker(process, ours)
+        self._all.add(worker)
+        watch = asyncio.ensure_future(self._watch(slot, worker))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return worker
+
+    async def _watch(self, slot: Slot, worker: Worker) -> None:
+        status = await worker.ended
+        self._all.discard(worker)
+        if self._stop.is_set() or slot.worker is not worker:
+            return
+        log.error("a worker has ended and is begun again", worker=slot.number, status=status)
+        if status == MISTAKEN and slot.number == 0 and not (worker.ready.done() and worker.ready.result()):
+            self.status = status
+            self._stop.set()
+            return
+        async with slot.turn:
+            if slot.worker is worker:
+                await self._pause(slot, worker)
+                await self._begin(slot, late=True)
+
+    async def _pause(self, slot: Slot, worker: Worker) -> None:
+        """None after the first short life. In a longer one nobody is sent to who is not there."""
+        lived = time.monotonic() - worker.began
+        if lived >= SHORT_LIFE:
+            slot.pause = 0.0
+        if slot.pause:
+            slot.close()
+            await asyncio.sleep(slot.pause)
+        slot.pause = min(slot.pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if lived < SHORT_LIFE else 0.0
+
+    async def _replace_all(self) -> None:
+        """One after the other. Where a successor does not come to be ready, all that are left stay as they are."""
+        for slot in self._slots:
+            async with slot.turn:
+                old = slot.worker
+                new = await self._begin_beside(slot, old)
+                if new is None:
+                    log.error("the workers stay as they are: a new one did not get ready", worker=slot.number)
+                    return
+                if old is not None:
+                    old.signal(signal.SIGTERM)
+                    await asyncio.wait({old.ended}, timeout=self._plan["grace"])
+        log.info("workers have been replaced", workers=len(self._slots))
+
+    async def _begin_beside(self, slot: Slot, old: Worker | None) -> Worker | None:
+        new = await self._begin(slot, late=True)
+        slot.worker = old  # until it is ready, its end is no loss
+        if await new.is_ready():
+            slot.worker = new
+            return new
+        new.signal(signal.SIGKILL)
+        return None
+
+    async def _end(self) -> None:
+        """All in order; who is not ready in time is killed."""
+        for slot in self._slots:
+            slot.close()
+        for worker in self._all:
+            worker.signal(signal.SIGTERM)
+        if self._all:
+            await asyncio.wait({one.ended for one in self._all}, timeout=self._plan["grace"])
+        for worker in list(self._all):
+            worker.signal(signal.SIGKILL)
+            await worker.ended
+
+
+async def _first_byte(line: socket.socket) -> bool:
+    """Whether one came before the end."""
+    line.setblocking(False)
+    try:
+        return bool(await asyncio.get_running_loop().sock_recv(line, 1))
+    except OSError:
+        return False
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(address)
+    made.listen(BACKLOG)
+    return made
+
+
+def main() -> None:
+    """The plan is the only argument."""
+    plan = json.loads(sys.argv[1])
+    form, level, file = plan["log"]
+    logs.configure(form, level, file=Path(file) if file else None)
+    sys.exit(asyncio.run(_run(plan)))
+
+
+async def _run(plan: dict[str, Any]) -> int:
+    supervisor = Supervisor(plan)
+    await supervisor.run()
+    return supervisor.status

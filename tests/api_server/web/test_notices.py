@@ -1,0 +1,88 @@
+"""What one process changes of rights, all others know before they would have forgotten what they remember."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.state import lookup_cache
+from api_server.state.database import listening_connection
+from api_server.web.context import SETTINGS
+from api_server.web.notices import CHANNEL
+
+CUT = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND query = 'LISTEN rights_changed'
+"""
+QUIET_SECONDS = 0.3
+#: What is remembered is remembered for this long in these tests: it is the notices that make it go.
+LONG = 300.0
+
+
+@pytest.fixture
+def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_cache, "REMEMBERED_FOR", LONG)
+
+
+@pytest.mark.usefixtures("long_memory")
+async def test_a_token_that_one_process_revokes_is_refused_by_the_other(
+    new_forge: Any, new_database: Any, tmp_path: Path
+) -> None:
+    shared = {"database_url": new_database(), "data_dir": tmp_path, "work": False}
+    async with new_forge(**shared) as one, new_forge(**shared) as other, asyncio.timeout(30):
+        alice = await one.user("alice")
+        there = attrs.evolve(alice.api, base=other.base)
+        assert (await there.get("/user")).status == 200
+        token = await one.database.value(
+            "SELECT id FROM personal_access_tokens WHERE user_id = %(id)s", id=alice.id
+        )
+        assert (await one.root.delete(f"/personal_access_tokens/{token}")).status == 204
+        while (await there.get("/user")).status == 200:
+            await asyncio.sleep(0.01)
+        assert (await there.get("/user")).status == 401
+
+
+@pytest.mark.usefixtures("long_memory")
+async def test_what_happened_while_nobody_listened_counts(new_forge: Any) -> None:
+    async with new_forge(work=False) as forge, asyncio.timeout(30):
+        alice = await forge.user("alice")
+        assert (await alice.api.get("/user")).status == 200
+        before = forge.database.generation
+        while not await forge.database.value(CUT):
+            await asyncio.sleep(0.01)
+        while forge.database.generation == before:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "tells"),
+    [
+        ("UPDATE users SET state = 'blocked'", True),
+        ("UPDATE users SET last_activity_on = now()", False),
+        ("UPDATE personal_access_tokens SET revoked = true", True),
+        ("UPDATE personal_access_tokens SET last_used_at = now()", False),
+        ("UPDATE application_settings SET values = '{}'", True),
+        ("UPDATE namespaces SET visibility = 'private'", True),
+        ("UPDATE projects SET archived = NOT archived", True),
+        ("UPDATE projects SET last_activity_at = now()", False),
+        ("DELETE FROM members", True),
+        ("DELETE FROM projects", True),
+    ],
+)
+async def test_who_writes_does_not_matter_but_what(new_forge: Any, change: str, *, tells: bool) -> None:
+    async with new_forge(work=False) as forge:
+        alice = await forge.user("alice")
+        assert (await alice.api.post("/projects", {"name": "app"})).status == 201
+        url = forge.server.app[SETTINGS].unpooled_url
+        async with listening_connection(url, CHANNEL) as connection:
+            async with forge.database.transaction() as transaction:
+                assert await transaction.run(change)
+            try:
+                async with asyncio.timeout(10 if tells else QUIET_SECONDS):
+                    await connection.notification()
+            except TimeoutError:
+                assert not tells
+            else:
+                assert tells

@@ -1,0 +1,88 @@
+"""Several workers behind one supervisor: killed, replaced and ended while clients ask."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server_process import ServerProcess, server_process
+
+pytestmark = pytest.mark.slow
+
+WORKERS = 2
+
+
+def workers_of(pid: int) -> set[int]:
+    return {int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def lives(pid: int) -> bool:
+    """Nobody may have asked yet for the status of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def until_there_are(server: ServerProcess, *, without: set[int]) -> None:
+    while len(found := workers_of(server.pid)) != WORKERS or found & without:
+        await asyncio.sleep(0.1)
+
+
+class Load:
+    """Writes, one after the other, each by a connection of its own; `done` are those that were acknowledged."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self._number = 0
+
+    async def write(self) -> None:
+        while True:
+            self._number += 1
+            name = f"group-{self._number}"
+            try:
+                answer = await self.server.root.request(
+                    "POST", "/groups", json={"name": name, "path": name}, headers={"Connection": "close"}
+                )
+            except OSError as problem:
+                self.failed.append(repr(problem))
+            except Exception as problem:
+                self.failed.append(repr(problem))
+            else:
+                (self.done if answer.status == 201 else self.failed).append(name)
+
+
+async def test_workers_are_killed_replaced_and_ended(new_database: Any, tmp_path: Path) -> None:
+    async with (
+        server_process(new_database(), tmp_path / "data", workers=WORKERS) as server,
+        asyncio.timeout(170),
+    ):
+        await until_there_are(server, without=set())
+        load = Load(server)
+        writing = asyncio.create_task(load.write())
+
+        before = workers_of(server.pid)
+        server.signal(signal.SIGHUP)
+        await until_there_are(server, without=before)
+        assert load.failed == [], "nothing is refused while workers are replaced"
+
+        killed = min(workers_of(server.pid))
+        os.kill(killed, signal.SIGKILL)
+        await until_there_are(server, without={killed})
+        count = len(load.done)
+        while len(load.done) < count + 5:
+            await asyncio.sleep(0.05)
+        writing.cancel()
+        for name in load.done:
+            assert (await server.root.get(f"/groups/{name}")).status == 200
+
+        left = workers_of(server.pid)
+        server.signal(signal.SIGKILL)
+        await server.wait()
+        while any(map(lives, left)):
+            await asyncio.sleep(0.1)
