@@ -64,7 +64,7 @@ class Settings(CiSettings):
     database_url: str = secret(
         kw_only=True,
         metadata=url("postgresql", "postgres"),
-        help="PostgreSQL, as postgresql://user:password@host:port/name",
+        help="PostgreSQL, as postgresql://user:password@host:port/name; several hosts with commas between them",
     )
     database_direct_url: str = secret(
         default="",
