@@ -66,11 +66,17 @@ def timeout(least: float = 0.1) -> Metadata:
     return number(least, 86400.0)
 
 
-def url(*schemes: str, bare: bool = False) -> Metadata:
-    """The metadata of a field that holds URLs of these schemes; `bare` ones have nothing but a host and a port."""
+def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
+    """The metadata of a field that holds URLs of these schemes; `bare` ones have nothing but a host and a port,
+    `several` may stand in one text, with spaces between them."""
     examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
-    name = f"a URL such as {examples}{' without a path' if bare else ''}"
-    return {_FORM: Form(name, lambda text: _is_url(text, schemes, bare=bare))}
+    kind = "one or more URLs with spaces between them," if several else "a URL"
+    name = f"{kind} such as {examples}{' without a path' if bare else ''}"
+
+    def fits(text: str) -> bool:
+        return all(_is_url(one, schemes, bare=bare) for one in (text.split() if several else [text]))
+
+    return {_FORM: Form(name, fits)}
 
 
 def network() -> Metadata:

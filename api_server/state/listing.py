@@ -106,7 +106,7 @@ class Listing:
         return self._statements[page.order, page.descending, page.after is not None]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
-        return await database.one(
+        return await database.shown(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
