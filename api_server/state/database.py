@@ -125,11 +125,16 @@ class Transaction(Executor):
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this. Raises `OutcomeUnknown` where the answer is lost."""
         try:
+            self._connection.notices.clear()
             await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
         except Unavailable as problem:
             if self._connection.closed and (self.has_written or self._at_commit):
                 raise OutcomeUnknown("the database") from problem
             raise
+        if (
+            self._connection.notices and self.has_written
+        ):  # nobody waits any more for a standby to have it too
+            raise OutcomeUnknown("the database")
 
 
 #: What a transaction begins with. Where it raises, the transaction is rolled back.
@@ -155,7 +160,6 @@ class Database(Executor):
         self._changes = _Changes()
         self._opening: Opening | None = None
         self._shows = False
-        #: Servers that answer what is only shown.
         self.replicas: Replicas | None = None
 
     @property
@@ -186,16 +190,13 @@ class Database(Executor):
         """The same database, of which replicas, where there are any, answer what is only shown."""
         if self.replicas is None:
             return self
-        other = copy.copy(self)
-        other._shows = True
+        (other := copy.copy(self))._shows = True
         return other
 
     async def shown(self, statement: Query[RowT], **parameters: Any) -> RowT:
         if self.replicas is not None and self._shows:
             result = await self.replicas.run(statement, {"now": self.now, **parameters})
-            if result is not None:
-                if not result.rows:
-                    raise NotFound
+            if result is not None and result.rows:
                 return instances(statement, result.columns, result.rows[:1])[0]
         return await self.one(statement, **parameters)
 
@@ -281,8 +282,7 @@ async def connect(
     in use, that is given up after PATIENCE more.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a pooler of transactions
-    in between that does not show; one that does, as PgBouncer, needs nothing. `replica_urls`, with spaces between them,
-    name servers that follow; a pool for each.
+    in between that does not show; one that does, as PgBouncer, needs nothing. `replica_urls` get a pool each.
     """
     session = {
         "timezone": "UTC",

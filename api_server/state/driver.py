@@ -134,6 +134,12 @@ class Connection:
         return statement.execute
 
     @property
+    def notices(self) -> list[str]:
+        """What PostgreSQL has said beside its answers, the last 50."""
+        said: list[str] = self._driver.raw.notices
+        return said
+
+    @property
     def closed(self) -> bool:
         return bool(self._driver.closed)
 
