@@ -261,6 +261,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         statement_timeout=settings.database_statement_timeout,
         connect_timeout=settings.database_connect_timeout,
         prepares=settings.prepare_statements,
+        replica_urls=settings.database_replica_urls,
     ) as connected:
         app[DATABASE] = connected
         app[FAILURES] = app[QUEUE].failures = Failures(connected)

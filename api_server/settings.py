@@ -64,12 +64,13 @@ class Settings(CiSettings):
     database_url: str = secret(
         kw_only=True,
         metadata=url("postgresql", "postgres"),
-        help="PostgreSQL, as postgresql://user:password@host:port/name",
+        help="PostgreSQL, as postgresql://user:password@host:port/name; several hosts with commas between them",
     )
     database_direct_url: str = secret(
-        default="",
-        metadata=url("postgresql", "postgres"),
-        help="PostgreSQL itself, where database_url is a pooler's, such as PgBouncer's: its notices come this way",
+        default="", metadata=url("postgresql", "postgres"), help="PostgreSQL itself, where that is a pooler's"
+    )
+    database_replica_urls: str = secret(
+        default="", metadata=url("postgresql", "postgres", several=True), help="replicas that answer reads"
     )
     data_dir: Path = option(
         kw_only=True, help="repositories, stored objects and the secret key live below this folder"

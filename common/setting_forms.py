@@ -66,11 +66,17 @@ def timeout(least: float = 0.1) -> Metadata:
     return number(least, 86400.0)
 
 
-def url(*schemes: str, bare: bool = False) -> Metadata:
-    """The metadata of a field that holds URLs of these schemes; `bare` ones have nothing but a host and a port."""
+def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
+    """The metadata of a field that holds URLs of these schemes; `bare` ones have nothing but a host and a port,
+    `several` may stand in one text, with spaces between them."""
     examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
-    name = f"a URL such as {examples}{' without a path' if bare else ''}"
-    return {_FORM: Form(name, lambda text: _is_url(text, schemes, bare=bare))}
+    kind = "one or more URLs with spaces between them," if several else "a URL"
+    name = f"{kind} such as {examples}{' without a path' if bare else ''}"
+
+    def fits(text: str) -> bool:
+        return all(_is_url(one, schemes, bare=bare) for one in (text.split() if several else [text]))
+
+    return {_FORM: Form(name, fits)}
 
 
 def network() -> Metadata:
@@ -239,7 +245,11 @@ _WEB = frozenset({"http", "https"})
 def _is_url(text: str, schemes: tuple[str, ...], *, bare: bool) -> bool:
     try:
         parts = urlsplit(text)
-        if parts.scheme not in schemes or parts.port == 0 or not text.isprintable():
+        if parts.scheme not in schemes or not text.isprintable():
+            return False
+        if parts.scheme in _LOCAL_TOO:
+            return _is_connection_string(text, parts.netloc)
+        if parts.port == 0:
             return False
     except ValueError:  # a port that is none, half an IPv6 address
         return False
@@ -249,7 +259,16 @@ def _is_url(text: str, schemes: tuple[str, ...], *, bare: bool) -> bool:
         return False
     if bare and (parts.path not in ("", "/") or "@" in parts.netloc):
         return False
-    return bool(parts.hostname) or (parts.scheme in _LOCAL_TOO and text.startswith(f"{parts.scheme}://"))
+    return bool(parts.hostname)
+
+
+def _is_connection_string(text: str, netloc: str) -> bool:
+    """PostgreSQL's, with one host or several, or none. What cannot be decoded libpq would repeat, with the password.
+    Raises ValueError for a port that is none."""
+    hosts = netloc.rpartition("@")[2].split(",")
+    if "://" not in text or any(urlsplit(f"//{host}").port == 0 for host in hosts):
+        return False
+    return re.search("%(?![0-9A-Fa-f]{2})|%00", text) is None
 
 
 def _is_network(text: str) -> bool:

@@ -97,6 +97,15 @@ def _of_process(app: web.Application) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "forgelet_database_pool_wait_seconds", "Seconds waited for connections.", value=pool.waited_seconds
     )
+    if database.replicas is not None:
+        each = database.replicas.each
+        ready = sum(replica.is_ready for replica in each)
+        yield gauge("database_replicas_ready", "Replicas that take reads now.", ready)
+        yield CounterMetricFamily(
+            "forgelet_database_replica_reads",
+            "Statements that replicas have answered.",
+            value=sum(replica.reads for replica in each),
+        )
 
 
 def _of_figures(figures: Figures) -> Iterable[Metric]:

@@ -2,12 +2,12 @@
 
 import abc
 import asyncio
+import contextlib
 import copy
 import datetime
-from collections import namedtuple
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -16,7 +16,8 @@ from api_server.state.connections import Connections
 from api_server.state.counts import Counts
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
-from api_server.state.statements import Query, RowT, has_written
+from api_server.state.replicas import Replicas, replicas_at
+from api_server.state.statements import Query, RowT, has_written, instances
 from common.ending import ended
 
 #: Gives the present moment, in UTC; tests move it.
@@ -57,11 +58,7 @@ class Executor(abc.ABC):
     async def rows(self, statement: Query[RowT], **parameters: Any) -> list[RowT]:
         """All rows of a statement, as instances of its row class."""
         result = await self._execute(statement, parameters)
-        row: Any = getattr(statement, "row", None)
-        if row is None:  # tests ask in plain SQL too, and read named tuples
-            row = cast("Any", namedtuple)("Row", result.columns, rename=True)
-            return [row(*values) for values in result.rows]
-        return [row(**dict(zip(result.columns, values, strict=True))) for values in result.rows]
+        return instances(statement, result.columns, result.rows)
 
     async def row(self, statement: Query[RowT], **parameters: Any) -> RowT | None:
         """The first row, or nothing."""
@@ -75,14 +72,20 @@ class Executor(abc.ABC):
             raise NotFound
         return row
 
+    async def shown(self, statement: Query[RowT], **parameters: Any) -> RowT:
+        """The first row, which is only shown: nothing is decided by it. Raises `NotFound` where there is none."""
+        return await self.one(statement, **parameters)
+
     async def entity(self, statement: Query[Shown], **parameters: Any) -> str:
         """The JSON of the entity that a statement of `listing.one` shows. Raises `NotFound` where it is gone."""
-        return (await self.one(statement, **parameters)).entity
+        return (await self.shown(statement, **parameters)).entity
 
     async def entity_if_there(self, statement: Query[Shown], **parameters: Any) -> str | None:
         """Likewise; nothing where it is not there, for callers that have a refusal of their own."""
-        row = await self.row(statement, **parameters)
-        return None if row is None else row.entity
+        try:
+            return await self.entity(statement, **parameters)
+        except NotFound:
+            return None
 
     async def value(self, statement: str, **parameters: Any) -> Any:
         """The first column of the first row, or nothing."""
@@ -123,11 +126,16 @@ class Transaction(Executor):
     async def commit(self) -> None:
         """Ends the transaction; `Database.transaction` calls this. Raises `OutcomeUnknown` where the answer is lost."""
         try:
+            self._connection.notices.clear()
             await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
         except Unavailable as problem:
             if self._connection.closed and (self.has_written or self._at_commit):
                 raise OutcomeUnknown("the database") from problem
             raise
+        if (
+            self._connection.notices and self.has_written
+        ):  # nobody waits any more for a standby to have it too
+            raise OutcomeUnknown("the database")
 
 
 #: What a transaction begins with. Where it raises, the transaction is rolled back.
@@ -153,6 +161,8 @@ class Database(Executor):
         self._changes = _Changes()
         self._opening: Opening | None = None
         self.counts = Counts()
+        self._shows = False
+        self.replicas: Replicas | None = None
 
     @property
     def now(self) -> datetime.datetime:
@@ -178,13 +188,27 @@ class Database(Executor):
         other._opening = opening
         return other
 
+    def showing(self) -> "Database":
+        """The same database, of which replicas, where there are any, answer what is only shown."""
+        if self.replicas is None:
+            return self
+        (other := copy.copy(self))._shows = True
+        return other
+
+    async def shown(self, statement: Query[RowT], **parameters: Any) -> RowT:
+        if self.replicas is not None and self._shows:
+            result = await self.replicas.run(statement, {"now": self.now, **parameters})
+            if result is not None and result.rows:
+                return instances(statement, result.columns, result.rows[:1])[0]
+        return await self.one(statement, **parameters)
+
     async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
         parameters = {"now": self.now, **parameters}
         try:
             async with self._connection() as connection:
                 return await connection.run(statement, parameters)
         except ConnectionLost:
-            self._connections.close_free()  # they are as old
+            self._lost()
         async with self._connection() as connection:
             return await connection.run(statement, parameters)
 
@@ -220,13 +244,18 @@ class Database(Executor):
             try:
                 await connection.begin()
             except ConnectionLost:
-                self._connections.close_free()  # they are as old
+                self._lost()
             else:
                 yield connection
                 return
         async with self._connection() as connection:
             await connection.begin()
             yield connection
+
+    def _lost(self) -> None:
+        self._connections.close_free()  # they are as old
+        if self.replicas is not None:
+            self.replicas.doubt()
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -247,6 +276,7 @@ async def connect(
     statement_timeout: float = 15,
     connect_timeout: float = 5,
     prepares: bool = True,
+    replica_urls: str = "",
 ) -> AsyncIterator[Database]:
     """A pool of up to `size` connections to `url` (postgresql://...), each made within `connect_timeout` seconds.
 
@@ -254,7 +284,7 @@ async def connect(
     in use, that is given up after PATIENCE more.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a pooler of transactions
-    in between that does not show; one that does, as PgBouncer, needs nothing.
+    in between that does not show; one that does, as PgBouncer, needs nothing. `replica_urls` get a pool each.
     """
     session = {
         "timezone": "UTC",
@@ -266,7 +296,7 @@ async def connect(
     }
     patience = statement_timeout + PATIENCE
 
-    async def open_connection() -> Connection:
+    async def open_connection(url: str = url) -> Connection:
         return await driver.open_connection(
             url, session, connect_timeout=connect_timeout, patience=patience, prepares=prepares
         )
@@ -274,19 +304,9 @@ async def connect(
     connections = Connections(open_connection, size, patience)
     try:
         connections.release(await connections.acquire())
-        yield Database(connections, clock)
+        database = Database(connections, clock)
+        database.replicas = replicas_at(replica_urls.split(), open_connection, size, patience, database.value)
+        async with database.replicas.watched() if database.replicas else contextlib.nullcontext():
+            yield database
     finally:
         connections.close()
-
-
-@asynccontextmanager
-async def listening_connection(url: str, *channels: str) -> AsyncIterator[Connection]:
-    """A connection of its own on which `notification()` waits for what is said on `channels`. Raises `Unavailable`."""
-    connection = await driver.open_connection(
-        url, {}, connect_timeout=PATIENCE, patience=PATIENCE, prepares=False
-    )
-    try:
-        await connection.command("; ".join(f"LISTEN {channel}" for channel in channels))
-        yield connection
-    finally:
-        connection.close()

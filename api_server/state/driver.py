@@ -21,6 +21,7 @@ from psycopg2.extensions import (
 )
 
 from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, Unavailable
+from api_server.state.hosts import each_host
 from api_server.state.statements import Statement
 from api_server.state.watched_connection import WatchedConnection
 from common.measures import Durations
@@ -29,8 +30,8 @@ from common.measures import Durations
 #: memory, too many connections), operators' interventions (a shutdown, a statement that was stopped), its system, its
 #: own errors; and a standby, a transaction that it has ended, a login that it takes no more, a database that is gone.
 _CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
-#: Of these, what PostgreSQL closes the connection with.
-_CLOSES = ("08", "57P", "25P03", "25P04", "28", "3D")
+#: Of these, what PostgreSQL closes the connection with; and a standby, where a new one finds the way to the primary.
+_CLOSES = ("08", "57P", "25006", "25P03", "25P04", "28", "3D")
 #: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
 SILENCE = 15.0
 #: How long statements take, all of this process, with the way to the database and back.
@@ -131,6 +132,12 @@ class Connection:
         return statement.execute
 
     @property
+    def notices(self) -> list[str]:
+        """What PostgreSQL has said beside its answers, the last 50."""
+        said: list[str] = self._driver.raw.notices
+        return said
+
+    @property
     def closed(self) -> bool:
         return bool(self._driver.closed)
 
@@ -183,19 +190,34 @@ async def open_connection(
 
 
 async def _connected(url: str, session: Mapping[str, object], seconds: float) -> WatchedConnection:
-    """With the settings of `session`, but through a pooler, which may not take any."""
+    """To the first host that takes it. Raises `Unavailable`."""
     options = " ".join(f"-c {name}={_in_options(value)}" for name, value in session.items())
+    refusals = []
     try:
-        driver = WatchedConnection(url, seconds, options=options)
-        try:
-            await driver
-        except psycopg2.OperationalError as problem:
-            if _REFUSES_OPTIONS not in str(problem):
-                raise
-            driver = WatchedConnection(url, seconds)
-            await driver
+        hosts = each_host(url)
+        for host in hosts:
+            try:
+                return await _connected_to(host, options, seconds / len(hosts))
+            except (psycopg2.OperationalError, OSError) as problem:  # TimeoutError is an OSError
+                refusals.append(problem)
+        if len(hosts) == 1:
+            raise refusals[0]
+        said = (str(problem).strip().partition("\n")[0] or type(problem).__name__ for problem in refusals)
+        raise psycopg2.OperationalError(f"no host takes the connection: {'; '.join(said)}")
     except Exception as problem:
         raise Unavailable("the database") from problem
+
+
+async def _connected_to(url: str, options: str, seconds: float) -> WatchedConnection:
+    """With the `options`, but through a pooler, which may not take any."""
+    try:
+        driver = WatchedConnection(url, seconds, options=options)
+        await driver
+    except psycopg2.OperationalError as problem:
+        if _REFUSES_OPTIONS not in str(problem):
+            raise
+        driver = WatchedConnection(url, seconds)
+        await driver
     return driver
 
 

@@ -120,7 +120,7 @@ class Listing:
     async def _read(
         self, database: Executor, page: Page, parameters: Mapping[str, object], *, counted: bool
     ) -> Listed:
-        return await database.one(
+        return await database.shown(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,

@@ -42,6 +42,12 @@ _FOREIGN_TABLE = r"""
 """
 
 
+_IS_A_STANDBY = (
+    "This PostgreSQL is a standby, which nobody can write to: name the primary in the setting database_url, or all"
+    " servers with ?target_session_attrs=read-write"
+)
+
+
 class UnsuitableDatabase(Mistake):
     """A database that cannot be used; the text says what to do."""
 
@@ -59,8 +65,15 @@ def unsuitable_database() -> Iterator[None]:
         if isinstance(problem, psycopg2.ProgrammingError) and problem.pgcode is not None:
             raise  # not the URL is wrong, but a statement of ours
         raise UnsuitableDatabase(
-            f"PostgreSQL cannot be used, check the setting database_url: {first_line(problem)}"
+            f"PostgreSQL cannot be used, check the setting database_url: {_of_all_hosts(problem)}"
         ) from None
+
+
+def _of_all_hosts(problem: Exception) -> str:
+    """What libpq says of each host that it has tried, where it says so in a line each."""
+    lines = [line.strip() for line in str(problem).splitlines()]
+    tried = [line for line in lines if line.startswith("connection to server")]
+    return "; ".join(tried) if len(tried) > 1 else first_line(problem)
 
 
 def migrate(url: str, serving_role: str | None = None) -> None:
@@ -72,6 +85,8 @@ def migrate(url: str, serving_role: str | None = None) -> None:
         connection.autocommit = True
         _check_version(connection)
         with connection.cursor() as cursor:
+            if _value(cursor, "SELECT pg_is_in_recovery()"):
+                raise UnsuitableDatabase(_IS_A_STANDBY)
             if not _is_up_to_date(cursor):
                 with _alone(url):
                     _bring_up_to_date(url, cursor)

@@ -17,6 +17,7 @@ from api_server.state import database, driver
 from api_server.state.connections import Connections
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import Conflict, ConnectionLost, Unavailable
+from api_server.state.listening import listening_connection
 from common.gate import Gate
 from common.throttled_log import ThrottledLog
 
@@ -71,7 +72,7 @@ class QueueConnector(BaseAsyncConnector):
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         with _as_procrastinates_errors():
-            async with database.listening_connection(self._listening_url, *channels) as connection:
+            async with listening_connection(self._listening_url, *channels) as connection:
                 while True:
                     heard = await connection.notification()
                     await on_notification(channel=heard.channel, payload=heard.payload)

@@ -3,7 +3,9 @@
 import functools
 import hashlib
 import re
-from typing import Any, Generic, TypeVar, overload
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, cast, overload
 
 RowT = TypeVar("RowT")
 
@@ -59,6 +61,15 @@ class Statement(Query[RowT]):
         plan = "SET LOCAL plan_cache_mode = force_generic_plan; " if planned_once else ""
         statement.execute = f"{plan}EXECUTE {statement.name}" + (f"({arguments})" if names else "")
         return statement
+
+
+def instances(statement: Query[RowT], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[RowT]:
+    """The rows as instances of the statement's class."""
+    row: Any = getattr(statement, "row", None)
+    if row is None:  # tests ask in plain SQL too, and read named tuples
+        row = cast("Any", namedtuple)("Row", columns, rename=True)
+        return [row(*values) for values in rows]
+    return [row(**dict(zip(columns, values, strict=True))) for values in rows]
 
 
 def numbered(sql: str) -> tuple[str, list[str]]:

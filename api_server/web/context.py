@@ -11,6 +11,7 @@ from api_server.state.database import Clock, Database
 from api_server.state.secrets import Vault
 from api_server.web.grounds import held_by
 
+_READS = frozenset({"GET", "HEAD"})
 #: The application, or what a request within it sees of it (`request.config_dict`).
 App = web.Application | ChainMapProxy
 
@@ -25,8 +26,10 @@ def settings(request: web.Request) -> Settings:
 
 
 def database(request: web.Request) -> Database:
-    """Its transactions begin with making sure of what the request has been judged on (`web/grounds.py`)."""
-    return held_by(request, _outermost(request)[DATABASE])
+    """Its transactions begin with making sure of what the request has been judged on (`web/grounds.py`). What requests
+    show that only read may come from a replica."""
+    database = held_by(request, _outermost(request)[DATABASE])
+    return database.showing() if request.method in _READS else database
 
 
 def forget(request: web.Request) -> None:

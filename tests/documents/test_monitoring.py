@@ -82,6 +82,7 @@ async def test_the_table_names_all_metrics_and_no_others(known: set[str]) -> Non
     missing_of_histograms = {name for name in told if f"{name}_bucket" in known}
     told = {name for name in told if not name.startswith(_OF_PYTHON)}
     optional = {"edge_shared_usable"}  # of edges with a shared tier
+    optional |= {"forgelet_database_replicas_ready", "forgelet_database_replica_reads_total"}  # with replicas
     assert told - optional == there | missing_of_histograms - optional
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from api_server.state.database import listening_connection
+from api_server.state.listening import listening_connection
 from common.background import BackgroundTasks
 
 CHANNEL = "jobs_pending"

@@ -176,3 +176,8 @@ async def test_the_smallest_number_of_64_bits_can_be_cast(database: Database) ->
         "SELECT %(one)s::bigint AS one, %(many)s::bigint[] AS many", one=smallest, many=[smallest]
     )
     assert (found.one, found.many) == (smallest, [smallest])
+
+
+async def test_without_replicas_showing_is_the_same(database: Database) -> None:
+    assert database.replicas is None
+    assert database.showing() is database

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import psycopg2
 import pytest
 
-from api_server.state.database import Database, connect, listening_connection
+from api_server.state.database import Database, connect
 from api_server.state.errors import ConnectionLost, OutcomeUnknown, Unavailable
+from api_server.state.listening import listening_connection
 from tests.support.outages import Way, way_to
 
 SIZE = 2
@@ -153,7 +154,7 @@ async def test_who_listens_is_told_that_nothing_more_can_be_heard(way: Way) -> N
 async def test_silence_is_looked_into(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose other end is gone without a word hears nothing either."""
     monkeypatch.setattr("api_server.state.driver.SILENCE", 0.05)
-    monkeypatch.setattr("api_server.state.database.PATIENCE", 0.2)
+    monkeypatch.setattr("api_server.state.listening.PATIENCE", 0.2)
     async with listening_connection(way.url, "news") as listening:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(listening.notification(), 0.3)

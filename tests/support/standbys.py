@@ -1,0 +1,152 @@
+"""PostgreSQL servers of a test's own that follow one another: a primary, and standbys made by pg_basebackup."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import attrs
+import psycopg2
+
+from forgelet.local import cluster_folders, embedded_postgres, postgres_binaries
+from forgelet.local.processes import Account, Child
+
+SECONDS = 60.0
+
+
+def program() -> Path | None:
+    """The pg_basebackup beside the server that the tests start; the one of a Python package has none."""
+    found = postgres_binaries.preferred().directory / "pg_basebackup"
+    return found if found.exists() else None
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Looks again until it holds."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.02)
+
+
+@attrs.define
+class Standby:
+    """A server in `folder`, which is where its socket is."""
+
+    folder: Path
+    password: str
+    account: Account
+    child: Child | None = None
+
+    def start(self) -> None:
+        options = [
+            "listen_addresses=",
+            f'unix_socket_directories="{self.folder}"',
+            "unix_socket_permissions=0700",
+        ]
+        options += ["fsync=off", "shared_buffers=32MB", "dynamic_shared_memory_type=mmap"]
+        command = [str(postgres_binaries.preferred().postgres), "-D", str(self.folder / "data")]
+        log = self.folder.parent / "standby.log"
+        command += [f"--{option}" for option in options]
+        self.child = Child("standby", command, log=log, account=self.account, stop_signal=signal.SIGINT)
+        until(self._answers, f"a standby starts: {log.read_text()}")
+
+    def stop(self) -> None:
+        if self.child is not None:
+            self.pause(stopped=False)
+            self.child.stop()
+            self.child = None
+
+    def pause(self, *, stopped: bool = True) -> None:
+        """Has all of its processes do nothing any more, or go on."""
+        assert self.child is not None
+        if not self.child.has_ended():
+            for pid in [*_children(self.child.process.pid), self.child.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def url(self, database: str = "postgres", role: str = "postgres") -> str:
+        return (
+            f"postgresql://{role}:{quote(self.password)}@/{database}?host={quote(str(self.folder), safe='')}"
+        )
+
+    def run(self, statement: str) -> object:
+        return run(self.url(), statement)
+
+    def promote(self) -> None:
+        """Until it takes writes."""
+        assert self.run("SELECT pg_promote()")
+
+    def _answers(self) -> bool:
+        assert self.child is not None
+        assert not self.child.has_ended()
+        with contextlib.suppress(psycopg2.OperationalError):
+            return self.run("SELECT 1") == 1
+        return False
+
+
+def run(url: str, statement: str) -> object:
+    """The first value of what a superuser's statement gives."""
+    with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchone()[0] if cursor.description else None
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextlib.contextmanager
+def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
+    """One that follows `primary`, with the name `standby`."""
+    url = urlsplit(primary.url("postgres", "postgres"))
+    host, password = parse_qs(url.query)["host"][0], unquote(url.password or "")
+    with tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=cluster_folders.temporary_root()) as name:
+        Path(name).chmod(0o711)
+        folder = cluster_folders.made(Path(name) / "standby")
+        account = Account.of(folder.stat().st_uid)
+        subprocess.run(
+            [
+                *(str(program()), "--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
+                *(
+                    "--pgdata",
+                    str(folder / "data"),
+                    "--dbname",
+                    f"host={host} user=postgres application_name=standby",
+                ),
+            ],
+            env={"PGPASSWORD": password, "PATH": os.environ["PATH"]},
+            cwd="/",
+            check=True,
+            **account.popen_arguments(),
+        )
+        standby = Standby(folder, password, account)
+        try:
+            standby.start()
+            yield standby
+        finally:
+            standby.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def several_hosts(*urls: str, asked: str = "target_session_attrs=read-write") -> str:
+    """A URL that names the hosts of all of these, for the role and the database of the first."""
+    hosts = ",".join(parse_qs(urlsplit(url).query)["host"][0] for url in urls)
+    return urlsplit(urls[0])._replace(query=f"host={quote(hosts, safe='')}&{asked}").geturl()
+
+
+def kill(primary: embedded_postgres.Cluster) -> None:
+    """As if its machine had lost its power: nothing is written down or said any more."""
+    assert primary._server is not None
+    pid = primary._server.process.pid
+    for one in [pid, *_children(pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    primary._server.process.wait()
