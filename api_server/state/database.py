@@ -132,10 +132,8 @@ class Transaction(Executor):
             if self._connection.closed and (self.has_written or self._at_commit):
                 raise OutcomeUnknown("the database") from problem
             raise
-        if (
-            self._connection.notices and self.has_written
-        ):  # nobody waits any more for a standby to have it too
-            raise OutcomeUnknown("the database")
+        if self._connection.notices and self.has_written:
+            raise OutcomeUnknown("the database")  # nobody waits any more for a standby to have it too
 
 
 #: What a transaction begins with. Where it raises, the transaction is rolled back.

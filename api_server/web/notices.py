@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from api_server.state.database import listening_connection
+from api_server.state.listening import listening_connection
 from api_server.web.context import DATABASE, SETTINGS
 from common.background import BACKGROUND
 

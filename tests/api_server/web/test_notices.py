@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.state import lookup_cache
-from api_server.state.database import listening_connection
+from api_server.state.listening import listening_connection
 from api_server.web.context import SETTINGS
 from api_server.web.notices import CHANNEL
 
