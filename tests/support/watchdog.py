@@ -7,17 +7,14 @@ do starting, stopping and first imports.
 """
 
 import asyncio
-import faulthandler
 import gc
-import itertools
-import re
-import tempfile
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from types import FrameType
 
 import attrs
 
@@ -30,7 +27,6 @@ _INTERVAL = 0.015
 _USUAL = 0.04
 
 Stack = tuple[str, ...]
-_FRAME = re.compile(r' *File "(?P<path>.*)", line (?P<line>\d+) in (?P<name>.*)')
 
 
 @attrs.frozen
@@ -131,29 +127,19 @@ class Watchdog:
 
     def _look(self, ended: threading.Event) -> None:
         before = 0
-        with tempfile.TemporaryFile("w+") as dump:
-            while not ended.wait(_INTERVAL):
-                number = self._number
-                if number % 2 and number == before:
-                    stack = _stack(self._thread, dump)
-                    if self._number == number and (self._seen[0] != number or is_service(stack)):
-                        self._seen = (number, stack)
-                before = number
+        while not ended.wait(_INTERVAL):
+            number = self._number
+            if number % 2 and number == before:
+                stack = _stack(sys._current_frames().get(self._thread))
+                if self._number == number and (self._seen[0] != number or is_service(stack)):
+                    self._seen = (number, stack)
+            before = number
 
 
-def _stack(thread: int, dump: TextIO) -> Stack:
-    """The frames of a thread below the loop. `faulthandler` only reads them: objects made of another thread's frames
-    (`sys._current_frames`) can end older interpreters, where they outlive what runs in them."""
-    dump.seek(0)
-    dump.truncate()
-    faulthandler.dump_traceback(dump)
-    dump.seek(0)
-    for block in dump.read().split("\n\n"):
-        title, *lines = block.splitlines()
-        if f"0x{thread:016x}" in title:
-            frames = map(_FRAME.fullmatch, lines)  # the innermost first
-            below = itertools.takewhile(lambda frame: frame is None or frame["path"] != __file__, frames)
-            return tuple("{path}:{line} in {name}".format(**frame.groupdict()) for frame in below if frame)[
-                ::-1
-            ]
-    return ()
+def _stack(frame: FrameType | None) -> Stack:
+    """The frames below the loop."""
+    frames = []
+    while frame is not None and frame.f_code.co_filename != __file__:
+        frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(reversed(frames))

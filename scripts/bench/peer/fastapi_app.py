@@ -44,7 +44,7 @@ api = APIRouter(prefix="/api/v4", dependencies=[Depends(known)])
 
 async def page(
     session: AsyncSession,
-    rows: Select[Any],
+    rows: Select[*tuple[Any, ...]],
     response: Response,
     *,
     counted: bool = True,
