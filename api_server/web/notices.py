@@ -2,7 +2,7 @@
 that was remembered before counts any more.
 
 Triggers send the notices (migration 0231), so that it does not matter who writes. While nobody listens (a broken
-connection, a listener that is to be started again) what is remembered is as old as `lookup_cache.REMEMBERED_FOR` at
+connection, a listener that is to be started again) what is remembered is as old as `counts.REMEMBERED_FOR` at
 most.
 """
 

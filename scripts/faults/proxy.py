@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import itertools
-import socket
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import attrs
+
+from tests.support.ports import is_listened_on
 
 PIECE = 64 * 2**10
 
@@ -114,11 +115,6 @@ def balanced(ports: Sequence[int]) -> Callable[[], int]:
     turns = itertools.cycle(ports)
 
     def upstream() -> int:
-        return next(filter(_is_listened_on, itertools.islice(turns, len(ports))), ports[0])
+        return next(filter(is_listened_on, itertools.islice(turns, len(ports))), ports[0])
 
     return upstream
-
-
-def _is_listened_on(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

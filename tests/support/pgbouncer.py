@@ -4,7 +4,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from forgelet.local import cluster_folders
 from forgelet.local.processes import Child
-from tests.support.ports import free_port
+from tests.support.ports import free_port, is_listened_on
 
 READY_SECONDS = 20.0
 
@@ -65,15 +64,10 @@ def running(database_url: str, **settings: object) -> Iterator[str]:
         child = Child("PgBouncer", command(Path(folder), database_url, port, **settings), log=log)
         try:
             deadline = time.monotonic() + READY_SECONDS
-            while not _is_listened_on(port):
+            while not is_listened_on(port):
                 assert not child.has_ended(), log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.02)
             yield through(database_url, port)
         finally:
             child.stop()
-
-
-def _is_listened_on(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -18,3 +18,9 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def is_listened_on(port: int) -> bool:
+    """Whether a port of loopback takes connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
