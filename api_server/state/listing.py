@@ -52,7 +52,7 @@ class Page:
     after: int | None = None
     order: str = "id"
     descending: bool = True
-    #: Offset pagination tells how many rows there are.
+    #: Offset pagination tells how many rows there are; behind a row (`after`) nothing is counted.
     counted: bool = True
 
 
@@ -91,41 +91,46 @@ class Listing:
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending, continued): Statement(
-                _listing(entity, rows, column, counted, moment, descending=descending, continued=continued),
+            (name, descending, *kind): Statement(
+                _listing(
+                    entity, rows, column, moment, descending=descending, continued=continued, total=total
+                ),
                 Listed,
                 planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
             for descending in (True, False)
-            for continued in (True, False)
+            for kind, continued, total in (
+                # What is not executed of a plan is set up nevertheless: a page that is not counted has its own.
+                ((False, False), False, "NULL::bigint"),
+                ((False, True), False, _total(counted)),
+                ((True, False), True, "NULL::bigint"),
+            )
         }
 
     def statement(self, page: Page) -> Statement[Listed]:
         """What reads a page like this one."""
-        return self._statements[page.order, page.descending, page.after is not None]
+        continued = page.after is not None
+        return self._statements[page.order, page.descending, continued, page.counted and not continued]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
         if not page.counted or not isinstance(database, Database):
-            return await self._read(database, page, parameters, counted=page.counted)
+            return await self._read(database, page, parameters)
         key = (self, repr(parameters))
         generation = database.generation
         known = database.counts.get(key, generation)
-        listed = await self._read(database, page, parameters, counted=known is None)
+        listed = await self._read(database, attrs.evolve(page, counted=known is None), parameters)
         if known is not None:
             return attrs.evolve(listed, total=known)
         database.counts.keep(key, generation, listed.total or 0)
         return listed
 
-    async def _read(
-        self, database: Executor, page: Page, parameters: Mapping[str, object], *, counted: bool
-    ) -> Listed:
+    async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> Listed:
         return await database.shown(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
             page_after=page.after,
-            page_counted=counted,
             **parameters,
         )
 
@@ -134,11 +139,11 @@ def _listing(
     entity: str,
     rows: str,
     column: str,
-    counted: str,
     moment: str | None,
     *,
     descending: bool,
     continued: bool,
+    total: str,
 ) -> str:
     direction = "DESC" if descending else "ASC"
     by_id = f"id {direction}" if moment is None else f"{moment} {direction}, id {direction}"
@@ -159,19 +164,16 @@ def _listing(
         SELECT coalesce((SELECT json_agg(entity ORDER BY position) FROM entities), '[]')::text AS body,
             (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
-            CASE WHEN %(page_counted)s::boolean THEN {_total(counted, continued=continued)} END AS total
+            {total} AS total
     """
 
 
-def _total(counted: str, *, continued: bool) -> str:
+def _total(counted: str) -> str:
     """The number of rows in all. A page at the end of the list tells it: there is nothing to be counted."""
-    all_rows = f"(SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted)"
-    if continued:
-        return all_rows
     return f"""
         CASE WHEN (SELECT count(*) FROM probe) BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
             THEN least(%(page_offset)s::bigint + (SELECT count(*) FROM probe), {MOST_COUNTED + 1})
-            ELSE {all_rows} END"""
+            ELSE (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END"""
 
 
 def _after(moment: str | None, *, descending: bool) -> str:

@@ -52,7 +52,6 @@ def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[s
         "page_size": wanted.size,
         "page_offset": wanted.offset,
         "page_after": wanted.after,
-        "page_counted": wanted.counted,
     }
     before, _, execute = statement.execute.partition("EXECUTE")
     assert "force_generic_plan" in before, "planned anew, a page costs three times as much"
