@@ -106,17 +106,27 @@ def copied(primary_url: str, folder: Path) -> None:
         capture_output=True,
         **Account.of(folder.stat().st_uid).popen_arguments(),
     )
+    with (folder / "data" / "postgresql.auto.conf").open("a") as configuration:
+        configuration.write("cluster_name = 'standby'\n")
+
+
+def have_commits_wait(primary: embedded_postgres.Cluster) -> None:
+    """Commits of the role `forgelet` are told of when the standby of this one has them on its disk."""
+    url = primary.url("postgres", "postgres")
+    run(url, "ALTER ROLE forgelet SET synchronous_commit = 'on'")
+    run(url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+    run(url, "SELECT pg_reload_conf()")
+    until(lambda: run(url, "SELECT sync_state FROM pg_stat_replication") == "sync", "a synchronous standby")
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    """What starts a server on `folder`/data, whose socket is in `folder`; it follows another as `standby`."""
+    """What starts a server on `folder`/data, whose socket is in `folder`."""
     given = [
         "listen_addresses=",
         f'unix_socket_directories="{folder}"',
         "unix_socket_permissions=0700",
         "shared_buffers=32MB",
         "dynamic_shared_memory_type=mmap",
-        "cluster_name=standby",
         *options,
     ]
     program = str(postgres_binaries.preferred().postgres)

@@ -18,17 +18,6 @@ WRITERS = 4
 MANY = 200
 
 
-def _wait_for_the_standby(primary: embedded_postgres.Cluster) -> None:
-    url = primary.url("postgres", "postgres")
-    standbys.run(url, "ALTER ROLE forgelet SET synchronous_commit = 'on'")
-    standbys.run(url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-    standbys.run(url, "SELECT pg_reload_conf()")
-    standbys.until(
-        lambda: standbys.run(url, "SELECT sync_state FROM pg_stat_replication") == "sync",
-        "a synchronous standby",
-    )
-
-
 async def _add(database: Database, number: int) -> None:
     async with database.transaction() as transaction:
         await transaction.run("INSERT INTO kept VALUES (%(number)s)", number=number)
@@ -36,7 +25,7 @@ async def _add(database: Database, number: int) -> None:
 
 async def test_nothing_is_lost_that_was_acknowledged() -> None:
     with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
-        _wait_for_the_standby(primary)
+        standbys.have_commits_wait(primary)
         url = standbys.several_hosts(primary.url(), standby.url("forgelet", "forgelet"))
         async with connect(url, base_url="x", size=WRITERS, connect_timeout=4) as database:
             async with database.transaction() as transaction:
@@ -69,7 +58,7 @@ async def test_nothing_is_lost_that_was_acknowledged() -> None:
 async def test_what_no_standby_has_is_not_acknowledged() -> None:
     """PostgreSQL ends its waiting like any other statement, by a warning, and the commit stays on the primary alone."""
     with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
-        _wait_for_the_standby(primary)
+        standbys.have_commits_wait(primary)
         async with connect(primary.url(), base_url="x", size=1, statement_timeout=0.5) as database:
             async with database.transaction() as transaction:
                 await transaction.run("CREATE TABLE kept (number bigint)")
