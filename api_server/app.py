@@ -283,7 +283,7 @@ async def joined(settings: Settings) -> AsyncIterator[web.Application]:
 async def _edges(app: web.Application) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
         app[edges.EDGES] = edges.Edges(app[SETTINGS], session, app[DATABASE])
-        await app[edges.EDGES].configure()
+        await app[edges.EDGES].list_own()
         yield
 
 

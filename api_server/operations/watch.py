@@ -63,8 +63,8 @@ class Watch:
         found = await self._disks()
         found |= await self._store(found)
         found |= {("background", name): reason for name, reason in self._app[BACKGROUND].down.items()}
-        found |= await self._edges()
         try:
+            found |= await self._edges()
             await self._write(found)
             await self._count_requests()
         except (Unavailable, LockNotAvailable):
@@ -119,6 +119,8 @@ class Watch:
         return {}
 
     async def _edges(self) -> dict[What, str]:
+        """Of all servers. That this one lists its own is said on the way."""
+        await self._app[EDGES].list_own()
         said = await self._app[EDGES].statuses()
         problems = {url: _problem_of(status) for url, status in said.items()}
         return {("edge", url): problem for url, problem in problems.items() if problem is not None}

@@ -11,30 +11,54 @@ from api_server.state.statements import Query, Statement
 
 @attrs.frozen
 class Edge:
-    """A configured edge, by its base URL."""
+    """An edge that some server lists, by its base URL, and since when it could not be told of changes."""
 
     id: int
     url: str
+    failing_since: datetime.datetime | None
 
 
-CONFIGURE = Query(
-    """
-    WITH gone AS (DELETE FROM edges WHERE url <> ALL (%(urls)s) RETURNING id),
-    forgotten AS (DELETE FROM edge_purges USING gone WHERE edge_purges.edge_id = gone.id),
-    added AS (
-        INSERT INTO edges (url) SELECT unnest(%(urls)s::text[]) ON CONFLICT (url) DO NOTHING RETURNING id, url
-    )
-    SELECT id, url FROM added
-    UNION ALL SELECT id, url FROM edges WHERE url = ANY (%(urls)s)
-    ORDER BY id
-    """,
-    Edge,
+ADD = """
+    INSERT INTO edges (url, listed_at)
+    SELECT url, %(now)s FROM unnest(%(urls)s::text[]) WITH ORDINALITY AS listed (url, place)
+    WHERE NOT EXISTS (SELECT FROM edges WHERE edges.url = listed.url)
+    ORDER BY place
+    ON CONFLICT (url) DO NOTHING
+"""
+#: What another server renews at this moment is as good.
+RENEW = """
+    UPDATE edges SET listed_at = %(now)s FROM (
+        SELECT id FROM edges WHERE url = ANY (%(urls)s) AND listed_at < %(before)s FOR UPDATE SKIP LOCKED
+    ) AS old
+    WHERE edges.id = old.id
+"""
+
+
+async def list_them(transaction: Transaction, urls: Sequence[str], before: datetime.datetime) -> None:
+    """Writes down that somebody lists these edges, unless that has been written down since `before`. One that is new
+    is purged of everything: nobody knows what it keeps."""
+    await transaction.run(ADD, urls=list(urls))
+    await transaction.run(RENEW, urls=list(urls), before=before)
+
+
+FORGET = "DELETE FROM edges WHERE listed_at < %(before)s"
+FORGET_DEBTS = (
+    "DELETE FROM edge_purges WHERE NOT EXISTS (SELECT FROM edges WHERE edges.id = edge_purges.edge_id)"
 )
 
 
-async def configure(transaction: Transaction, urls: Sequence[str]) -> list[Edge]:
-    """The edges are these from now on. One that is new is purged of everything: nobody knows what it keeps."""
-    return await transaction.rows(CONFIGURE, urls=list(urls))
+async def forget(transaction: Transaction, before: datetime.datetime) -> None:
+    """Edges that nobody has listed since then are none any more, and owed nothing."""
+    if await transaction.run(FORGET, before=before):
+        await transaction.run(FORGET_DEBTS)
+
+
+KNOWN = Query("SELECT id, url, failing_since FROM edges ORDER BY id", Edge)
+
+
+async def known(database: Executor) -> list[Edge]:
+    """All of them, whichever servers list them."""
+    return await database.rows(KNOWN)
 
 
 @attrs.frozen
@@ -43,12 +67,16 @@ class Owed:
 
     id: int
     edge_id: int
+    url: str
 
 
 OWE = Query(
     """
-    INSERT INTO edge_purges (edge_id, keys, created_at) SELECT edges.id, %(keys)s, %(now)s FROM edges
-    RETURNING id, edge_id
+    WITH owed AS (
+        INSERT INTO edge_purges (edge_id, keys, created_at) SELECT edges.id, %(keys)s, %(now)s FROM edges
+        RETURNING id, edge_id
+    )
+    SELECT owed.id, owed.edge_id, edges.url FROM owed JOIN edges ON edges.id = owed.edge_id
     """,
     Owed,
 )
@@ -92,7 +120,7 @@ DEBT = Statement(
 
 
 async def debt(database: Executor, edge_id: int, until: datetime.datetime, most: int) -> Debt | None:
-    """The `most` oldest rows from before a moment; None where the edge is not configured any more."""
+    """The `most` oldest rows from before a moment; None where nobody lists the edge any more."""
     return await database.row(DEBT, edge_id=edge_id, until=until, most=most)
 
 
@@ -133,11 +161,3 @@ SET_TOLD = """
 async def set_told(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
     """The edge has been told; with `everything`, to forget all that it keeps."""
     await transaction.run(SET_TOLD, id=edge_id, everything=everything)
-
-
-FAILING = Query("SELECT id, url FROM edges WHERE failing_since < %(since)s ORDER BY id", Edge)
-
-
-async def failing(database: Executor, since: datetime.datetime) -> list[Edge]:
-    """Those that could not be told since before a moment."""
-    return await database.rows(FAILING, since=since)

@@ -4,6 +4,9 @@ That an edge has to be told is written down with the change, and tried once befo
 after the answer no edge that can be reached serves what it should not. What an edge could not be told stays written
 down; the queue tells it, joined, as soon as it can be reached again. One that has missed more than is kept, or whose
 past is not known, is told to forget everything.
+
+Which edges there are is written down too: all that any server lists that runs, or ran a moment ago. So servers with
+different lists tell the same edges.
 """
 
 import asyncio
@@ -39,6 +42,10 @@ UNDER_WAY = datetime.timedelta(seconds=5)
 MOST_OWED = 1000
 #: An edge that could not be told for so long is a matter for operators.
 PATIENCE = datetime.timedelta(seconds=15)
+#: After which a server says again which edges it lists, and after which one that nobody lists is none any more: a
+#: server that is started anew has time to come back.
+LISTED_ANEW = datetime.timedelta(seconds=20)
+UNLISTED = datetime.timedelta(seconds=60)
 _EVERYTHING = {"prefixes": ["/"]}
 
 
@@ -72,27 +79,38 @@ async def changed(transaction: Transaction, *keys: str) -> None:
 
 
 class Edges:
-    """The purge APIs of the configured edges; calls to addresses that users name go through `outgoing`."""
+    """The purge APIs of the edges; calls to addresses that users name go through `outgoing`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
         self._urls = [url.rstrip("/") for url in settings.edge_urls]
         self._settings = settings
         self._session = session
         self._database = database
-        self._edges: list[Edge] = []
+        #: How long others have had to list theirs.
+        self._since = database.now
         self._catching_up = asyncio.Lock()
 
-    async def configure(self) -> None:
-        """Writes down which edges there are; changes before that owe them nothing."""
+    async def list_own(self) -> None:
+        """Writes down the edges that this server lists, again and again; changes before that owe a new one nothing.
+        Those that no server lists any more are forgotten."""
+        now = self._database.now
         async with self._database.transaction() as transaction:
-            self._edges = await queries.configure(transaction, self._urls)
+            await queries.list_them(transaction, self._urls, now - LISTED_ANEW)
+            if now - self._since >= UNLISTED:
+                await queries.forget(transaction, now - UNLISTED)
+            transaction.has_written = False  # nobody remembers edges
+
+    async def apis(self) -> list[EdgeApi]:
+        """Of all edges, whichever servers list them."""
+        return [self._api(edge.url) for edge in await queries.known(self._database)]
 
     async def tell(self, keys: Sequence[str], owed: Sequence[Owed]) -> None:
-        """Tells all edges at once, and waits for each of them, as long as the setting says. Of `owed` stays what could
-        not be told, for `catch_up`."""
+        """Tells the edges of `owed` all at once, and waits for each of them, as long as the setting says. Of `owed`
+        stays what could not be told, for `catch_up`."""
         document = {"keys": sorted(keys)}
-        told = await asyncio.gather(*(self._tell(edge, document) for edge in self._edges))
-        problems = {edge.id: problem for edge, problem in zip(self._edges, told, strict=True) if problem}
+        each = {one.edge_id: one.url for one in owed}
+        told = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
+        problems = {edge_id: problem for edge_id, problem in zip(each, told, strict=True) if problem}
         settled = [one.id for one in owed if one.edge_id not in problems]
         if not (settled or problems):
             return
@@ -106,27 +124,19 @@ class Edges:
         """Tells each edge what it has missed, but for the last `age`."""
         async with self._catching_up:
             until = self._database.now - age
-            await asyncio.gather(*(self._catch_up(edge, until) for edge in self._edges))
+            known = await queries.known(self._database)
+            await asyncio.gather(*(self._catch_up(edge, until) for edge in known))
 
     async def statuses(self) -> dict[str, dict[str, Any] | str]:
         """What each edge says of itself (`GET /-/status`), by its URL; or in one sentence why it says nothing. One that
         has no such page says nothing, and is not in it."""
-        said = await asyncio.gather(*(self._status(edge) for edge in self._edges))
-        return {edge.url: one for edge, one in zip(self._edges, said, strict=True) if one is not None}
+        apis = await self.apis()
+        said = await asyncio.gather(*map(_status, apis))
+        return {api.url: one for api, one in zip(apis, said, strict=True) if one is not None}
 
-    async def _status(self, edge: Edge) -> dict[str, Any] | str | None:
-        try:
-            return await self._api(edge).status()
-        except EdgeRefuses as problem:
-            return None if problem.status == 404 else refusal(problem.status)
-        except ValueError:
-            return None
-        except (aiohttp.ClientError, OSError) as problem:
-            return f"It does not answer ({type(problem).__name__})"
-
-    def _api(self, edge: Edge) -> EdgeApi:
+    def _api(self, url: str) -> EdgeApi:
         settings = self._settings
-        return EdgeApi(edge.url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
+        return EdgeApi(url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
 
     async def set_back(self, ahead: float) -> list[str]:
         """Has all edges of a service for tests forget everything, and has their clocks be `ahead` seconds of the
@@ -138,14 +148,16 @@ class Edges:
         return await self._have_all(lambda api: api.set_clock(ahead))
 
     async def _have_all(self, act: Callable[[EdgeApi], Awaitable[None]]) -> list[str]:
-        done = await asyncio.gather(*(_problem_of(act(self._api(edge))) for edge in self._edges))
-        return [f"{edge.url}: {problem}" for edge, problem in zip(self._edges, done, strict=True) if problem]
+        apis = await self.apis()
+        done = await asyncio.gather(*(_problem_of(act(api)) for api in apis))
+        return [f"{api.url}: {problem}" for api, problem in zip(apis, done, strict=True) if problem]
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""
-        failing = await queries.failing(self._database, self._database.now - PATIENCE)
+        known, since = await queries.known(self._database), self._database.now - PATIENCE
+        failing = [one for one in known if one.failing_since is not None and one.failing_since < since]
         if failing:
-            raise Degraded(f"{len(failing)} of {len(self._edges)} storage edges cannot be told of changes")
+            raise Degraded(f"{len(failing)} of {len(known)} storage edges cannot be told of changes")
 
     async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
         while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
@@ -154,7 +166,9 @@ class Edges:
                     await queries.set_told(transaction, edge.id, everything=False)
                 return
             everything = debt.everything or len(debt.ids) == MOST_OWED
-            problem = await self._tell(edge, _EVERYTHING if everything else {"keys": sorted(debt.keys)})
+            problem = await self._tell(
+                edge.id, edge.url, _EVERYTHING if everything else {"keys": sorted(debt.keys)}
+            )
             await self._record(edge, debt, everything=everything, problem=problem)
             if problem or len(debt.ids) < MOST_OWED:
                 return
@@ -169,12 +183,23 @@ class Edges:
             else:
                 await queries.set_failing(transaction, edge.id, problem, purge_everything=everything)
 
-    async def _tell(self, edge: Edge, document: Mapping[str, Any]) -> str | None:
+    async def _tell(self, edge_id: int, url: str, document: Mapping[str, Any]) -> str | None:
         """Why it could not be told, in one sentence; None where it was."""
-        reason = await _problem_of(self._api(edge).purge(document))
+        reason = await _problem_of(self._api(url).purge(document))
         if reason is not None:
-            log.warning("an edge cannot be told", about=edge.id, edge=edge.url, reason=reason)
+            log.warning("an edge cannot be told", about=edge_id, edge=url, reason=reason)
         return reason
+
+
+async def _status(api: EdgeApi) -> dict[str, Any] | str | None:
+    try:
+        return await api.status()
+    except EdgeRefuses as problem:
+        return None if problem.status == 404 else refusal(problem.status)
+    except ValueError:
+        return None
+    except (aiohttp.ClientError, OSError) as problem:
+        return f"It does not answer ({type(problem).__name__})"
 
 
 async def _problem_of(call: Awaitable[object]) -> str | None:

@@ -132,7 +132,7 @@ class Transaction(Executor):
             if self._connection.closed and (self.has_written or self._at_commit):
                 raise OutcomeUnknown("the database") from problem
             raise
-        if self._connection.notices and self.has_written:
+        if self._connection.notices and (self.has_written or self._at_commit):
             raise OutcomeUnknown("the database")  # nobody waits any more for a standby to have it too
 
 
@@ -288,8 +288,8 @@ async def connect(
         "timezone": "UTC",
         "statement_timeout": int(statement_timeout * 1000),
         "lock_timeout": 5000,
-        # Over many partitions the planner thinks every page of a list worth a second of compiling.
-        "jit": "off",
+        "jit": "off",  # over many partitions the planner thinks every page of a list worth a second of it
+        "client_min_messages": "warning",  # which is said at a COMMIT that no standby has
         "forgelet.base_url": base_url,
     }
     patience = statement_timeout + PATIENCE

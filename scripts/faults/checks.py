@@ -15,6 +15,7 @@ from tests.support.git_client import Git
 
 #: Locks that nobody holds are looked for every minute.
 SETTLE_SECONDS = 75.0
+REPLICA_READS = "forgelet_database_replica_reads_total"
 
 
 async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str], None]) -> None:
@@ -30,6 +31,7 @@ async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str],
     await _branches_can_be_written(ground)
     await _audit_is_sound(ground)
     await _repositories_are_sound(ground)
+    await _replica_is_in_step(ground)
     await _nothing_is_left(ground)
 
 
@@ -69,6 +71,28 @@ async def _audit_is_sound(ground: Ground) -> None:
     )
     if done.returncode:
         ground.ledger.find(f"audit verify: {done.stdout.strip()} {done.stderr.strip()}")
+
+
+async def _replica_is_in_step(ground: Ground) -> None:
+    """Where there is one: it has what the primary has, and the API servers read from it."""
+    replication = ground.databases.replication
+    if replication.standby is None:
+        return
+    if not await replication.caught_up():
+        ground.ledger.find("the replica does not catch up with the primary when all is over")
+    for api, url in zip(ground.apis, ground.urls, strict=False):
+        if not await _answers_by_replica(ground, url):
+            ground.ledger.find(f"{api.name}: the replica has answered nothing since it started")
+
+
+async def _answers_by_replica(ground: Ground, url: str) -> bool:
+    """Whether this API server shows what it reads from the replica."""
+    http, headers = ground.owner.http, {"PRIVATE-TOKEN": ground.owner.token}
+    async with http.get(f"{url}/api/v4{api_writes.APP}/variables", headers=headers) as shown:
+        await shown.read()
+    async with http.get(f"{url}/-/metrics") as metrics:
+        lines = (await metrics.text()).splitlines()
+    return any(line.startswith(REPLICA_READS) and float(line.split()[-1]) > 0 for line in lines)
 
 
 async def _repositories_are_sound(ground: Ground) -> None:

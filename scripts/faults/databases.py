@@ -1,8 +1,9 @@
-"""PostgreSQL, and what stands before it: a proxy that can break connections, and PgBouncer."""
+"""PostgreSQL and its replica, and what stands before them: a proxy that can break connections, and PgBouncer."""
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -16,8 +17,9 @@ from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.faults import disks
 from scripts.faults.processes import Kept, KeptPostgres, KeptProgram, until
 from scripts.faults.proxy import Proxy
+from scripts.faults.replication import Replication, Server
 from scripts.faults.shapes import Shape
-from tests.support import pgbouncer
+from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port
 
 READY_SECONDS = 60.0
@@ -25,51 +27,109 @@ READY_SECONDS = 60.0
 
 @attrs.frozen
 class Databases:
-    """`proxy` is what the API servers connect to; behind it is `pooler`, if there is one, and then `postgres`."""
+    """`proxy` is what the API servers connect to; behind it is PgBouncer, if there is one, and then the primary."""
 
-    folder: Path
-    postgres: Kept
+    replication: Replication
     proxy: Proxy
-    pooler: Kept | None
+    pooler: "Pooler | None"
     #: Of API servers, without the prefix.
     settings: Mapping[str, str]
 
     @property
+    def postgres(self) -> Kept:
+        """The primary."""
+        return self.replication.primary.kept
+
+    @property
+    def folder(self) -> Path:
+        """The primary's disk."""
+        return self.replication.primary.folder
+
+    @property
     def kept(self) -> Sequence[Kept]:
-        return [one for one in (self.postgres, self.pooler) if one is not None]
+        return [*(one.kept for one in self.replication.servers), *([self.pooler.kept] if self.pooler else [])]
+
+    async def fail_over(self) -> None:
+        """The primary is lost for good, the replica takes its place, and gets a replica of its own."""
+        folder = await self.replication.promote()
+        if self.pooler is not None:
+            self.pooler.lead_to(self.replication.primary)
+        await self.replication.follow(folder)
+
+
+@attrs.frozen
+class Pooler:
+    """PgBouncer, whose configuration names the primary."""
+
+    folder: Path
+    port: int
+    kept: KeptProgram
+
+    @classmethod
+    def before(cls, primary: Server, data: DataDirectory) -> "Pooler":
+        folder, port = data.path.parent / "pgbouncer", free_port()
+        folder.mkdir(mode=0o700)
+        command = pgbouncer.command(folder, primary.url(), port)
+        logs = data.part("logs")
+        return cls(
+            folder, port, KeptProgram("pgbouncer", logs, command, environment=dict(os.environ), cwd=folder)
+        )
+
+    def lead_to(self, primary: Server) -> None:
+        pgbouncer.command(self.folder, primary.url(), self.port)
+        self.kept.signal(signal.SIGHUP)
 
 
 @contextlib.asynccontextmanager
 async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[Databases]:
     """All of them, started; they end with the block."""
     async with contextlib.AsyncExitStack() as stack:
-        folder = cluster_folders.made(data.path / "postgres")
-        stack.enter_context(disks.mounted(folder, disks.POSTGRES_SIZE, like=folder))
-        password = data.secret("postgres-password")
-        cluster = Cluster(folder, password, durable=True)
-        thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-        postgres = KeptPostgres(data.part("logs"), cluster, thread)
-        await stack.enter_async_context(postgres)
-        if not await until(lambda: postgres.pid, READY_SECONDS):
-            raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
-        _bounded(cluster)
-        direct = await stack.enter_async_context(
-            Proxy(free_port(), lambda: f"{_socket_folder(cluster)}/.s.PGSQL.5432")
-        )
-        pooler, port, pooled = None, free_port(), direct
-        if shape.pooled:
-            pooler = _pooler(data, cluster, port)
-            await stack.enter_async_context(pooler)
-            pooled = await stack.enter_async_context(Proxy(free_port(), lambda: port))
-        settings = {"DATABASE_URL": pgbouncer.through(cluster.url(), pooled.port)}
-        if shape.pooled:
-            settings["DATABASE_DIRECT_URL"] = pgbouncer.through(cluster.url(), direct.port)
-        yield Databases(folder, postgres, pooled, pooler, settings)
+        primary = await _primary(data, stack)
+        replication = Replication(primary, data.part("logs"), stack)
+        if shape.replicated:
+            await replication.begin(_disk(data, "replica", stack))
+        pooler = Pooler.before(primary, data) if shape.pooled else None
+        if pooler is not None:
+            await stack.enter_async_context(pooler.kept)
+        proxy = await stack.enter_async_context(Proxy(free_port(), _upstream(replication, pooler)))
+        settings = _settings(replication, pgbouncer.through(primary.url(), proxy.port), pooler)
+        yield Databases(replication, proxy, pooler, settings)
 
 
-def _socket_folder(cluster: Cluster) -> str:
-    (folder,) = parse_qs(urlsplit(cluster.url()).query)["host"]
+def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> Path:
+    folder = cluster_folders.made(data.path / name)
+    stack.enter_context(disks.mounted(folder, disks.POSTGRES_SIZE, like=folder))
     return folder
+
+
+async def _primary(data: DataDirectory, stack: contextlib.AsyncExitStack) -> Server:
+    folder, password = _disk(data, "postgres", stack), data.secret("postgres-password")
+    cluster = Cluster(folder, password, durable=True)
+    thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+    postgres = KeptPostgres(data.part("logs"), cluster, thread)
+    await stack.enter_async_context(postgres)
+    if not await until(lambda: postgres.pid, READY_SECONDS):
+        raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
+    _bounded(cluster)
+    (sockets,) = parse_qs(urlsplit(cluster.url()).query)["host"]
+    return Server(folder, Path(sockets), password, postgres)
+
+
+def _upstream(replication: Replication, pooler: Pooler | None) -> Callable[[], str | int]:
+    if pooler is not None:
+        return lambda: pooler.port
+    return lambda: f"{replication.primary.sockets}/.s.PGSQL.5432"
+
+
+def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict[str, str]:
+    """Each of the servers may be the primary, and the other is the replica then."""
+    urls = [server.url() for server in replication.servers]
+    settings = {"DATABASE_URL": url}
+    if pooler is not None:
+        settings["DATABASE_DIRECT_URL"] = standbys.several_hosts(*urls)
+    if replication.standby is not None:
+        settings["DATABASE_REPLICA_URLS"] = " ".join(urls)
+    return settings
 
 
 def _bounded(cluster: Cluster) -> None:
@@ -79,10 +139,3 @@ def _bounded(cluster: Cluster) -> None:
         for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):
             connection.cursor().execute(f"ALTER SYSTEM SET {name} = '{value}'")
         connection.cursor().execute("SELECT pg_reload_conf()")
-
-
-def _pooler(data: DataDirectory, cluster: Cluster, port: int) -> KeptProgram:
-    folder = data.path.parent / "pgbouncer"
-    folder.mkdir(mode=0o700)
-    command = pgbouncer.command(folder, cluster.url(), port)
-    return KeptProgram("pgbouncer", data.part("logs"), command, environment=dict(os.environ), cwd=folder)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from forgelet.local.embedded_postgres import Cluster
-from forgelet.local.processes import CannotStart, Child
+from forgelet.local.processes import Account, CannotStart, Child
 from scripts.abuse.watching import descendants
 
 #: An init waits this long before it starts what has ended, so as not to spin.
@@ -46,6 +46,16 @@ class Kept(abc.ABC):
         finally:
             if self._child is not None:
                 self._child.stop(patience=0.1)
+
+    async def end(self) -> None:
+        """kill -9 of it and all below it, for good: it is not started again."""
+        self._closing = True
+        if self._task is not None:
+            await self._task
+        self.kill_tree()
+        if self._child is not None:
+            await until(self._child.has_ended, STOP_SECONDS)
+        self._child = None
 
     @property
     def pid(self) -> int:
@@ -102,7 +112,7 @@ class Kept(abc.ABC):
 
 
 class KeptProgram(Kept):
-    """A program of ours."""
+    """A program, of ours but for databases and what stands before them."""
 
     def __init__(
         self,
@@ -112,14 +122,26 @@ class KeptProgram(Kept):
         *,
         environment: Mapping[str, str],
         cwd: Path,
+        account: Account | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         super().__init__(name, logs)
         self.command = list(command)
         self.environment = dict(environment)
         self._cwd = cwd
+        self._account = account
+        self._stop_signal = stop_signal
 
     async def _started(self, log: Path) -> Child:
-        return Child(self.name, self.command, log=log, environment=self.environment, cwd=self._cwd)
+        return Child(
+            self.name,
+            self.command,
+            log=log,
+            environment=self.environment,
+            cwd=self._cwd,
+            account=self._account,
+            stop_signal=self._stop_signal,
+        )
 
 
 class KeptPostgres(Kept):

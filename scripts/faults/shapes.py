@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import attrs
 
 from scripts.faults import object_store
-from tests.support import pgbouncer
+from tests.support import pgbouncer, standbys
 
 
 @attrs.frozen
@@ -16,6 +16,8 @@ class Shape:
     edges: int = 1
     #: PgBouncer, in transaction mode, between the API servers and PostgreSQL.
     pooled: bool = False
+    #: A standby follows PostgreSQL: commits wait for it, and the API servers read from it.
+    replicated: bool = False
     #: Objects are in an S3 of moto's.
     s3: bool = False
 
@@ -33,11 +35,14 @@ class Shape:
             return f"needs {object_store.PROGRAM} on PATH (pip install 'moto[server]')"
         if self.pooled and not pgbouncer.program():
             return "needs PgBouncer (Debian: apt-get install pgbouncer)"
+        if self.replicated and not standbys.program():
+            return "needs pg_basebackup (Debian: apt-get install postgresql)"
         return None
 
     def __str__(self) -> str:
         parts = {
             "PostgreSQL": True,
+            "a replica": self.replicated,
             "PgBouncer": self.pooled,
             "S3": self.s3,
             _counted(self.servers, "API server"): True,
@@ -56,4 +61,4 @@ def _counted(count: int, what: str) -> str:
 
 ALONE = Shape()
 WITH_S3 = Shape(s3=True)
-FLEET = Shape(servers=2, edges=2, pooled=True, s3=True)
+FLEET = Shape(servers=2, edges=2, pooled=True, replicated=True, s3=True)

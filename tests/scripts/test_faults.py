@@ -174,6 +174,7 @@ def test_each_fault_is_made() -> None:
         ("kill-tree+lost-s3", WITH_S3),
         ("slow-s3+kill-pgbouncer", FLEET),
         ("kill-pgbouncer+kill-edge", FLEET),
+        ("promote-replica", FLEET),
     ],
 )
 def test_faults_are_made_on_the_smallest_service_that_has_what_they_break(name: str, wanted: Shape) -> None:
@@ -194,7 +195,12 @@ def test_a_fault_that_there_is_not_is_named() -> None:
 
 
 #: Each kind of process of a fleet is killed, and S3 is away.
-TOGETHER_ON_A_FLEET = ("kill-tree+kill-edge", "kill-pgbouncer+lost-s3", "kill-postgresql")
+TOGETHER_ON_A_FLEET = (
+    "kill-tree+kill-edge",
+    "kill-pgbouncer+lost-s3+kill-replica",
+    "kill-postgresql",
+    "promote-replica",
+)
 
 
 @pytest.mark.slow

@@ -44,16 +44,14 @@ class Standby:
     child: Child | None = None
 
     def start(self) -> None:
-        options = [
-            "listen_addresses=",
-            f'unix_socket_directories="{self.folder}"',
-            "unix_socket_permissions=0700",
-        ]
-        options += ["fsync=off", "shared_buffers=32MB", "dynamic_shared_memory_type=mmap"]
-        command = [str(postgres_binaries.preferred().postgres), "-D", str(self.folder / "data")]
         log = self.folder.parent / "standby.log"
-        command += [f"--{option}" for option in options]
-        self.child = Child("standby", command, log=log, account=self.account, stop_signal=signal.SIGINT)
+        self.child = Child(
+            "standby",
+            command(self.folder, "fsync=off"),
+            log=log,
+            account=self.account,
+            stop_signal=signal.SIGINT,
+        )
         until(self._answers, f"a standby starts: {log.read_text()}")
 
     def stop(self) -> None:
@@ -71,9 +69,7 @@ class Standby:
                     os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def url(self, database: str = "postgres", role: str = "postgres") -> str:
-        return (
-            f"postgresql://{role}:{quote(self.password)}@/{database}?host={quote(str(self.folder), safe='')}"
-        )
+        return url_of(self.folder, self.password, database, role)
 
     def run(self, statement: str) -> object:
         return run(self.url(), statement)
@@ -90,13 +86,61 @@ class Standby:
         return False
 
 
+def url_of(sockets: Path, password: str, database: str = "postgres", role: str = "postgres") -> str:
+    """Of the server whose socket is in this folder."""
+    return f"postgresql://{role}:{quote(password)}@/{database}?host={quote(str(sockets), safe='')}"
+
+
+def copied(primary_url: str, folder: Path) -> None:
+    """What the server on a Unix socket at `primary_url` has, a superuser's, in `folder`/data, for a standby of its with
+    the name `standby`; made by the folder's owner."""
+    url = urlsplit(primary_url)
+    host, password = parse_qs(url.query)["host"][0], unquote(url.password or "")
+    wanted = f"host={host} user={url.username}"  # no name yet: a copy under way would count as a standby
+    options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+    subprocess.run(
+        [str(program()), *options, "--pgdata", str(folder / "data"), "--dbname", wanted],
+        env={"PGPASSWORD": password, "PATH": os.environ["PATH"]},
+        cwd="/",
+        check=True,
+        capture_output=True,
+        **Account.of(folder.stat().st_uid).popen_arguments(),
+    )
+    with (folder / "data" / "postgresql.auto.conf").open("a") as configuration:
+        configuration.write("cluster_name = 'standby'\n")
+
+
+def have_commits_wait(primary: embedded_postgres.Cluster) -> None:
+    """Commits of the role `forgelet` are told of when the standby of this one has them on its disk."""
+    url = primary.url("postgres", "postgres")
+    run(url, "ALTER ROLE forgelet SET synchronous_commit = 'on'")
+    run(url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+    run(url, "SELECT pg_reload_conf()")
+    until(lambda: run(url, "SELECT sync_state FROM pg_stat_replication") == "sync", "a synchronous standby")
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """What starts a server on `folder`/data, whose socket is in `folder`."""
+    given = [
+        "listen_addresses=",
+        f'unix_socket_directories="{folder}"',
+        "unix_socket_permissions=0700",
+        "shared_buffers=32MB",
+        "dynamic_shared_memory_type=mmap",
+        *options,
+    ]
+    program = str(postgres_binaries.preferred().postgres)
+    return [program, "-D", str(folder / "data"), *(f"--{option}" for option in given)]
+
+
 def run(url: str, statement: str) -> object:
     """The first value of what a superuser's statement gives."""
     with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             cursor.execute(statement)
-            return cursor.fetchone()[0] if cursor.description else None
+            row = cursor.fetchone() if cursor.description else None
+            return row[0] if row else None
 
 
 def _children(pid: int) -> list[int]:
@@ -106,28 +150,13 @@ def _children(pid: int) -> list[int]:
 @contextlib.contextmanager
 def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
     """One that follows `primary`, with the name `standby`."""
-    url = urlsplit(primary.url("postgres", "postgres"))
-    host, password = parse_qs(url.query)["host"][0], unquote(url.password or "")
     with tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=cluster_folders.temporary_root()) as name:
         Path(name).chmod(0o711)
         folder = cluster_folders.made(Path(name) / "standby")
-        account = Account.of(folder.stat().st_uid)
-        subprocess.run(
-            [
-                *(str(program()), "--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
-                *(
-                    "--pgdata",
-                    str(folder / "data"),
-                    "--dbname",
-                    f"host={host} user=postgres application_name=standby",
-                ),
-            ],
-            env={"PGPASSWORD": password, "PATH": os.environ["PATH"]},
-            cwd="/",
-            check=True,
-            **account.popen_arguments(),
-        )
-        standby = Standby(folder, password, account)
+        url = primary.url("postgres", "postgres")
+        copied(url, folder)
+        password = unquote(urlsplit(url).password or "")
+        standby = Standby(folder, password, Account.of(folder.stat().st_uid))
         try:
             standby.start()
             yield standby

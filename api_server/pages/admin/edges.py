@@ -8,12 +8,12 @@ import attrs
 from aiohttp import web
 
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
+from api_server.outbound.edges import EDGES
 from api_server.pages import page
 from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 
 pages = Pages()
@@ -51,15 +51,14 @@ class Asked:
 
 @pages.get("/admin/edges", access=ADMINISTRATOR)
 async def list_edges(request: web.Request, who: Visitor, wanted: ListEdges) -> web.Response:
-    async with aiohttp.ClientSession() as session:
-        apis = _apis(request, session)
-        asked = await asyncio.gather(*(_asked(api) for api in apis))
-        stored, following, problem = None, None, None
-        if wanted.edge is not None and 0 <= wanted.edge < len(apis):
-            try:
-                stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN)
-            except _PROBLEMS as refusal:
-                problem = why(refusal)
+    apis = await request.config_dict[EDGES].apis()
+    asked = await asyncio.gather(*(_asked(api) for api in apis))
+    stored, following, problem = None, None, None
+    if wanted.edge is not None and 0 <= wanted.edge < len(apis):
+        try:
+            stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN)
+        except _PROBLEMS as refusal:
+            problem = why(refusal)
     told: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
     return page.answer(request, who, "admin/edges.html", wanted=wanted, back=page.address(request), **told)
 
@@ -82,11 +81,11 @@ async def purge(
 ) -> tuple[int, list[str]]:
     """Has one edge, or all, forget what the document names: how many responses that were together, and why some have
     not, each in a sentence."""
-    async with aiohttp.ClientSession() as session:
-        apis = [api for number, api in enumerate(_apis(request, session)) if edge in (None, number)]
-        if not apis:
-            return 0, ["There is no such edge: the setting edge_urls names them."]
-        results = await asyncio.gather(*(_purge(api, document) for api in apis))
+    known = await request.config_dict[EDGES].apis()
+    apis = [api for number, api in enumerate(known) if edge in (None, number)]
+    if not apis:
+        return 0, ["There is no such edge: the setting edge_urls names them."]
+    results = await asyncio.gather(*(_purge(api, document) for api in apis))
     problems = [f"{api.url}: {problem}" for api, (_, problem) in zip(apis, results, strict=True) if problem]
     return sum(number for number, _ in results), problems
 
@@ -103,12 +102,6 @@ async def _asked(api: EdgeApi) -> Asked:
         return Asked(api.url, await api.status(), None)
     except _PROBLEMS as problem:
         return Asked(api.url, None, why(problem))
-
-
-def _apis(request: web.Request, session: aiohttp.ClientSession) -> list[EdgeApi]:
-    settings = context.settings(request)
-    token, timeout = settings.edge_purge_token, settings.edge_purge_timeout
-    return [EdgeApi(url.rstrip("/"), token, session, timeout) for url in settings.edge_urls]
 
 
 def why(problem: Exception) -> str:

@@ -47,6 +47,8 @@ FAULTS: dict[str, Fault] = {
     "lost-s3": Fault(object_store.gone, shape=WITH_S3),
     "refusing-s3": Fault(object_store.refuses, shape=WITH_S3),
     "kill-pgbouncer": Fault(processes.kill_pooler, shape=FLEET),
+    "kill-replica": Fault(processes.kill_replica, shape=FLEET),
+    "promote-replica": Fault(processes.promote_replica, shape=FLEET),
 }
 
 

@@ -47,4 +47,16 @@ async def freeze_postgres(ground: Ground, random: Random) -> None:
 async def kill_pooler(ground: Ground, _: Random) -> None:
     """kill -9 of PgBouncer."""
     assert ground.databases.pooler is not None
-    ground.databases.pooler.kill()
+    ground.databases.pooler.kept.kill()
+
+
+async def kill_replica(ground: Ground, _: Random) -> None:
+    """kill -9 of the standby and all of its processes. Commits wait for it until it has caught up."""
+    standby = ground.databases.replication.standby
+    assert standby is not None
+    standby.kept.kill_tree()
+
+
+async def promote_replica(ground: Ground, _: Random) -> None:
+    """kill -9 of the primary, which never comes back; the standby takes its place, and gets one of its own."""
+    await ground.databases.fail_over()

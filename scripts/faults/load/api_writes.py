@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.faults.ground import OWNER, Ground
@@ -17,7 +18,7 @@ class ApiWrites:
     """One of each after the other."""
 
     rest = 0.05
-    pulse = ("branch", "file", "commit", "variable", "user", "read")
+    pulse = ("branch", "file", "commit", "variable", "own write", "user", "read")
 
     def __init__(self, ground: Ground, scratch: Path) -> None:
         self._ground = ground
@@ -45,13 +46,22 @@ class ApiWrites:
         commit = {"branch": "main", "commit_message": f"commit {number}", "actions": actions}
         await owner.write("commit", f"commit {number}", "POST", f"{APP}/repository/commits", json=commit)
         variable = {"key": f"V_{number}", "value": f"value {number}"}
-        await owner.write("variable", number, "POST", f"{APP}/variables", json=variable)
+        if await owner.write("variable", number, "POST", f"{APP}/variables", json=variable) is not None:
+            await self._is_shown(variable)
         name = f"user-{number}"
         user = {"username": name, "name": name, "email": f"{name}@example.org", "skip_confirmation": True}
         await self._ground.root.write(
             "user", name, "POST", "/users", json={**user, "force_random_password": True}
         )
         await owner.ask("read", "GET", f"{APP}/repository/tree?per_page=5")
+
+    async def _is_shown(self, variable: Mapping[str, str]) -> None:
+        """At once, whichever server is asked, and wherever that one reads it."""
+        shown = await self._ground.owner.ask("own write", "GET", f"{APP}/variables/{variable['key']}")
+        if shown is not None and shown.ok and shown.json["value"] != variable["value"]:
+            self._ground.ledger.find(
+                f"{variable['key']} was shown with another value than the acknowledged one"
+            )
 
     async def present(self) -> Present:
         owner, root = self._ground.owner, self._ground.root

@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import attrs
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.outbound import edges
+from api_server.outbound import edge_queries, edges
 from api_server.outbound.edges import EDGES
+from api_server.settings import Settings
+from api_server.state.database import connect
+from api_server.state.migrate import migrate
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
@@ -214,12 +218,87 @@ async def test_background_work_tells_too(new_database: Any, tmp_path: Path) -> N
     assert edge.told == [{"prefixes": ["/"]}, {"keys": ["project-1"]}]
 
 
-async def test_an_edge_that_is_configured_no_longer_is_owed_nothing(scene: Scene) -> None:
+@contextlib.asynccontextmanager
+async def beside(scene: Scene, urls: list[str]) -> AsyncIterator[Forge]:
+    """Another server on database and folder of the scene, which lists these edges."""
+    settings = scene.forge.settings
+    async with running_forge(
+        settings.database_url, settings.data_dir, edge_urls=urls, edge_purge_token=TOKEN
+    ) as forge:
+        yield forge
+
+
+async def listed(scene: Scene) -> set[str]:
+    found = await scene.forge.database.value("SELECT array_agg(url) FROM edges")
+    return set(found or ())
+
+
+async def test_servers_with_different_lists_tell_all_edges(scene: Scene) -> None:
+    third = Edge()
+    async with serving(third), beside(scene, [third.url]) as other:
+        await scene.catch_up()
+        assert third.told.pop() == {"prefixes": ["/"]}
+        (key,) = await scene.change()
+        project = await other.project(visibility="public")
+        answer = await other.root.put(f"/projects/{project['id']}", {"visibility": "private"})
+        assert answer.status == 200
+        told = [{"keys": [key]}, {"keys": [f"project-{project['id']}"]}]
+        assert scene.first.told == scene.second.told == third.told == told
+        assert await scene.owed() == 0
+        both = set(await scene.forge.server.app[EDGES].statuses())
+        assert both <= {scene.first.url, scene.second.url, third.url}
+        assert await listed(scene) == {scene.first.url, scene.second.url, third.url}
+
+
+async def test_servers_that_start_at_the_same_moment_know_all_edges(new_database: Any) -> None:
+    """What the one has not committed yet the other does not see, and does not add either."""
+    edge = Edge()
+    async with serving(edge), contextlib.AsyncExitStack() as stack:
+        settings = Settings(database_url=new_database(), data_dir=Path("unused"), edge_urls=[edge.url])
+        migrate(settings.database_url)
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        one, other = [
+            edges.Edges(
+                settings, http, await stack.enter_async_context(connect(settings.database_url, base_url="x"))
+            )
+            for _ in range(2)
+        ]
+        async with one._database.transaction() as transaction:
+            await edge_queries.list_them(transaction, [edge.url], one._database.now)
+            starting = asyncio.ensure_future(other.list_own())
+            await asyncio.sleep(0.2)
+        await starting
+        assert [api.url for api in await other.apis()] == [edge.url]
+
+
+async def test_an_edge_that_no_server_lists_any_more_goes_in_time(scene: Scene) -> None:
     scene.second.status = 500
     await scene.change()
     settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
     app = scene.forge.server.app
     fewer = edges.Edges(settings, app[EDGES]._session, scene.forge.database)
-    await fewer.configure()
-    assert await scene.owed() == 0
-    assert await scene.forge.database.value("SELECT array_agg(url) FROM edges") == [scene.first.url]
+
+    async def pass_by(seconds: float) -> None:
+        """Long for whoever does not say again what he lists."""
+        for _ in range(int(seconds / 10)):
+            scene.clock.move(seconds=10)
+            await fewer.list_own()
+
+    both = {scene.first.url, scene.second.url}
+    await fewer.list_own()
+    assert await listed(scene) == both
+    await pass_by(40)
+    await app[EDGES].list_own()  # in time
+    await pass_by(50)
+    assert (await listed(scene), await scene.owed()) == (both, 1)
+    await pass_by(20)
+    assert (await listed(scene), await scene.owed()) == ({scene.first.url}, 0)
+
+
+async def test_a_server_that_starts_leaves_the_others_time_to_come_back(scene: Scene) -> None:
+    """All were away, for longer than edges are remembered by."""
+    scene.clock.move(hours=1)
+    settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
+    app = scene.forge.server.app
+    await edges.Edges(settings, app[EDGES]._session, scene.forge.database).list_own()
+    assert await listed(scene) == {scene.first.url, scene.second.url}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import pytest
 
@@ -10,33 +11,36 @@ from api_server.state.errors import OutcomeUnknown, Unavailable
 from forgelet.local import embedded_postgres
 from tests.support import standbys
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
-]
+replicated = pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed")
 WRITERS = 4
 MANY = 200
 
 
-def _wait_for_the_standby(primary: embedded_postgres.Cluster) -> None:
-    url = primary.url("postgres", "postgres")
-    standbys.run(url, "ALTER ROLE forgelet SET synchronous_commit = 'on'")
-    standbys.run(url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-    standbys.run(url, "SELECT pg_reload_conf()")
-    standbys.until(
-        lambda: standbys.run(url, "SELECT sync_state FROM pg_stat_replication") == "sync",
-        "a synchronous standby",
-    )
+#: A trigger that says something when the transaction commits.
+SAYS_ONLY = """
+    CREATE OR REPLACE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE {} 'kept'; RETURN NULL; END
+    $$
+"""
+SAYS = f"""
+    {SAYS_ONLY};
+    CREATE TABLE kept (number bigint);
+    CREATE CONSTRAINT TRIGGER says AFTER INSERT ON kept DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION say();
+"""
 
 
-async def _add(database: Database, number: int) -> None:
+async def _add(database: Database, number: int, *, at_commit: bool = False) -> None:
     async with database.transaction() as transaction:
-        await transaction.run("INSERT INTO kept VALUES (%(number)s)", number=number)
+        add = transaction.at_commit if at_commit else transaction.run
+        await add("INSERT INTO kept VALUES (%(number)s)", number=number)
 
 
+@pytest.mark.slow
+@replicated
 async def test_nothing_is_lost_that_was_acknowledged() -> None:
     with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
-        _wait_for_the_standby(primary)
+        standbys.have_commits_wait(primary)
         url = standbys.several_hosts(primary.url(), standby.url("forgelet", "forgelet"))
         async with connect(url, base_url="x", size=WRITERS, connect_timeout=4) as database:
             async with database.transaction() as transaction:
@@ -66,10 +70,12 @@ async def test_nothing_is_lost_that_was_acknowledged() -> None:
             assert acknowledged - {row.number for row in rows} == set()
 
 
+@pytest.mark.slow
+@replicated
 async def test_what_no_standby_has_is_not_acknowledged() -> None:
     """PostgreSQL ends its waiting like any other statement, by a warning, and the commit stays on the primary alone."""
     with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
-        _wait_for_the_standby(primary)
+        standbys.have_commits_wait(primary)
         async with connect(primary.url(), base_url="x", size=1, statement_timeout=0.5) as database:
             async with database.transaction() as transaction:
                 await transaction.run("CREATE TABLE kept (number bigint)")
@@ -78,3 +84,18 @@ async def test_what_no_standby_has_is_not_acknowledged() -> None:
                 await _add(database, 1)
             standby.start()
             await _add(database, 2)
+
+
+@pytest.mark.parametrize("at_commit", [False, True])
+async def test_what_triggers_say_at_a_commit_is_no_warning_of_replication(
+    new_database: Callable[[], str], at_commit: bool
+) -> None:
+    async with connect(new_database(), base_url="x", size=1) as database:
+        async with database.transaction() as transaction:
+            await transaction.run(SAYS.format("NOTICE"))
+        await _add(database, 1, at_commit=at_commit)
+        async with database.transaction() as transaction:
+            await transaction.run(SAYS_ONLY.format("WARNING"))
+        with pytest.raises(OutcomeUnknown):
+            await _add(database, 2, at_commit=at_commit)
+        assert await database.value("SELECT count(*) FROM kept") == 2
