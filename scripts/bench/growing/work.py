@@ -59,7 +59,9 @@ def removed(cluster: Cluster, server: Running, project_id: int) -> tuple[float, 
         raise RuntimeError(f"A removal was answered {status} after {answered:.0f} s: {said[:200]!r}")
     with superuser(cluster) as cursor:
         while True:
-            cursor.execute("SELECT EXISTS (SELECT FROM jobs WHERE project_id = %s)", [project_id])
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM jobs WHERE project_id = %s AND kind = 'build')", [project_id]
+            )
             if not cursor.fetchone()[0]:
                 return answered * 1000, (time.perf_counter() - begun) * 1000
             time.sleep(0.05)
