@@ -12,6 +12,13 @@ def seconds(pids: Iterable[int]) -> float:
     return sum(_ticks(process) for pid in pids for process in _tree(pid)) / _TICKS
 
 
+def machine() -> float:
+    """Of all that runs on this machine, since it was started."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _waits, interrupts, soft, stolen = (int(field) for field in fields[:8])
+    return (user + nice + system + interrupts + soft + stolen) / _TICKS
+
+
 def _tree(pid: int) -> list[int]:
     found = [pid]
     try:
