@@ -207,6 +207,7 @@ def _add_tasks(app: web.Application) -> None:
 
     async def remove_project_data(project_id: int) -> None:
         backups.not_during(app[REPOSITORIES].root)
+        await removal.remove_pipelines(app[DATABASE], project_id)
         await app[REPOSITORIES].delete(project_id)
         await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
         await app[OBJECTS].delete_below(f"projects/{project_id}")

@@ -1,6 +1,7 @@
 """Removing a project, alone or with the group or the user's namespace that it is in: the same each time.
 
-Its bots go with it, edges are told, a task removes what is stored on disk, and the trail says that it is gone.
+Its bots and the jobs that run go with it, edges are told, and the trail says that it is gone. A task removes its
+pipelines and jobs, of which there can be a million, and what is stored on disk.
 """
 
 from api_server.accounts.users import bots
@@ -9,17 +10,21 @@ from api_server.namespaces import removal_queries as queries
 from api_server.outbound import edges
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Transaction
+from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 
-#: The task that removes a project's repository, archives and stored objects; `app.py` has it.
+#: The task that removes a project's pipelines, repository, archives and stored objects; `app.py` has it.
 REMOVE_DATA = "remove_project_data"
+#: What one transaction of it removes.
+STEP_JOBS = 1_000
+STEP_PIPELINES = 100
 
 
 async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
     """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
     await queries.lock_project(transaction, project_id)
+    await queries.end_jobs(transaction, project_id)
     await bots.retire(transaction, author, project_id=project_id)
     full_path = await queries.remove_project(transaction, project_id)
     if full_path is None:
@@ -34,6 +39,19 @@ async def remove_project(transaction: Transaction, project_id: int, author: Auth
         message="Removed project",
         remove="project",
     )
+
+
+async def remove_pipelines(database: Database, project_id: int) -> None:
+    """What is left of the pipelines and jobs of a removed project, in steps: whoever is ended in between begins again
+    with what is there."""
+    more = True
+    while more:
+        async with database.transaction() as transaction:
+            removed = await queries.remove_jobs(transaction, project_id, STEP_PIPELINES, STEP_JOBS)
+            more = (
+                removed == STEP_JOBS
+                or await queries.remove_pipelines(transaction, project_id, STEP_PIPELINES) > 0
+            )
 
 
 async def remove_namespace(transaction: Transaction, namespace_id: int, author: Author) -> None:

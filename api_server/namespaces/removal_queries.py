@@ -26,6 +26,43 @@ async def remove_project(transaction: Transaction, project_id: int) -> str | Non
     return full_path
 
 
+END_JOBS = """
+    DELETE FROM jobs
+    WHERE jobs.project_id = %(id)s AND jobs.kind = 'build' AND jobs.status IN ('running', 'canceling')
+"""
+
+
+async def end_jobs(transaction: Transaction, project_id: int) -> None:
+    """Those that runners have, whose tokens are good for nothing from then on."""
+    await transaction.run(END_JOBS, id=project_id)
+
+
+#: Of a project that is removed, whose rows belong to nobody: pipelines are taken in their order, so that none is looked
+#: at twice.
+_OLDEST = """
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.project_id = %(id)s AND NOT EXISTS (SELECT FROM projects WHERE projects.id = %(id)s)
+    ORDER BY pipelines.id LIMIT %(pipelines)s
+"""
+REMOVE_JOBS = f"""
+    DELETE FROM jobs WHERE jobs.id IN (
+        SELECT jobs.id FROM ({_OLDEST}) oldest JOIN jobs ON jobs.pipeline_id = oldest.id LIMIT %(jobs)s)
+"""
+REMOVE_PIPELINES = f"""
+    DELETE FROM pipelines WHERE pipelines.id IN ({_OLDEST})
+"""
+
+
+async def remove_jobs(transaction: Transaction, project_id: int, pipelines: int, jobs: int) -> int:
+    """Up to so many `jobs` of its oldest `pipelines`, with their artifacts and logs; how many it were."""
+    return await transaction.run(REMOVE_JOBS, id=project_id, pipelines=pipelines, jobs=jobs)
+
+
+async def remove_pipelines(transaction: Transaction, project_id: int, pipelines: int) -> int:
+    """So many of the oldest, with the jobs that they still have; how many it were."""
+    return await transaction.run(REMOVE_PIPELINES, id=project_id, pipelines=pipelines)
+
+
 @attrs.frozen
 class _Below:
     id: int

@@ -124,5 +124,5 @@ SELECT page.id, page.position, json_build_object(
 FROM page
 JOIN pipelines_of_page pipeline ON pipeline.id = page.pipeline_id
 LEFT JOIN owners owner ON owner.id = page.user_id
-LEFT JOIN pipelines downstream ON downstream.source_job_id = page.id
-LEFT JOIN projects downstream_project ON downstream_project.id = downstream.project_id
+LEFT JOIN (pipelines downstream JOIN projects downstream_project ON downstream_project.id = downstream.project_id)
+    ON downstream.source_job_id = page.id

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Mapping
+from functools import cache
 from typing import Literal
 
 import attrs
@@ -13,36 +14,26 @@ from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql(__package__)
 
-#: What a list can be filtered by, beside `statuses`.
-FILTERS = (
-    "source",
-    "ref",
-    "sha",
-    "name",
-    "yaml_errors",
-    "username",
-    "updated_after",
-    "updated_before",
-    "created_after",
-    "created_before",
-)
-_PASSES = """
-    (%(statuses)s::text[] IS NULL OR pipelines.status = ANY (%(statuses)s))
-    AND (%(ref)s::text IS NULL OR pipelines.ref = %(ref)s)
-    AND (%(sha)s::text IS NULL OR pipelines.sha = %(sha)s)
-    AND (%(name)s::text IS NULL OR pipelines.name = %(name)s)
-    AND (%(yaml_errors)s::boolean IS NULL OR (pipelines.yaml_errors IS NOT NULL) = %(yaml_errors)s)
-    AND (%(username)s::text IS NULL OR pipelines.user_id = (
-        SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s)))
-    AND (%(updated_after)s::timestamptz IS NULL OR pipelines.updated_at > %(updated_after)s)
-    AND (%(updated_before)s::timestamptz IS NULL OR pipelines.updated_at < %(updated_before)s)
-    AND (%(created_after)s::timestamptz IS NULL OR pipelines.created_at > %(created_after)s)
-    AND (%(created_before)s::timestamptz IS NULL OR pipelines.created_at < %(created_before)s)
-"""
+#: What a list can be narrowed by. Conditions that are not wanted are left out of the statement rather than switched off
+#: in it, because the planner then knows how many rows pass and takes the index of those that are wanted.
+_CONDITIONS = {
+    "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
+    "source": "pipelines.source = %(source)s",
+    "ref": "pipelines.ref = %(ref)s",
+    "sha": "pipelines.sha = %(sha)s",
+    "name": "pipelines.name = %(name)s",
+    "yaml_errors": "(pipelines.yaml_errors IS NOT NULL) = %(yaml_errors)s::boolean",
+    "username": """pipelines.user_id = (
+        SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s))""",
+    "updated_after": "pipelines.updated_at > %(updated_after)s::timestamptz",
+    "updated_before": "pipelines.updated_at < %(updated_before)s::timestamptz",
+    "created_after": "pipelines.created_at > %(created_after)s::timestamptz",
+    "created_before": "pipelines.created_at < %(created_before)s::timestamptz",
+}
+#: Those of them that are parameters of the list by the same name.
+FILTERS = tuple(name for name in _CONDITIONS if name != "statuses")
 #: Child pipelines are listed only where they are asked for (decision D11).
-_OF_SOURCE = """
-    CASE WHEN %(source)s::text IS NULL THEN pipelines.source <> 'parent_pipeline' ELSE pipelines.source = %(source)s END
-"""
+_NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
 #: One step through the index for each ref, and not one for each pipeline.
 _REFS = """
     WITH RECURSIVE refs AS (
@@ -59,20 +50,30 @@ _REFS = """
 """
 
 
-def _listing(rows: str) -> Listing:
-    orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
-    return Listing(ENTITIES["pipeline_in_list"], f"SELECT pipelines.* FROM {rows} AND {_PASSES}", orders)
-
-
-LISTING = _listing(f"pipelines WHERE pipelines.project_id = %(project_id)s AND {_OF_SOURCE}")
-_NEWEST_OF_REFS = _listing(f"""
-    ({_REFS}) refs CROSS JOIN LATERAL (
+_OF_PROJECT = """
+    SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND {source} AND {narrowed}
+"""
+_NEWEST_OF_REFS = f"""
+    SELECT pipelines.* FROM ({_REFS}) refs CROSS JOIN LATERAL (
         SELECT pipelines.* FROM pipelines
         WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = %(of_tags)s
-            AND pipelines.source_branch IS NULL AND {_OF_SOURCE}
+            AND pipelines.source_branch IS NULL AND {{source}}
         ORDER BY pipelines.id DESC LIMIT 1
-    ) pipelines WHERE true
-""")
+    ) pipelines WHERE {{narrowed}}
+"""
+
+
+@cache
+def _listing(rows: str, conditions: frozenset[str] = frozenset()) -> Listing:
+    """The list of those `rows` for which the conditions hold that are named."""
+    source = _CONDITIONS["source"] if "source" in conditions else _NO_CHILDREN
+    narrowed = " AND ".join(_CONDITIONS[name] for name in sorted(conditions - {"source"})) or "true"
+    orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
+    rows = rows.format(source=source, narrowed=narrowed)
+    return Listing(ENTITIES["pipeline_in_list"], rows, orders, planned_once=not conditions)
+
+
+LISTING = _listing(_OF_PROJECT)
 
 
 async def list_pipelines(
@@ -84,11 +85,12 @@ async def list_pipelines(
 ) -> Listed:
     """A project's pipelines that pass `statuses` and `FILTERS` (None: all do); with `newest_of`, of those that are the
     last one of their ref. Child pipelines are among them only where `source` says so."""
+    wanted = {name: value for name, value in filters.items() if value is not None}
     if newest_of is None:
-        return await LISTING.read(database, page, project_id=project_id, **filters)
-    return await _NEWEST_OF_REFS.read(
-        database, page, project_id=project_id, of_tags=newest_of == "tags", **filters
-    )
+        listing = _listing(_OF_PROJECT, frozenset(wanted))
+        return await listing.read(database, page, project_id=project_id, **wanted)
+    listing = _listing(_NEWEST_OF_REFS, frozenset(wanted))
+    return await listing.read(database, page, project_id=project_id, of_tags=newest_of == "tags", **wanted)
 
 
 OF_MERGE_REQUEST = Listing(

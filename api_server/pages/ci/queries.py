@@ -42,8 +42,8 @@ _COLUMNS = """
     downstream_project.full_path AS downstream_path
 """
 _DOWNSTREAM = """
-    LEFT JOIN pipelines downstream ON downstream.source_job_id = jobs.id
-    LEFT JOIN projects downstream_project ON downstream_project.id = downstream.project_id
+    LEFT JOIN (pipelines downstream JOIN projects downstream_project ON downstream_project.id = downstream.project_id)
+        ON downstream.source_job_id = jobs.id
 """
 
 JOBS_OF_PIPELINE = Query(

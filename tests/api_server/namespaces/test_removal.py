@@ -1,13 +1,20 @@
 """What goes with a project, a group and a user, and what tells of it."""
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
+import asyncpg
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
+from api_server.namespaces import removal
+from api_server.state.audit_trail import Author
+from api_server.state.database import Database, Transaction
 from api_server.web.access import Role
-from tests.support.ci import eventually
+from scripts.bench.scene.many_jobs import fill
+from tests.support.ci import ci_project, eventually
 from tests.support.forge import Answer, Forge
 from tests.support.purges import Told
 
@@ -132,3 +139,91 @@ async def test_a_users_memberships_end_with_her_and_so_does_what_she_has_invited
         ]
         invitations = await forge.root.get(f"/{kind.lower()}s/{place['id']}/invitations")
         assert invitations.body == []
+
+
+#: Rows of a project that are there without it.
+LEFT = """
+    SELECT (SELECT count(*) FROM pipelines WHERE project_id = %(id)s)
+        + (SELECT count(*) FROM jobs WHERE project_id = %(id)s)
+        + (SELECT count(*) FROM job_artifacts WHERE project_id = %(id)s)
+"""
+OF_JOBS = """
+    INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256)
+    SELECT project_id, id, 'archive', 'zip', 'artifacts.zip', 1, 'none/' || id, '' FROM jobs
+    WHERE project_id = %(id)s AND status = 'success'
+"""
+
+
+async def _full_project(forge: Forge, jobs: int) -> int:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    async with forge.database.transaction() as transaction:
+        await fill(transaction, project_id=project["id"], user_id=alice.id, runner_id=None, jobs=jobs)
+        await transaction.run(OF_JOBS, id=project["id"])
+    return int(project["id"])
+
+
+async def test_a_removal_waits_for_none_of_the_jobs_that_have_finished(forge: Forge) -> None:
+    """However many they are: they go after the project."""
+    project_id = await _full_project(forge, 2 * removal.STEP_JOBS)
+    finished = (
+        "SELECT id FROM jobs WHERE project_id = $1 AND status = 'success' ORDER BY id DESC LIMIT 1 FOR UPDATE"
+    )
+    holder = await asyncpg.connect(forge.settings.database_url)
+    try:
+        async with holder.transaction():
+            job_id = await holder.fetchval(finished, project_id)
+            assert (await forge.root.delete(f"/projects/{project_id}")).status == 202
+            for path in ("", f"/jobs/{job_id}", f"/jobs/{job_id}/trace", f"/jobs/{job_id}/artifacts"):
+                assert (await forge.root.get(f"/projects/{project_id}{path}")).status == 404
+    finally:
+        await holder.close()
+
+    async def nothing_is_left() -> bool:
+        return not await forge.database.value(LEFT, id=project_id)
+
+    await eventually(nothing_is_left)
+
+
+async def test_a_running_job_ends_with_its_project(forge: Forge) -> None:
+    project = await ci_project(forge)
+    job = await project.job_in("running")
+    async with forge.database.transaction() as transaction:
+        await removal.remove_project(transaction, project.id, Author(id=-1, name="Nobody"))
+        assert not await transaction.value("SELECT count(*) FROM jobs WHERE id = %(id)s", id=job["id"])
+
+
+class _Ending(Exception):
+    """As when the process is killed."""
+
+
+class _Mortal:
+    """A database that is there for so many transactions."""
+
+    def __init__(self, database: Database, transactions: int) -> None:
+        self.database, self.left = database, transactions
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        async with self.database.transaction() as transaction:
+            yield transaction
+            self.left -= 1
+            if self.left < 0:
+                raise _Ending
+
+
+@pytest.mark.parametrize("transactions", [0, 1, 3])
+async def test_a_removal_that_was_killed_goes_on(forge: Forge, transactions: int) -> None:
+    project_id = await _full_project(forge, 3 * removal.STEP_JOBS + 200)
+    before = await forge.database.value(LEFT, id=project_id)
+    await removal.remove_pipelines(forge.database, project_id)
+    assert await forge.database.value(LEFT, id=project_id) == before, "the project is there"
+    async with forge.database.transaction() as transaction:
+        await transaction.run("DELETE FROM projects WHERE id = %(id)s", id=project_id)
+    with pytest.raises(_Ending):
+        await removal.remove_pipelines(cast("Database", _Mortal(forge.database, transactions)), project_id)
+    left = await forge.database.value(LEFT, id=project_id)
+    assert 0 < left <= before
+    assert (left < before) == (transactions > 0)
+    await removal.remove_pipelines(forge.database, project_id)
+    assert await forge.database.value(LEFT, id=project_id) == 0
