@@ -171,7 +171,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
+    app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
     app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)

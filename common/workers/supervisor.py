@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from common import logs
+from common.workers import windows
 from common.workers.place import VARIABLE
 
 log = structlog.get_logger(__name__)
@@ -36,8 +37,9 @@ MISTAKEN = 2
 class Worker:
     """One process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket, section: int) -> None:
         self.process = process
+        self.section = section
         self.began = time.monotonic()
         #: Held as long as the worker is: its end is the worker's.
         self._line = line
@@ -85,6 +87,9 @@ class Supervisor:
         self._plan = plan
         self._slots = [Slot(number) for number in range(plan["workers"])]
         self._all: set[Worker] = set()
+        #: Twice as many as workers: one that is replaced and its successor count side by side.
+        self._sections = 2 * plan["workers"]
+        self._memory = windows.make(self._sections)
         self._watches: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._renew = asyncio.Event()
@@ -133,8 +138,11 @@ class Supervisor:
             "public": public,
             "operators": operators,
             "line": theirs.fileno(),
+            "memory": self._memory,
+            "section": (section := self._free_section()),
+            "sections": self._sections,
         }
-        descriptors = [number for number in (public, operators, theirs.fileno()) if number]
+        descriptors = [number for number in (public, operators, theirs.fileno(), self._memory) if number]
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *self._plan["command"],
@@ -142,12 +150,16 @@ class Supervisor:
                 pass_fds=descriptors,
                 stdin=asyncio.subprocess.DEVNULL,
             )
-        worker = slot.worker = Worker(process, ours)
+        worker = slot.worker = Worker(process, ours, section)
         self._all.add(worker)
         watch = asyncio.ensure_future(self._watch(slot, worker))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return worker
+
+    def _free_section(self) -> int:
+        """Of the memory that workers share, one in which nobody counts who lives."""
+        return min(set(range(self._sections)) - {worker.section for worker in self._all})
 
     async def _watch(self, slot: Slot, worker: Worker) -> None:
         status = await worker.ended

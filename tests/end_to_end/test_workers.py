@@ -86,3 +86,36 @@ async def test_workers_are_killed_replaced_and_ended(new_database: Any, tmp_path
         await server.wait()
         while any(map(lives, left)):
             await asyncio.sleep(0.1)
+
+
+async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path: Path) -> None:
+    limit = 12
+    async with (
+        server_process(new_database(), tmp_path / "data", workers=WORKERS, jobs_rate_limit=limit) as server,
+        asyncio.timeout(120),
+    ):
+        await until_there_are(server, without=set())
+        project = (await server.root.post("/projects", {"name": "counted"})).body["id"]
+
+        async def jobs() -> Any:
+            """By a connection of its own, so that either worker may answer."""
+            path = f"/projects/{project}/jobs"
+            return await server.root.request("GET", path, headers={"Connection": "close"})
+
+        assert [(await jobs()).status for _ in range(limit + 1)] == [200] * limit + [429]
+        killed = min(workers_of(server.pid))
+        os.kill(killed, signal.SIGKILL)
+        await until_there_are(server, without={killed})
+        assert {(await jobs()).status for _ in range(6)} == {429}
+
+        rate = {"enabled": True, "requests_per_period": limit, "period_in_seconds": 1_000_000}
+        await server.root.put(
+            "/application/settings",
+            {f"throttle_authenticated_api_{name}": value for name, value in rate.items()},
+        )
+        path, own = "/user", {"Connection": "close"}
+        answers = [await server.root.request("GET", path, headers=own) for _ in range(limit + 3)]
+        assert answers[-1].status == 429
+        assert answers[-1].headers["RateLimit-Remaining"] == "0"
+        observed = [int(one.headers["RateLimit-Observed"]) for one in answers if one.status == 429]
+        assert observed == list(range(limit + 1, limit + 1 + len(observed)))
