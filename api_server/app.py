@@ -124,7 +124,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ]
     )
     read_metrics = metrics.setup(app, registry)
-    operations.setup(app, settings, registry, readiness.checks(app), read_metrics=read_metrics)
+    checks = readiness.checks(app)
+    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
     app.add_subapp("/api/v4", _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)

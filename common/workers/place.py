@@ -31,7 +31,7 @@ class Place:
     def tell_ready(self) -> None:
         """Clients are served from now on. A supervisor that is gone need not know."""
         with contextlib.suppress(OSError):
-            os.write(self.line, b"r")
+            os.write(self.line, b"r\0\0\0\0")  # `line.READY`
 
 
 @functools.cache
