@@ -15,8 +15,18 @@ _LISTS = {
     kind: Listing(
         _ENTITIES["invitation"],
         f"""
+        -- `invitation_holds`, with the role of each inviter looked up once
+        WITH inviters AS MATERIALIZED (
+            SELECT made.created_by_id AS id,
+                inviting_role(made.created_by_id, made.namespace_id, made.project_id, %(now)s) AS role
+            FROM (
+                SELECT DISTINCT invitations.created_by_id, invitations.namespace_id, invitations.project_id
+                FROM invitations WHERE invitations.{kind}_id = %({kind}_id)s::bigint
+            ) made
+        )
         SELECT invitations.* FROM invitations
-        WHERE invitations.{kind}_id = %({kind}_id)s::bigint AND invitation_holds(invitations, %(now)s)
+        JOIN inviters ON inviters.id = invitations.created_by_id AND inviters.role >= role_to_invite(invitations)
+        WHERE invitations.{kind}_id = %({kind}_id)s::bigint
             AND (%(query)s::text IS NULL OR lower(invitations.email) = lower(%(query)s))
         """,
     )

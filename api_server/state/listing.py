@@ -159,9 +159,19 @@ def _listing(
         SELECT coalesce((SELECT json_agg(entity ORDER BY position) FROM entities), '[]')::text AS body,
             (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
-            CASE WHEN %(page_counted)s::boolean THEN
-                (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END AS total
+            CASE WHEN %(page_counted)s::boolean THEN {_total(counted, continued=continued)} END AS total
     """
+
+
+def _total(counted: str, *, continued: bool) -> str:
+    """The number of rows in all. A page at the end of the list tells it: there is nothing to be counted."""
+    all_rows = f"(SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted)"
+    if continued:
+        return all_rows
+    return f"""
+        CASE WHEN (SELECT count(*) FROM probe) BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
+            THEN least(%(page_offset)s::bigint + (SELECT count(*) FROM probe), {MOST_COUNTED + 1})
+            ELSE {all_rows} END"""
 
 
 def _after(moment: str | None, *, descending: bool) -> str:

@@ -1,7 +1,57 @@
 -- Functions about merge requests, applied after functions.sql and under the same rules.
 
+-- The status checks of a project that are meant for merge requests into that branch.
+CREATE OR REPLACE FUNCTION applicable_status_checks(of_project_id bigint, branch text)
+RETURNS SETOF external_status_checks LANGUAGE sql STABLE BEGIN ATOMIC
+SELECT checks.* FROM external_status_checks checks
+WHERE checks.project_id = of_project_id AND (
+    NOT EXISTS (SELECT FROM external_status_check_branches scope WHERE scope.check_id = checks.id)
+    OR EXISTS (
+        SELECT FROM external_status_check_branches scope
+        JOIN protected_branches ON protected_branches.id = scope.protected_branch_id
+        WHERE scope.check_id = checks.id AND wildcard_matches(protected_branches.name, branch)));
+END;
+
+-- The status checks that apply to a merge request, each with the newest answer for the present head, or `pending` while
+-- there is none.
+CREATE OR REPLACE FUNCTION status_check_results(m merge_requests)
+RETURNS TABLE (id bigint, name text, external_url text, status text) LANGUAGE sql STABLE BEGIN ATOMIC
+SELECT checks.id, checks.name, checks.external_url, coalesce(newest.status, 'pending')
+FROM applicable_status_checks((m).project_id, (m).target_branch) checks
+LEFT JOIN LATERAL (
+    SELECT answers.status FROM status_check_responses answers
+    WHERE answers.check_id = checks.id AND answers.merge_request_id = (m).id AND answers.sha = (m).head_sha
+    ORDER BY answers.id DESC LIMIT 1
+) newest ON true;
+END;
+
+CREATE OR REPLACE FUNCTION status_checks_passed(m merge_requests) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$ BEGIN
+RETURN NOT EXISTS (SELECT FROM status_check_results(m) results WHERE results.status <> 'passed');
+END $$;
+
+-- Which nothing calls any more.
+DROP FUNCTION IF EXISTS status_check_applies(external_status_checks, text),
+    status_check_result(bigint, merge_requests);
+
+CREATE OR REPLACE FUNCTION is_draft(title text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN title ~* '^\s*(draft:|\[draft\]|\(draft\))';
+
+-- The pipeline of a merge request's head: the newest of its own, else of its source branch, child pipelines aside.
+CREATE OR REPLACE FUNCTION head_pipeline_id(m merge_requests) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$ BEGIN
+RETURN (
+    SELECT pipelines.id FROM pipelines
+    WHERE pipelines.project_id = (m).project_id AND pipelines.sha = (m).head_sha
+        AND pipelines.source <> 'parent_pipeline'
+        AND (pipelines.merge_request_id = (m).id OR pipelines.ref = (m).source_branch AND NOT pipelines.tag)
+    ORDER BY pipelines.merge_request_id IS NULL, pipelines.id DESC LIMIT 1
+);
+END $$;
+
 -- What the head's pipeline says where the project asks for one that has succeeded.
-CREATE OR REPLACE FUNCTION ci_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION ci_merge_status(m merge_requests, p projects) RETURNS text
+LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN coalesce((
     SELECT CASE
         WHEN pipelines.status = 'success' OR pipelines.status = 'skipped' AND (p).allow_merge_on_skipped_pipeline
@@ -11,11 +61,14 @@ RETURN coalesce((
     END
     FROM pipelines WHERE pipelines.id = head_pipeline_id(m)
 ), 'ci_must_pass');
+END $$;
 
 -- Whether nothing is left to be resolved of what is said of a merge request, or the project does not ask.
-CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RETURNS boolean LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN NOT (p).only_allow_merge_if_all_discussions_are_resolved OR NOT EXISTS (
     SELECT FROM notes WHERE notes.merge_request_id = (m).id AND notes.type IS NOT NULL AND notes.resolved_at IS NULL);
+END $$;
 
 -- Why a merge request cannot be merged, in GitLab's names, or `mergeable`.
 CREATE OR REPLACE FUNCTION detailed_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
@@ -43,32 +96,15 @@ CREATE OR REPLACE FUNCTION squash_on_merge(m merge_requests, p projects) RETURNS
 PARALLEL SAFE
 RETURN CASE (p).squash_option WHEN 'always' THEN true WHEN 'never' THEN false ELSE (m).squash END;
 
--- Whether somebody with that role in the project may put commits into the branch, by merging or by pushing; see
--- code/branches/protection.py.
-CREATE OR REPLACE FUNCTION may_merge_into(p projects, branch text, role integer, is_admin boolean) RETURNS boolean
-LANGUAGE sql STABLE
-RETURN (
-    SELECT CASE WHEN count(*) = 0 THEN role >= 30
-        ELSE bool_or(levels.level <> 0 AND (is_admin OR levels.level <> 60 AND role >= levels.level)) END
-    FROM protected_branches rules CROSS JOIN LATERAL (
-        VALUES (rules.push_access_level), (rules.merge_access_level)) levels (level)
-    WHERE rules.project_id = (p).id AND wildcard_matches(rules.name, branch)
-);
-
--- Whether somebody with that role in the project sees it and may read its files; see `Project.reads_repository`.
-CREATE OR REPLACE FUNCTION reads_repository(p projects, role integer, is_insider boolean) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN is_visible((p).visibility, role >= 10, is_insider)
-    AND ((p).repository_access_level = 'enabled' OR (p).repository_access_level = 'private' AND role >= 10)
-    AND NOT ((p).visibility = 'private' AND role < 20);
-
 -- The assignees or reviewers of a merge request in the order in which they were named, as it shows them.
-CREATE OR REPLACE FUNCTION people_of(m merge_requests, wanted text) RETURNS json LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION people_of(m merge_requests, wanted text) RETURNS json
+LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
     SELECT coalesce(json_agg(user_basic(users) ORDER BY people.id), '[]')
     FROM merge_request_people people JOIN users ON users.id = people.user_id
     WHERE people.merge_request_id = (m).id AND people.part = wanted
 );
+END $$;
 
 -- A user as deliveries show her.
 CREATE OR REPLACE FUNCTION delivered_user(u users) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -77,15 +113,19 @@ RETURN json_build_object(
 );
 
 -- The same people as deliveries show them.
-CREATE OR REPLACE FUNCTION delivered_people(m merge_requests, wanted text) RETURNS json LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION delivered_people(m merge_requests, wanted text) RETURNS json
+LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
     SELECT coalesce(json_agg(delivered_user(users) ORDER BY people.id), '[]')
     FROM merge_request_people people JOIN users ON users.id = people.user_id
     WHERE people.merge_request_id = (m).id AND people.part = wanted
 );
+END $$;
 
-CREATE OR REPLACE FUNCTION people_ids(m merge_requests, wanted text) RETURNS json LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION people_ids(m merge_requests, wanted text) RETURNS json
+LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
     SELECT coalesce(json_agg(people.user_id ORDER BY people.id), '[]') FROM merge_request_people people
     WHERE people.merge_request_id = (m).id AND people.part = wanted
 );
+END $$;

@@ -21,7 +21,7 @@ OLDEST_POSTGRESQL = 150000
 CONNECT_SECONDS = 10
 
 #: In this order: later ones call earlier ones.
-_FUNCTION_FILES = ("functions.sql", "merge_request_functions.sql")
+_FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_functions.sql")
 
 #: Which migrations a database has, and of which function files its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"

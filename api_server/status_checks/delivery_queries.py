@@ -23,13 +23,12 @@ def _queue(condition: str) -> str:
     """
 
 
-QUEUE_EVENT = _queue(
-    "m.id = %(merge_request_id)s AND checks.paused_at IS NULL AND status_check_applies(checks, m.target_branch)"
-)
+_APPLIES = """
+    checks.id IN (SELECT applicable.id FROM applicable_status_checks(m.project_id, m.target_branch) applicable)
+"""
+QUEUE_EVENT = _queue(f"m.id = %(merge_request_id)s AND checks.paused_at IS NULL AND {_APPLIES}")
 QUEUE_STATE = _queue("m.id = %(merge_request_id)s AND checks.id = %(check_id)s")
-QUEUE_ALL_OPEN = _queue(
-    "checks.id = %(check_id)s AND m.state = 'opened' AND status_check_applies(checks, m.target_branch)"
-)
+QUEUE_ALL_OPEN = _queue(f"checks.id = %(check_id)s AND m.state = 'opened' AND {_APPLIES}")
 
 
 async def queue_event(transaction: Transaction, event: MergeRequestEvent) -> None:

@@ -14,9 +14,8 @@ _ENTITIES = read_sql("api_server.status_checks")
 CHECKS = Listing(
     _ENTITIES["check"],
     """
-    SELECT checks.id, checks.name, checks.external_url, status_check_result(checks.id, m) AS status
-    FROM external_status_checks checks JOIN merge_requests m ON m.id = %(merge_request_id)s
-    WHERE checks.project_id = m.project_id AND status_check_applies(checks, m.target_branch)
+    SELECT results.* FROM merge_requests CROSS JOIN status_check_results(merge_requests) results
+    WHERE merge_requests.id = %(merge_request_id)s
     """,
 )
 

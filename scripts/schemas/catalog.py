@@ -11,6 +11,7 @@ from scripts.schemas import nodes
 from scripts.schemas.nodes import Node
 
 _IN = re.compile(r"CHECK \(\(\w+ = ANY \(ARRAY\[(.+)\]\)\)\)")
+_ONE_EXPRESSION = re.compile(r"\s*BEGIN\s+RETURN (.+);\s*END;?\s*", re.DOTALL)
 _TEXT = re.compile(r"'((?:[^']|'')*)'::text")
 
 
@@ -38,7 +39,7 @@ class Catalog:
 
     types: dict[int, Type]
     functions: dict[int, str]
-    #: What our own functions return, where they are one expression.
+    #: What our own functions return, where they are one expression or one query.
     bodies: dict[int, Node]
     columns: dict[int, list[Column]]
     cursor: Any
@@ -52,14 +53,17 @@ class Catalog:
         )
         types = ", ".join(self.cursor.fetchone()[0]) if names else ""
         self.cursor.execute("DEALLOCATE described")
-        self.cursor.execute(
-            f"CREATE FUNCTION pg_temp.described({types}) RETURNS SETOF record LANGUAGE sql "
-            f"BEGIN ATOMIC {positional}; END"
-        )
-        self.cursor.execute("SELECT prosqlbody::text FROM pg_proc WHERE oid = 'pg_temp.described'::regproc")
-        tree = nodes.read(self.cursor.fetchone()[0])
-        self.cursor.execute("DROP FUNCTION pg_temp.described")
+        tree = _tree(self.cursor, f"({types}) RETURNS SETOF record", f"BEGIN ATOMIC {positional}; END")
         return tree[0][0]  # type: ignore[no-any-return]
+
+
+def _tree(cursor: Any, signature: str, body: str) -> Any:
+    """What PostgreSQL makes of the body of a function in SQL."""
+    cursor.execute(f"CREATE FUNCTION pg_temp.described{signature} LANGUAGE sql {body}")
+    cursor.execute("SELECT prosqlbody::text FROM pg_proc WHERE oid = 'pg_temp.described'::regproc")
+    tree = nodes.read(cursor.fetchone()[0])
+    cursor.execute("DROP FUNCTION pg_temp.described")
+    return tree
 
 
 def read(cursor: Any) -> Catalog:
@@ -71,9 +75,25 @@ def read(cursor: Any) -> Catalog:
     functions, bodies = {}, {}
     for oid, name, body, ours in cursor.fetchall():
         functions[oid] = name
-        if ours and body is not None and isinstance(tree := nodes.read(body), Node):
-            bodies[oid] = tree
+        if ours and body is not None:
+            tree = nodes.read(body)
+            bodies[oid] = tree if isinstance(tree, Node) else tree[0][0]
+    bodies.update(_expressions_in_plpgsql(cursor))
     return Catalog(types, functions, bodies, _columns(cursor), cursor)
+
+
+def _expressions_in_plpgsql(cursor: Any) -> dict[int, Node]:
+    """Likewise of functions in PL/pgSQL, whose one expression could be SQL's as well."""
+    cursor.execute(
+        "SELECT pg_proc.oid, prosrc, pg_get_function_arguments(pg_proc.oid), pg_get_function_result(pg_proc.oid) "
+        "FROM pg_proc JOIN pg_language ON pg_language.oid = prolang "
+        "WHERE lanname = 'plpgsql' AND provolatile = 's' AND pronamespace = 'public'::regnamespace"
+    )
+    return {
+        oid: _tree(cursor, f"({arguments}) RETURNS {result}", f"RETURN {match[1]}")
+        for oid, source, arguments, result in cursor.fetchall()
+        if (match := _ONE_EXPRESSION.fullmatch(source))
+    }
 
 
 def _columns(cursor: Any) -> dict[int, list[Column]]:

@@ -95,6 +95,15 @@ class Evaluator:
             self.entities[entity] = Scope(self, body, None).output(1).schema or {}
         return Value(notation.reference(entity), value.nullable)
 
+    def called_for_rows(self, node: Node, scope: Scope) -> Scope | None:
+        """The query that one of our functions is, where a statement reads from it."""
+        body = self.catalog.bodies.get(node.number("funcid")) if node.kind == "FUNCEXPR" else None
+        return None if body is None else Scope(self, body, None, self.given(node, scope))
+
+    def given(self, node: Node, scope: Scope) -> list[Value | Row]:
+        """The arguments of a call."""
+        return [self.row(one, scope) or self.value(one, scope) for one in node.list("args")]
+
     def text(self, node: Node, scope: Scope) -> Value:
         """The text that the expression is, or is cast to."""
         value = self.value(node, scope)

@@ -37,9 +37,7 @@ def function(this: "Evaluator", node: Node, scope: Scope) -> Value:
     if name in _TEXTS:
         return Value(_TEXTS[name], any(value.nullable for value in this.arguments(node, scope)))
     if number in this.catalog.bodies:
-        return this.called(
-            number, [this.row(one, scope) or this.value(one, scope) for one in node.list("args")]
-        )
+        return this.called(number, this.given(node, scope))
     return _strict(this, node, scope, name, node.number("funcresulttype"))
 
 

@@ -67,10 +67,16 @@ class Scope:
                 return Scope(self.evaluator, entry["subquery"], self).output(column)
             case "2":
                 return self.evaluator.value(entry.list("joinaliasvars")[column - 1], self)
+            case "3" if (called := self._called(entry)) is not None:
+                return called.output(column)
             case "6":
                 return self._of_cte(entry, column)
             case _:
                 return self.evaluator.of_type(kind or _type_of(entry, column)).or_null()
+
+    def _called(self, entry: Node) -> "Scope | None":
+        (call,) = entry.list("functions")
+        return self.evaluator.called_for_rows(call["funcexpr"], self)
 
     def _of_cte(self, entry: Node, column: int) -> Value:
         owner = self.above(entry.number("ctelevelsup"))

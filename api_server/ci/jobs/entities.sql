@@ -1,5 +1,21 @@
+-- name: pipelines_and_owners
+-- What jobs of one page share is made once for the page.
+owners AS MATERIALIZED (
+    SELECT users.id, user_public(users) AS entity FROM users
+    WHERE users.id = ANY (ARRAY(SELECT DISTINCT page.user_id FROM page))
+),
+pipelines_of_page AS MATERIALIZED (
+    SELECT pipelines.id, pipelines.ref, pipelines.tag, pipelines.source,
+        project.full_path, project.ci_inbound_job_token_scope_enabled,
+        pipeline_basic(pipelines, project.full_path) AS entity,
+        (left(pipelines.commit::text, -1) || ',"web_url":'
+            || to_json(web_url(project.full_path || '/-/commit/' || pipelines.sha)) || '}')::json AS commit
+    FROM pipelines JOIN projects project ON project.id = pipelines.project_id
+    WHERE pipelines.id = ANY (ARRAY(SELECT DISTINCT page.pipeline_id FROM page))
+)
+
 -- name: job_basic
--- What builds and bridges have in common, of rows called page, pipeline, project and owner.
+-- What builds and bridges have in common, of rows called page, pipeline and owner.
 'id', page.id,
 'status', page.status,
 'stage', page.stage,
@@ -14,47 +30,57 @@
 'erased_at', iso8601(page.erased_at),
 'duration', extract(epoch FROM coalesce(page.finished_at, %(now)s) - page.started_at),
 'queued_duration', extract(epoch FROM coalesce(page.started_at, page.finished_at, %(now)s) - page.queued_at),
-'user', user_public(owner),
-'commit', (left(pipeline.commit::text, -1)
-    || ',"web_url":' || to_json(web_url(project.full_path || '/-/commit/' || pipeline.sha)) || '}')::json,
-'pipeline', pipeline_basic(pipeline, project.full_path),
-'web_url', web_url(project.full_path || '/-/jobs/' || page.id),
+'user', owner.entity,
+'commit', pipeline.commit,
+'pipeline', pipeline.entity,
+'web_url', web_url(pipeline.full_path || '/-/jobs/' || page.id),
 
 -- name: job
+WITH runners_of_page AS MATERIALIZED (
+    SELECT runners.id, runner_basic(runners, %(now)s) AS entity FROM runners
+    WHERE runners.id = ANY (ARRAY(SELECT DISTINCT page.runner_id FROM page))
+),
+files AS MATERIALIZED (
+    SELECT kept.job_id,
+        json_agg(json_build_object('file_type', kept.file_type, 'size', kept.size,
+            'filename', kept.filename, 'file_format', kept.file_format) ORDER BY kept.place) AS entities,
+        max(kept.filename) FILTER (WHERE kept.is_archive) AS archive_filename,
+        max(kept.size) FILTER (WHERE kept.is_archive) AS archive_size
+    FROM (
+        SELECT job_artifacts.job_id, job_artifacts.file_type, job_artifacts.size, job_artifacts.filename,
+            job_artifacts.file_format, job_artifacts.id AS place,
+            job_artifacts.file_type = 'archive'
+                AND (job_artifacts.expire_at IS NULL OR job_artifacts.expire_at > %(now)s) AS is_archive
+        FROM job_artifacts WHERE job_artifacts.job_id = ANY (ARRAY(SELECT page.id FROM page))
+        UNION ALL
+        SELECT job_logs.job_id, 'trace', job_logs.size, 'job.log', 'raw', NULL, false
+        FROM job_logs WHERE job_logs.job_id = ANY (ARRAY(SELECT page.id FROM page WHERE page.finished_at IS NOT NULL))
+    ) kept
+    GROUP BY kept.job_id
+),
+-- include: pipelines_and_owners
 SELECT page.id, page.position,
     -- two keys are there only when they have something to say
-    CASE WHEN page.status <> 'failed' AND archive.size IS NULL THEN shown.entity ELSE (
+    CASE WHEN page.status <> 'failed' AND files.archive_size IS NULL THEN shown.entity ELSE (
         left(shown.entity::text, -1)
         || CASE WHEN page.status = 'failed' THEN
             ',"failure_reason":' || to_json(coalesce(page.failure_reason, 'unknown_failure')) ELSE '' END
-        || CASE WHEN archive.size IS NOT NULL THEN
-            ',"artifacts_file":' || json_build_object('filename', archive.filename, 'size', archive.size) ELSE '' END
+        || CASE WHEN files.archive_size IS NOT NULL THEN
+            ',"artifacts_file":' || json_build_object('filename', files.archive_filename, 'size', files.archive_size)
+            ELSE '' END
         || '}')::json END AS entity
 FROM page
-JOIN pipelines pipeline ON pipeline.id = page.pipeline_id
-JOIN projects project ON project.id = page.project_id
-LEFT JOIN users owner ON owner.id = page.user_id
-LEFT JOIN runners runner ON runner.id = page.runner_id
+JOIN pipelines_of_page pipeline ON pipeline.id = page.pipeline_id
+LEFT JOIN owners owner ON owner.id = page.user_id
+LEFT JOIN runners_of_page runner ON runner.id = page.runner_id
 LEFT JOIN runner_managers manager ON manager.id = page.runner_manager_id
-LEFT JOIN job_artifacts archive ON archive.job_id = page.id AND archive.file_type = 'archive'
-    AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s)
+LEFT JOIN files ON files.job_id = page.id
 CROSS JOIN LATERAL (
     SELECT json_build_object(
         -- include: job_basic
-        'project', json_build_object('ci_job_token_scope_enabled', project.ci_inbound_job_token_scope_enabled),
-        'artifacts', coalesce((
-            SELECT json_agg(json_build_object('file_type', kept.file_type, 'size', kept.size,
-                'filename', kept.filename, 'file_format', kept.file_format) ORDER BY kept.place)
-            FROM (
-                SELECT job_artifacts.file_type, job_artifacts.size, job_artifacts.filename, job_artifacts.file_format,
-                    job_artifacts.id AS place
-                FROM job_artifacts WHERE job_artifacts.job_id = page.id
-                UNION ALL
-                SELECT 'trace', job_logs.size, 'job.log', 'raw', NULL
-                FROM job_logs WHERE job_logs.job_id = page.id AND page.finished_at IS NOT NULL
-            ) kept
-        ), '[]'::json),
-        'runner', runner_basic(runner, %(now)s),
+        'project', json_build_object('ci_job_token_scope_enabled', pipeline.ci_inbound_job_token_scope_enabled),
+        'artifacts', coalesce(files.entities, '[]'::json),
+        'runner', runner.entity,
         'runner_manager', runner_manager_basic(manager, %(now)s),
         'artifacts_expire_at', iso8601(page.artifacts_expire_at),
         'archived', coalesce(page.created_at < %(archived_before)s::timestamptz, false),
@@ -65,32 +91,38 @@ CROSS JOIN LATERAL (
 
 -- name: runner_job
 -- With the whole project, since a runner has jobs of many.
+WITH projects_of_page AS MATERIALIZED (
+    SELECT projects.id, config_project(projects, namespace) AS entity
+    FROM projects JOIN namespaces namespace ON namespace.id = projects.namespace_id
+    WHERE projects.id = ANY (ARRAY(SELECT DISTINCT page.project_id FROM page))
+),
+-- include: pipelines_and_owners
 SELECT page.id, page.position,
     CASE WHEN page.status <> 'failed' THEN shown.entity ELSE (
         left(shown.entity::text, -1)
         || ',"failure_reason":' || to_json(coalesce(page.failure_reason, 'unknown_failure')) || '}')::json END AS entity
 FROM page
-JOIN pipelines pipeline ON pipeline.id = page.pipeline_id
-JOIN projects project ON project.id = page.project_id
-JOIN namespaces namespace ON namespace.id = project.namespace_id
-LEFT JOIN users owner ON owner.id = page.user_id
+JOIN pipelines_of_page pipeline ON pipeline.id = page.pipeline_id
+JOIN projects_of_page project ON project.id = page.project_id
+LEFT JOIN owners owner ON owner.id = page.user_id
 CROSS JOIN LATERAL (
     SELECT json_build_object(
         -- include: job_basic
-        'project', config_project(project, namespace)
+        'project', project.entity
     ) AS entity
 ) shown
 
 -- name: bridge
+WITH
+-- include: pipelines_and_owners
 SELECT page.id, page.position, json_build_object(
     -- include: job_basic
-    'project', json_build_object('ci_job_token_scope_enabled', project.ci_inbound_job_token_scope_enabled),
+    'project', json_build_object('ci_job_token_scope_enabled', pipeline.ci_inbound_job_token_scope_enabled),
     'archived', coalesce(page.created_at < %(archived_before)s::timestamptz, false),
     'downstream_pipeline', pipeline_basic(downstream, downstream_project.full_path)
 ) AS entity
 FROM page
-JOIN pipelines pipeline ON pipeline.id = page.pipeline_id
-JOIN projects project ON project.id = page.project_id
-LEFT JOIN users owner ON owner.id = page.user_id
+JOIN pipelines_of_page pipeline ON pipeline.id = page.pipeline_id
+LEFT JOIN owners owner ON owner.id = page.user_id
 LEFT JOIN pipelines downstream ON downstream.source_job_id = page.id
 LEFT JOIN projects downstream_project ON downstream_project.id = downstream.project_id

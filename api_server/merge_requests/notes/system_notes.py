@@ -23,7 +23,7 @@ from api_server.web.context import SETTINGS
 #: Of the commits that a push has brought, so many are named, and so many counted.
 MOST_NAMED = 10
 MOST_COUNTED = 1000
-#: As `is_draft` of state/functions.sql.
+#: As `is_draft` of state/merge_request_functions.sql.
 _DRAFT = re.compile(r"(\s*(draft:|\[draft\]|\(draft\))\s*)+", re.IGNORECASE)
 
 
