@@ -124,7 +124,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ]
     )
     read_metrics = metrics.setup(app, registry)
-    operations.setup(app, settings, registry, readiness.checks(app), read_metrics=read_metrics)
+    checks = readiness.checks(app)
+    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
     app.add_subapp("/api/v4", _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
@@ -171,7 +172,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    app[JOBS_LIMIT] = RateLimiter(lambda: settings.jobs_rate_limit)
+    app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
     app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
     app[OUTGOING_POLICY] = outbound_policy(app)

@@ -5,17 +5,21 @@ for those who stand in `operations_networks`, and on `operations_port` alone whe
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
 from common.shutdown import SHUTDOWN
-from common.workers.place import place
+from common.workers import figures
+from common.workers.figures import Figures
+from common.workers.line import line
 
 #: A check returns nothing when its part works and raises otherwise.
 Check = Callable[[], Awaitable[None]]
@@ -37,6 +41,8 @@ ROUTES = (LIVENESS, "/-/readiness", "/-/metrics")
 CHECK_SECONDS = 5.0
 #: Statuses of a check, the worst last.
 _WORSE = ("ok", "degraded", "failed")
+#: What the process has counted, for its supervisor; called in a thread.
+COUNTED: web.AppKey[Callable[[], Figures]] = web.AppKey("counted", Callable[[], Figures])  # type: ignore[arg-type]
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
 #: Fields that proxies add; whoever sends one and is no trusted proxy speaks for nobody knows whom.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
@@ -50,14 +56,16 @@ def setup(
     *,
     shares_port: bool = False,
     read_metrics: Callable[[], Awaitable[None]] | None = None,
+    summed: Collection[str] = (),
 ) -> None:
     """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
     out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
     "stopping" once the application is being shut down.
 
-    Metrics are of this process alone. Where it `shares_port` with others, or is one of several workers, they are not
-    served there: who asks would be told of one of them by chance, and see counters go backwards. `read_metrics` is
-    awaited before they are shown; they are written in a thread, since there may be thousands.
+    Metrics are of this process alone, or of all workers of one supervisor: counters are added up, and of gauges those
+    that `summed` names. Where the process `shares_port` with others without a supervisor, they are not served there:
+    who asks would be told of one of them by chance, and see counters go backwards. `read_metrics` is awaited before
+    they are shown; they are written in a thread, since there may be thousands.
     """
 
     async def readiness(_request: web.Request) -> web.Response:
@@ -71,15 +79,46 @@ def setup(
     async def metrics(_request: web.Request) -> web.Response:
         if read_metrics is not None:
             await read_metrics()
-        text = await asyncio.to_thread(generate_latest, registry)
+        try:
+            text = await _metrics(registry, all_summed)
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(text="The supervisor does not answer.\n") from None
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    all_summed = figures.SUMMED.union(summed)
+    app[COUNTED] = lambda: figures.taken(registry.collect(), all_summed)
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
     counted = web.get("/-/metrics", _for_operators(settings, metrics))
     app[_ROUTES] = (ready, counted)
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
-        app.add_routes([ready] if shares_port or place() else [ready, counted])
+        app.add_routes([ready] if shares_port else [ready, counted])
+
+
+async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:
+    """Of this process, or of all workers. Raises TimeoutError."""
+    supervisor = line()
+    if supervisor is None:
+        return await asyncio.to_thread(generate_latest, registry)
+    own = await asyncio.to_thread(lambda: list(registry.collect()))
+    mine = figures.taken(own, summed)
+    others = await supervisor.others(mine)
+    return await asyncio.to_thread(lambda: generate_latest(_Added(own, figures.added([mine, *others]))))
+
+
+class _Added(Collector):
+    """Families of which some are told by sums."""
+
+    def __init__(self, families: list[Metric], sums: Figures) -> None:
+        self._families, self._sums = families, sums
+
+    def collect(self) -> Iterable[Metric]:
+        yield from (family for family in self._families if family.name not in self._sums)
+        for name, (kind, documentation, samples) in self._sums.items():
+            family = Metric(name, documentation, kind)
+            for sample, labels, value in samples:
+                family.add_sample(sample, labels, value)
+            yield family
 
 
 def application(app: web.Application) -> web.Application:

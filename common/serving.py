@@ -14,8 +14,10 @@ from aiohttp import web
 from common import operations
 from common.background import BACKGROUND
 from common.connections import Connections
+from common.ending import end
 from common.listening import Endpoint, Listener, opened, reader_options
 from common.shutdown import SHUTDOWN
+from common.workers.line import Line, line
 from common.workers.place import place
 
 log = structlog.get_logger(__name__)
@@ -83,9 +85,13 @@ class Ports:
             for listener in filter(None, (self._public, self._operators)):
                 host, port = listener.address
                 log.info("listening", host=host, port=port)
-            if worker := place():
+            ours = line()
+            if ours is not None and (worker := place()):
+                ours.figures = serve.app[operations.COUNTED]
                 worker.tell_ready()
             yield self._public.address
+        if ours is not None:
+            await ours.tell_figures()  # nothing is counted any more
 
     @contextlib.asynccontextmanager
     async def running(self, serve: Serving) -> AsyncIterator[None]:
@@ -139,19 +145,16 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
         loop.add_signal_handler(number, stop.set)
-    worker = place()
-    if worker is not None:
-        loop.add_reader(worker.line, _leave, worker.line, stop)
+    listening = None if (ours := line()) is None else asyncio.create_task(_heed(ours, stop))
     try:
         yield stop
     finally:
-        if worker is not None:
-            loop.remove_reader(worker.line)
+        if listening is not None:
+            await end(listening)
         for number in _STOPPING:
             loop.remove_signal_handler(number)
 
 
-def _leave(line: int, stop: asyncio.Event) -> None:
-    """Nothing is ever sent there, so the other end is closed."""
-    asyncio.get_running_loop().remove_reader(line)
+async def _heed(supervisor: Line, stop: asyncio.Event) -> None:
+    await supervisor.listen()
     stop.set()

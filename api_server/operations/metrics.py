@@ -21,6 +21,12 @@ from api_server.state.errors import Unavailable
 from api_server.web.context import DATABASE
 from common.throttled_log import ThrottledLog
 
+#: Gauges that are added up where there are several workers; all others tell the same in each.
+SUMMED = frozenset(
+    f"forgelet_{name}"
+    for name in ("git_processes", "database_pool_size", "database_pool_used", "database_pool_waiting")
+)
+
 log = ThrottledLog(structlog.get_logger(__name__), seconds=60)
 
 

@@ -32,9 +32,9 @@ _RETURN_TO = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}", re.ASCII)
 
 
 def setup(app: web.Application) -> None:
-    app[BY_ADDRESS] = RateLimiter(lambda: ATTEMPTS_BY_ADDRESS)
-    app[BY_LOGIN] = RateLimiter(lambda: ATTEMPTS_BY_LOGIN)
-    app[UNKNOWN] = RateLimiter(lambda: RECORDED_UNKNOWN)
+    app[BY_ADDRESS] = RateLimiter("sign in by address", lambda: ATTEMPTS_BY_ADDRESS)
+    app[BY_LOGIN] = RateLimiter("sign in by login", lambda: ATTEMPTS_BY_LOGIN)
+    app[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
     app.router.add_post("/-/sign_in", as_pages(page.form(sign_in)))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))

@@ -13,9 +13,11 @@ class Limits:
     """Raw files per project and path (whatever the ref), archives per project and user, or for all strangers."""
 
     def __init__(self, settings: Settings) -> None:
-        self._raw = RateLimiter(lambda: settings.raw_rate_limit)
-        self._archives = RateLimiter(lambda: settings.archive_rate_limit)
-        self._anonymous_archives = RateLimiter(lambda: settings.anonymous_archive_rate_limit)
+        self._raw = RateLimiter("raw", lambda: settings.raw_rate_limit)
+        self._archives = RateLimiter("archives", lambda: settings.archive_rate_limit)
+        self._anonymous_archives = RateLimiter(
+            "anonymous archives", lambda: settings.anonymous_archive_rate_limit
+        )
 
     def forget(self) -> None:
         """Nobody has asked yet."""

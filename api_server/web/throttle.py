@@ -9,6 +9,8 @@ import attrs
 from aiohttp import web
 from cachetools import LRUCache
 
+from common.workers.windows import shared_windows
+
 #: What holds where it is only switched on, as in GitLab.
 REQUESTS = 7_200
 SECONDS = 3_600
@@ -34,23 +36,33 @@ class TooOften(Exception):
 
 
 class Throttle:
-    """The requests of each user in the present period; of this process."""
+    """The requests of each user in the present period: of this process, or of all workers together."""
 
     def __init__(self) -> None:
         self._seen: LRUCache[int, tuple[int, int]] = LRUCache(maxsize=_MOST_USERS)
 
     def forget(self) -> None:
-        """Nobody has asked yet."""
+        """Nobody has asked this process yet."""
         self._seen.clear()
 
     def count(self, user_id: int, rate: Rate, now: datetime.datetime) -> None:
         """Counts one request. Raises `TooOften` where it is one too many."""
         period = int(now.timestamp()) // rate.seconds
+        shared = shared_windows()
+        if shared is None:
+            observed = self._observe(user_id, period)
+        else:
+            key = f"{_NAME} {user_id} {rate.seconds} {period}"
+            _, observed = shared.count(key.encode(), rate.seconds)
+        if observed > rate.requests:
+            raise TooOften(_headers(rate, observed, (period + 1) * rate.seconds, now))
+
+    def _observe(self, user_id: int, period: int) -> int:
+        """How many there are with this one."""
         then, before = self._seen.get(user_id, (period, 0))
         observed = before + 1 if then == period else 1
         self._seen[user_id] = period, observed
-        if observed > rate.requests:
-            raise TooOften(_headers(rate, observed, (period + 1) * rate.seconds, now))
+        return observed
 
 
 THROTTLE = web.AppKey("throttle", Throttle)

@@ -15,6 +15,7 @@ VARIABLE = "FORGELET_WORKER"
 class Place:
     """`number` counts workers from 0. `public` and `operators` are the numbers of listening sockets (0: none). `line`
     is that of a socket whose other end the supervisor holds: it is told there of readiness, and its end shows there.
+    `memory` is that of a file in which workers count together, each in a `section` of its own (`windows.py`).
     """
 
     number: int
@@ -23,11 +24,14 @@ class Place:
     public: int
     operators: int
     line: int
+    memory: int
+    section: int
+    sections: int
 
     def tell_ready(self) -> None:
         """Clients are served from now on. A supervisor that is gone need not know."""
         with contextlib.suppress(OSError):
-            os.write(self.line, b"r")
+            os.write(self.line, b"r\0\0\0\0")  # `line.READY`
 
 
 @functools.cache
@@ -37,7 +41,7 @@ def place() -> Place | None:
     if told is None:
         return None
     found = Place(**json.loads(told))
-    for descriptor in (found.public, found.operators, found.line):
+    for descriptor in (found.public, found.operators, found.line, found.memory):
         if descriptor:
             os.set_inheritable(descriptor, False)
     return found

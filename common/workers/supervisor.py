@@ -13,13 +13,18 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from common import logs
+from common.workers import figures, windows
+from common.workers.figures import Figures
+from common.workers.line import OTHERS, message
 from common.workers.place import VARIABLE
+from common.workers.worker import FIGURES_SECONDS, Worker
 
 log = structlog.get_logger(__name__)
 
@@ -27,33 +32,10 @@ BACKLOG = 1024
 #: Who lived for less than this many seconds is begun again after a pause, which doubles.
 SHORT_LIFE = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-#: Seconds in which a successor has to be ready; migrations are made by the first of all.
-READY_SECONDS = 120.0
+#: How often they are asked, so that little is lost of one that is killed.
+ASK_EVERY = 10.0
 #: With what a program ends whose settings are wrong: it would do so again.
 MISTAKEN = 2
-
-
-class Worker:
-    """One process."""
-
-    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
-        self.process = process
-        self.began = time.monotonic()
-        #: Held as long as the worker is: its end is the worker's.
-        self._line = line
-        self.ready = asyncio.ensure_future(_first_byte(line))
-        self.ended = asyncio.ensure_future(process.wait())
-
-    async def is_ready(self) -> bool:
-        """Waits until it is; False where it ends, or takes too long."""
-        await asyncio.wait(
-            {self.ready, self.ended}, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        return self.ready.done() and self.ready.result() and not self.ended.done()
-
-    def signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
 
 
 class Slot:
@@ -85,7 +67,12 @@ class Supervisor:
         self._plan = plan
         self._slots = [Slot(number) for number in range(plan["workers"])]
         self._all: set[Worker] = set()
+        #: Twice as many as workers: one that is replaced and its successor count side by side.
+        self._sections = 2 * plan["workers"]
+        self._memory = windows.make(self._sections)
         self._watches: set[asyncio.Task[None]] = set()
+        #: What those have counted that have ended.
+        self._ended: Figures = {}
         self._stop = asyncio.Event()
         self._renew = asyncio.Event()
         self.status = 0
@@ -115,6 +102,7 @@ class Supervisor:
         for slot in self._slots[1:]:
             await self._begin(slot, late=True)
         log.info("workers have begun", workers=len(self._slots))
+        self._watch_over(self._ask_again_and_again())
         while True:
             await self._renew.wait()
             self._renew.clear()
@@ -133,8 +121,12 @@ class Supervisor:
             "public": public,
             "operators": operators,
             "line": theirs.fileno(),
+            "memory": self._memory,
+            "section": (section := self._free_section()),
+            "sections": self._sections,
         }
-        descriptors = [number for number in (public, operators, theirs.fileno()) if number]
+        streams = await asyncio.open_connection(sock=ours)
+        descriptors = [number for number in (public, operators, theirs.fileno(), self._memory) if number]
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *self._plan["command"],
@@ -142,20 +134,32 @@ class Supervisor:
                 pass_fds=descriptors,
                 stdin=asyncio.subprocess.DEVNULL,
             )
-        worker = slot.worker = Worker(process, ours)
+        worker = slot.worker = Worker(process, streams, section)
         self._all.add(worker)
-        watch = asyncio.ensure_future(self._watch(slot, worker))
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
+        self._watch_over(self._watch(slot, worker))
         return worker
 
+    def _watch_over(self, watch: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(watch)
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
+
+    def _free_section(self) -> int:
+        """Of the memory that workers share, one in which nobody counts who lives."""
+        return min(set(range(self._sections)) - {worker.section for worker in self._all})
+
     async def _watch(self, slot: Slot, worker: Worker) -> None:
+        listening = asyncio.ensure_future(worker.listen(self._asked))
         status = await worker.ended
+        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # its last words
+        listening.cancel()
+        worker.writer.close()
+        self._ended = figures.added([self._ended, figures.counted(worker.figures)])
         self._all.discard(worker)
         if self._stop.is_set() or slot.worker is not worker:
             return
         log.error("a worker has ended and is begun again", worker=slot.number, status=status)
-        if status == MISTAKEN and slot.number == 0 and not (worker.ready.done() and worker.ready.result()):
+        if status == MISTAKEN and slot.number == 0 and not worker.serves:
             self.status = status
             self._stop.set()
             return
@@ -163,6 +167,27 @@ class Supervisor:
             if slot.worker is worker:
                 await self._pause(slot, worker)
                 await self._begin(slot, late=True)
+
+    def _asked(self, worker: Worker) -> None:
+        self._watch_over(self._tell(worker))
+
+    async def _tell(self, worker: Worker) -> None:
+        """What all others have counted, to a worker."""
+        await self._ask(worker)
+        others = [self._ended, *(one.figures for one in self._all if one is not worker)]
+        with contextlib.suppress(OSError):
+            worker.writer.write(message(OTHERS, json.dumps(others).encode()))
+            await worker.writer.drain()
+
+    async def _ask(self, asking: Worker | None = None) -> None:
+        """All but the one that asks say what they have counted."""
+        asked = [one.say_figures() for one in self._all if one.serves and one is not asking]
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _ask_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_EVERY)
+            await self._ask()
 
     async def _pause(self, slot: Slot, worker: Worker) -> None:
         """None after the first short life. In a longer one nobody is sent to who is not there."""
@@ -208,15 +233,6 @@ class Supervisor:
         for worker in list(self._all):
             worker.signal(signal.SIGKILL)
             await worker.ended
-
-
-async def _first_byte(line: socket.socket) -> bool:
-    """Whether one came before the end."""
-    line.setblocking(False)
-    try:
-        return bool(await asyncio.get_running_loop().sock_recv(line, 1))
-    except OSError:
-        return False
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.slow
 
 WORKERS = 2
+POOL = 10
 
 
 def workers_of(pid: int) -> set[int]:
@@ -86,3 +88,98 @@ async def test_workers_are_killed_replaced_and_ended(new_database: Any, tmp_path
         await server.wait()
         while any(map(lives, left)):
             await asyncio.sleep(0.1)
+
+
+async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path: Path) -> None:
+    limit = 12
+    async with (
+        server_process(new_database(), tmp_path / "data", workers=WORKERS, jobs_rate_limit=limit) as server,
+        asyncio.timeout(120),
+    ):
+        await until_there_are(server, without=set())
+        project = (await server.root.post("/projects", {"name": "counted"})).body["id"]
+
+        async def jobs() -> Any:
+            """By a connection of its own, so that either worker may answer."""
+            path = f"/projects/{project}/jobs"
+            return await server.root.request("GET", path, headers={"Connection": "close"})
+
+        assert [(await jobs()).status for _ in range(limit + 1)] == [200] * limit + [429]
+        killed = min(workers_of(server.pid))
+        os.kill(killed, signal.SIGKILL)
+        await until_there_are(server, without={killed})
+        assert {(await jobs()).status for _ in range(6)} == {429}
+
+        rate = {"enabled": True, "requests_per_period": limit, "period_in_seconds": 1_000_000}
+        await server.root.put(
+            "/application/settings",
+            {f"throttle_authenticated_api_{name}": value for name, value in rate.items()},
+        )
+        await asyncio.sleep(1)  # for so long a worker that does not listen yet may trust what it knew
+        path, own = "/user", {"Connection": "close"}
+        answers = [await server.root.request("GET", path, headers=own) for _ in range(limit + 3)]
+        assert answers[-1].status == 429
+        assert answers[-1].headers["RateLimit-Remaining"] == "0"
+        observed = [int(one.headers["RateLimit-Observed"]) for one in answers if one.status == 429]
+        assert observed == list(range(limit + 1, limit + 1 + len(observed)))
+
+
+async def counted(server: ServerProcess, route: str) -> float:
+    """Requests for a route, by whichever worker is asked now."""
+    url = f"{server.base}/-/metrics"
+    text = (await server.root.request("GET", url, headers={"Connection": "close"})).body
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.endswith("_duration_seconds_count") and sample.labels.get("route") == route
+    )
+
+
+async def gauges(server: ServerProcess) -> dict[str, float]:
+    """Those without labels."""
+    text = str((await server.root.get(f"{server.base}/-/metrics")).body)
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.labels
+    }
+
+
+async def test_metrics_are_those_of_all_workers(new_database: Any, tmp_path: Path) -> None:
+    route = "/api/v4/version"
+    async with (
+        server_process(new_database(), tmp_path / "data", workers=WORKERS, database_pool=POOL) as server,
+        asyncio.timeout(150),
+    ):
+        await until_there_are(server, without=set())
+
+        asked = 0
+
+        async def ask(times: int) -> None:
+            nonlocal asked
+            for _ in range(times):
+                asked += 1
+                await server.root.request("GET", "/version", headers={"Connection": "close"})
+
+        await ask(20)
+        assert [await counted(server, route) for _ in range(8)] == [20] * 8
+
+        before = workers_of(server.pid)
+        server.signal(signal.SIGHUP)
+        while workers_of(server.pid) & before:
+            await ask(1)
+        await until_there_are(server, without=before)
+        assert await counted(server, route) == asked > 20, "those that were replaced have said all"
+        await ask(5)
+        assert [await counted(server, route) for _ in range(8)] == [asked] * 8
+
+        for _ in range(2):
+            killed = min(workers_of(server.pid))
+            os.kill(killed, signal.SIGKILL)
+            await until_there_are(server, without={killed})
+            assert [await counted(server, route) for _ in range(4)] == [asked] * 4
+        while (await gauges(server))["forgelet_database_pool_size"] != WORKERS * POOL:
+            await asyncio.sleep(0.1)  # one is still on its way
+        assert (await gauges(server))["forgelet_database_up"] == 1

@@ -16,8 +16,8 @@ class Limits:
     """How many pipelines are made and files tried out in a minute, and planned at a time, in this process."""
 
     def __init__(self, settings: Settings) -> None:
-        self.rate = RateLimiter(lambda: settings.pipeline_rate_limit)
-        self.lint = RateLimiter(lambda: settings.lint_rate_limit)
+        self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
+        self.lint = RateLimiter("lint", lambda: settings.lint_rate_limit)
         self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
 
     def forget(self) -> None:

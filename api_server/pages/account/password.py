@@ -29,7 +29,7 @@ BY_USER = web.AppKey("password_changes_by_user", RateLimiter)
 
 
 def setup(app: web.Application) -> None:
-    app[BY_USER] = RateLimiter(lambda: ATTEMPTS)
+    app[BY_USER] = RateLimiter("password changes", lambda: ATTEMPTS)
 
 
 @pages.get(PATH, access=SIGNED_IN)

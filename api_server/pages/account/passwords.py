@@ -25,7 +25,7 @@ BY_ADDRESS = web.AppKey("passwords_by_address", RateLimiter)
 
 
 def setup(app: web.Application) -> None:
-    app[BY_ADDRESS] = RateLimiter(lambda: FORMS_BY_ADDRESS)
+    app[BY_ADDRESS] = RateLimiter("passwords by address", lambda: FORMS_BY_ADDRESS)
     app.router.add_get("/-/password/new", show_question)
     app.router.add_post("/-/password", page.form(ask))
     app.router.add_get("/-/password/{token}", show_form)

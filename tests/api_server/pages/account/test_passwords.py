@@ -35,7 +35,7 @@ async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mai
 
 def _without_limits(app: Any) -> None:
     """All browsers of these tests have one address."""
-    app[passwords.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter(lambda: 0)
+    app[passwords.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
 
 
 @pytest.fixture(scope="module")
