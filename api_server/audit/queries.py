@@ -32,7 +32,9 @@ _CONDITIONS = {
 def listing(conditions: frozenset[str] = frozenset()) -> Listing:
     """The list under those of the conditions that are named, newest first."""
     where = " AND ".join(_CONDITIONS[name] for name in sorted(conditions)) or "true"
-    return Listing(_EVENT, f"SELECT audit_events.* FROM audit_events WHERE {where}", moment="created_at")
+    return Listing(
+        _EVENT, f"SELECT audit_events.* FROM audit_events WHERE {where}", moment="audit_events.created_at"
+    )
 
 
 async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]) -> Listed:

@@ -73,10 +73,10 @@ class Listing:
     (public name -> column). Rows need a unique `id`. `counted` are the same rows as a statement to count them by,
     where `rows` itself stops at the page's end.
 
-    Where ids ascend with a moment, `moment` names its column: rows are then in the order of both, so that one index
-    serves the order and a range of time, and partitions by that column are read one after the other. Planning over all
-    of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for entities
-    that are joined of many tables and rows that one index finds whatever the values are.
+    Where ids ascend with a moment, `moment` names its table and column: rows are then in the order of both, so that one
+    index serves the order and a range of time, and partitions by that column are read one after the other. Planning
+    over all of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for
+    entities that are joined of many tables and rows that one index finds whatever the values are.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def _listing(
     total: str,
 ) -> str:
     direction = "DESC" if descending else "ASC"
-    by_id = f"id {direction}" if moment is None else f"{moment} {direction}, id {direction}"
+    by_id = f"id {direction}" if moment is None else f"{moment.split('.')[1]} {direction}, id {direction}"
     order = by_id if column == "id" else f"{column} {direction}, {by_id}"
     return f"""
         WITH matching AS NOT MATERIALIZED ({rows}),
@@ -185,7 +185,9 @@ def _after(moment: str | None, *, descending: bool) -> str:
     comparison = "<" if descending else ">"
     if moment is None:
         return f"matching.id {comparison} %(page_after)s::bigint"
-    # A row that is gone was among the oldest ones: nothing is older, everything else is newer.
-    return f"""(matching.{moment}, matching.id) {comparison} (
-                coalesce((SELECT known.{moment} FROM matching known WHERE known.id = %(page_after)s::bigint),
+    table, column = moment.split(".")
+    # By the id alone: among the rows of the list its index would be read up to it, in all partitions. A row that is
+    # gone was among the oldest ones: nothing is older, everything else is newer.
+    return f"""(matching.{column}, matching.id) {comparison} (
+                coalesce((SELECT known.{column} FROM {table} known WHERE known.id = %(page_after)s::bigint),
                     '-infinity'), %(page_after)s::bigint)"""

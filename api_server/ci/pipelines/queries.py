@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -18,6 +18,8 @@ ENTITIES = read_sql(__package__)
 #: in it, because the planner then knows how many rows pass and takes the index of those that are wanted.
 _CONDITIONS = {
     "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
+    # One is a place in an index in the order of the list.
+    "status": "pipelines.status = %(status)s",
     "source": "pipelines.source = %(source)s",
     "ref": "pipelines.ref = %(ref)s",
     "sha": "pipelines.sha = %(sha)s",
@@ -31,7 +33,7 @@ _CONDITIONS = {
     "created_before": "pipelines.created_at < %(created_before)s::timestamptz",
 }
 #: Those of them that are parameters of the list by the same name.
-FILTERS = tuple(name for name in _CONDITIONS if name != "statuses")
+FILTERS = tuple(name for name in _CONDITIONS if name not in ("statuses", "status"))
 #: Child pipelines are listed only where they are asked for (decision D11).
 _NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
 #: One step through the index for each ref, and not one for each pipeline.
@@ -81,11 +83,13 @@ async def list_pipelines(
     page: Page,
     project_id: int,
     newest_of: Literal["branches", "tags"] | None,
-    filters: Mapping[str, object],
+    filters: Mapping[str, Any],
 ) -> Listed:
     """A project's pipelines that pass `statuses` and `FILTERS` (None: all do); with `newest_of`, of those that are the
     last one of their ref. Child pipelines are among them only where `source` says so."""
     wanted = {name: value for name, value in filters.items() if value is not None}
+    if len(wanted.get("statuses", ())) == 1:
+        (wanted["status"],) = wanted.pop("statuses")
     if newest_of is None:
         listing = _listing(_OF_PROJECT, frozenset(wanted))
         return await listing.read(database, page, project_id=project_id, **wanted)

@@ -44,6 +44,18 @@ def cursor(new_database: Callable[[], str]) -> Iterator[Any]:
 def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[str], int]:
     """Rows that were read from the table's partitions for a page of 20, the kinds of nodes that read them, and the
     8 KiB blocks of tables and indexes that they read."""
+    read, kinds, blocks = 0, set(), 0
+    for node in _executed(cursor, filters, **page):
+        if str(node.get("Relation Name", "")).startswith("audit_events") and node["Actual Loops"]:
+            read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            blocks += node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+            if node["Actual Rows"]:
+                kinds.add(node["Node Type"])
+    return int(read), kinds, blocks
+
+
+def _executed(cursor: Any, filters: dict[str, Any], **page: Any) -> Iterator[dict[str, Any]]:
+    """The nodes of the plan for a page of 20, with what they have read."""
     wanted = Page(**({"counted": False} | page))
     statement = queries.listing(frozenset(filters)).statement(wanted)
     cursor.execute("DEALLOCATE ALL")
@@ -57,15 +69,7 @@ def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[s
     assert "force_generic_plan" in before, "planned anew, a page costs three times as much"
     cursor.execute(f"{before}EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE{execute}", values | filters)
     found = cursor.fetchone()[0]
-    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-    read, kinds, blocks = 0, set(), 0
-    for node in _nodes(plan):
-        if str(node.get("Relation Name", "")).startswith("audit_events") and node["Actual Loops"]:
-            read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-            blocks += node["Shared Hit Blocks"] + node["Shared Read Blocks"]
-            if node["Actual Rows"]:
-                kinds.add(node["Node Type"])
-    return int(read), kinds, blocks
+    yield from _nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"])
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -101,6 +105,19 @@ def test_a_page_far_behind_costs_no_more(cursor: Any) -> None:
     assert read <= 25
     assert blocks <= 35
     assert kinds <= {"Index Scan", "Index Only Scan"}
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"entity_type": "Project", "entity_id": 7}, {"author_id": 7}, {"event_type": "project_archived"}],
+    ids=lambda filters: ", ".join(filters) or "all",
+)
+def test_where_a_page_begins_is_looked_up_by_its_id_alone(cursor: Any, filters: dict[str, Any]) -> None:
+    """However many events the list has."""
+    nodes = _executed(cursor, filters, after=1)
+    found = [node for node in nodes if node.get("Index Cond", "").startswith("(id = ")]
+    assert len(found) >= 2, "one of each month"
+    assert all(node["Index Name"].endswith("_pkey") and "Filter" not in node for node in found)
 
 
 def test_counting_stops(cursor: Any) -> None:
