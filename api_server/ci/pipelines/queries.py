@@ -18,21 +18,18 @@ ENTITIES = read_sql(__package__)
 #: in it, because the planner then knows how many rows pass and takes the index of those that are wanted.
 _CONDITIONS = {
     "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
-    # One is a place in an index in the order of the list.
-    "status": "pipelines.status = %(status)s",
+    "status": "pipelines.status = %(status)s",  # one of them is a place in an index in the list's order
     "source": "pipelines.source = %(source)s",
     "ref": "pipelines.ref = %(ref)s",
     "sha": "pipelines.sha = %(sha)s",
     "name": "pipelines.name = %(name)s",
     "yaml_errors": "(pipelines.yaml_errors IS NOT NULL) = %(yaml_errors)s::boolean",
-    "username": """pipelines.user_id = (
-        SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s))""",
+    "username": "pipelines.user_id = (SELECT id FROM users WHERE lower(users.username) = lower(%(username)s))",
     "updated_after": "pipelines.updated_at > %(updated_after)s::timestamptz",
     "updated_before": "pipelines.updated_at < %(updated_before)s::timestamptz",
     "created_after": "pipelines.created_at > %(created_after)s::timestamptz",
     "created_before": "pipelines.created_at < %(created_before)s::timestamptz",
 }
-#: Those of them that are parameters of the list by the same name.
 FILTERS = tuple(name for name in _CONDITIONS if name not in ("statuses", "status"))
 #: Child pipelines are listed only where they are asked for (decision D11).
 _NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
@@ -90,11 +87,10 @@ async def list_pipelines(
     wanted = {name: value for name, value in filters.items() if value is not None}
     if len(wanted.get("statuses", ())) == 1:
         (wanted["status"],) = wanted.pop("statuses")
-    if newest_of is None:
-        listing = _listing(_OF_PROJECT, frozenset(wanted))
-        return await listing.read(database, page, project_id=project_id, **wanted)
-    listing = _listing(_NEWEST_OF_REFS, frozenset(wanted))
-    return await listing.read(database, page, project_id=project_id, of_tags=newest_of == "tags", **wanted)
+    listing = _listing(_OF_PROJECT if newest_of is None else _NEWEST_OF_REFS, frozenset(wanted))
+    if newest_of is not None:
+        wanted["of_tags"] = newest_of == "tags"
+    return await listing.read(database, page, project_id=project_id, **wanted)
 
 
 OF_MERGE_REQUEST = Listing(

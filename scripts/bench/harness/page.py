@@ -1,6 +1,7 @@
 """Writes what was measured into docs/performance.md, with charts beside it."""
 
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,8 +87,11 @@ def _verdict(run: Run, explained: Explanations) -> str:
     """Aims that are missed, each with what explains it or without."""
     lines = [
         f"- `{outcome.name}`, {'limit' if name == OURS else f'share of {name}'}: "
-        f"{explained.get(outcome.name, {}).get(name, 'missed, and not explained.')}\n"
+        f"{explained.get(outcome.name, {}).get(name, 'missed, and not explained.')}"
         for outcome in run.outcomes
         for name in outcome.missed
     ]
-    return f"Aims that are missed:\n\n{''.join(lines)}" if lines else "No aim that was measured is missed.\n"
+    wrapped = [f"{textwrap.fill(line.strip(), 118, subsequent_indent='  ')}\n" for line in lines]
+    return (
+        f"Aims that are missed:\n\n{''.join(wrapped)}" if lines else "No aim that was measured is missed.\n"
+    )

@@ -25,7 +25,7 @@ LOG:  duration: 0.1 ms  plan:
 """
 
 #: What reads a table from end to end: how long it takes grows with everybody's jobs.
-KNOWN = {"a tiny project removed"}
+KNOWN: set[str] = set()
 
 
 def test_whole_tables_and_pages_are_read_out_of_plans() -> None:
