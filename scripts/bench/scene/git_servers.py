@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -91,14 +92,16 @@ def http_backend(bench: Bench) -> Iterator[GitServer]:
     text = NGINX.format(folder=folder, port=port, socket=socket, root=root, backend=backend, user=user)
     configuration.write_text(text)
     command = ["nginx", "-p", str(folder), "-c", str(configuration)]
-    with _fcgiwrap(socket), listening(command, port, folder / "log"):
+    with fcgiwrap(socket), listening(command, port, folder / "log"):
         yield GitServer(f"http://127.0.0.1:{port}")
 
 
 @contextlib.contextmanager
-def _fcgiwrap(socket: Path) -> Iterator[None]:
+def fcgiwrap(socket: Path) -> Iterator[None]:
+    """Runs it behind `socket`, and ends it with the processes that it has made, which outlive it by themselves."""
     command = ["fcgiwrap", "-c", str(AT_ONCE), "-s", f"unix:{socket}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nothing, stderr=nothing, start_new_session=True) as process:
         try:
             while not socket.exists():
                 if process.poll() is not None:
@@ -106,4 +109,4 @@ def _fcgiwrap(socket: Path) -> Iterator[None]:
                 time.sleep(0.01)
             yield
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
