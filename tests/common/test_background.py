@@ -36,7 +36,7 @@ async def test_work_is_started_again_whatever_ended_it(monkeypatch: pytest.Monke
         tasks.start("listen", work)
         async with asyncio.timeout(10):
             await work.goes_on.wait()
-    assert [line["task"] for line in lines] == ["listen"] * 4
+    assert [line["task"] for line in lines if "task" in line] == ["listen"] * 4
     assert registry.get_sample_value("background_task_restarts_total", {"task": "listen"}) == 4
     await tasks.check()
     await tasks.close()
@@ -49,7 +49,7 @@ async def test_readiness_names_what_is_down(monkeypatch: pytest.MonkeyPatch) -> 
     tasks.start("a", Listener(None))
     tasks.start("c", Listener())
     with capture_logs() as lines:
-        while len(lines) < 2:
+        while sum("task" in line for line in lines) < 2:
             await asyncio.sleep(0)
     await asyncio.sleep(0)
     with pytest.raises(TaskDown, match=r": a, b$"):
