@@ -91,21 +91,23 @@ class Listing:
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
-            (name, descending, *kind): Statement(
+            (name, descending, continued, counts): Statement(
                 _listing(
-                    entity, rows, column, moment, descending=descending, continued=continued, total=total
+                    entity,
+                    rows,
+                    column,
+                    moment,
+                    descending=descending,
+                    continued=continued,
+                    total=_total(counted) if counts else "NULL::bigint",
                 ),
                 Listed,
                 planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
             for descending in (True, False)
-            for kind, continued, total in (
-                # What is not executed of a plan is set up nevertheless: a page that is not counted has its own.
-                ((False, False), False, "NULL::bigint"),
-                ((False, True), False, _total(counted)),
-                ((True, False), True, "NULL::bigint"),
-            )
+            # What is not executed of a plan is set up nevertheless: a page that is not counted has its own statement.
+            for continued, counts in ((False, False), (False, True), (True, False))
         }
 
     def statement(self, page: Page) -> Statement[Listed]:
