@@ -60,10 +60,9 @@ def logged_edge(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
 def two_edges(bench: Bench) -> Iterator[Cache]:
     """Two processes at one port over one folder; the processor time is that of the first."""
     port, data = free_port(), bench.new_folder()
-    options = ("--no-access-log", "--reuse-port")
     with (
-        an_edge(bench, *options, port=port, data=data) as first,
-        an_edge(bench, *options, port=port, data=data),
+        an_edge(bench, "--reuse-port", port=port, data=data) as first,
+        an_edge(bench, "--reuse-port", port=port, data=data),
     ):
         yield first
 
