@@ -77,6 +77,27 @@ class Wire:
         self._borrowed: BorrowedSocket | None = None
         self._is_plain = transport.get_extra_info("sslcontext") is None
 
+    @property
+    def takes_files(self) -> bool:
+        """Whether files may go to the socket as they are."""
+        return self._is_plain
+
+    def hold(self, size: int | None) -> None:
+        """The transport says that the client takes no more when more than so many bytes wait; None: when it likes."""
+        if not self._transport.is_closing():
+            self._transport.set_write_buffer_limits(high=size)
+
+    def send_file(self, descriptor: int, offset: int, size: int) -> int:
+        """How many bytes of a file the kernel took: none while anything waits, or where the transport has to find out
+        why not.
+        """
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return 0
+        try:
+            return os.sendfile(self._socket.fileno(), descriptor, offset, size)
+        except OSError:
+            return 0
+
     def send(self, head: bytes, body: MemoryBody) -> None:
         """Sends both; what has to wait is the transport's."""
         waiting = self._transport.get_write_buffer_size() > 0
