@@ -13,7 +13,7 @@ from storage_edge.cache.answer import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin_response import OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
-from storage_edge.client.streaming import Streams
+from storage_edge.client.streaming import Streamed, Streams
 from storage_edge.client.who import WHO
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, validation
@@ -73,7 +73,7 @@ class Sender:
             return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
         if body.length is not None and stored.status not in _BODILESS:
             headers[hdrs.CONTENT_LENGTH] = str(body.length)
-        response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
+        response = Streamed(status=stored.status, reason=stored.reason, headers=headers)
         if not has_body:
             return await _finished(http, response)
         pieces = self.streams.of(http, answer.reader, 0, body.length)
@@ -91,7 +91,7 @@ class Sender:
         headers["Cache-Status"] = cache_status.value(outcome)
         if origin.status == 200 and validation.is_not_modified(http.headers, origin.headers, self.clock()):
             return _not_modified(headers)
-        response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=headers)
+        response = Streamed(status=origin.status, reason=origin.reason, headers=headers)
         if request.method == "HEAD" or origin.status in _BODILESS:
             return await _finished(http, response)
         return await self.streams.send(http, response, origin.chunks())
@@ -134,7 +134,7 @@ class Sender:
         else:
             boundary = self.random_bytes(16).hex()
             pieces = self.streams.multipart(http, answer.reader, spans, length, headers, boundary)
-        return await self.streams.send(http, web.StreamResponse(status=206, headers=headers), pieces)
+        return await self.streams.send(http, Streamed(status=206, headers=headers), pieces)
 
 
 def empty(

@@ -25,6 +25,12 @@ WAITING_PIECE: Final = 1024
 Pieces = AsyncGenerator[bytes | memoryview | FilePart, None]
 
 
+class Streamed(web.StreamResponse):
+    """Its head leaves together with the first piece."""
+
+    _send_headers_immediately = False
+
+
 @attrs.define
 class Streams:
     """Sends bodies on `connections`. Those in files go from there to the socket, where that is possible."""

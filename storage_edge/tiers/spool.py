@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from common.ending import ended
+from storage_edge.tiers import bodies
 from storage_edge.tiers.arrivals import ArrivingFile
-from storage_edge.tiers.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError, piece
+from storage_edge.tiers.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError
+from storage_edge.tiers.gathered import Gathered
 
 #: A file for a body of unknown length is made longer by so many bytes at a time.
 STEP: Final = 4 * 1024 * 1024
@@ -45,7 +47,7 @@ class Spool:
     def __init__(self, room: Room, memory_limit: int, length: int | None) -> None:
         self.room = room
         self._memory_limit = memory_limit
-        self._memory: bytearray | None = bytearray()
+        self._memory: Gathered | None = Gathered()
         self._file = ArrivingFile()
         #: Bytes that are passed on: what came since the `_kept` bytes in memory or file, from `_ahead_from` on.
         self._ahead: bytearray | None = None
@@ -75,14 +77,14 @@ class Spool:
         """SHA-256 of what has arrived, in hexadecimal; of what is in memory made now."""
         digest = self._digest
         if self._memory is not None and self._ahead is None:
-            digest = hashlib.sha256(self._memory)
+            digest = hashlib.sha256(self._memory.whole())
         return digest.hexdigest()
 
     async def write(self, chunk: bytes) -> None:
         """Appends and wakes the readers; raises `UnwantedError`."""
         if self._ahead is None and not await self._keep(chunk):
             if self._memory is not None:
-                self._digest.update(self._memory)
+                self._digest.update(self._memory.whole())
             self._ahead = bytearray()
             self._kept = self._ahead_from = self.size
         if self._ahead is not None:
@@ -93,7 +95,7 @@ class Spool:
     async def _keep(self, chunk: bytes) -> bool:
         end = self.size + len(chunk)
         if self._memory is not None and end <= self._memory_limit:
-            self._memory += chunk
+            self._memory.add(chunk)
             return True
         if end > self._file.size and not await self._has_room(end):
             return False
@@ -114,11 +116,13 @@ class Spool:
         return await self.room.set_aside(self._file, least, least)
 
     def _write_file(self, chunk: bytes) -> None:
-        if self._memory is not None:
-            _write_all(self._descriptor, bytes(self._memory), 0)
+        before, offset = [] if self._memory is None else self._memory.pieces, 0
+        for piece in before:
+            _write_all(self._descriptor, piece, offset)
+            offset += len(piece)
         _write_all(self._descriptor, chunk, self.size)
-        if self._memory is not None:
-            self._digest.update(self._memory)
+        for piece in before:
+            self._digest.update(piece)
         self._memory = None
         self._digest.update(chunk)
 
@@ -147,7 +151,7 @@ class Spool:
     def data(self) -> bytes:
         """All bytes of a finished spool that stayed in memory."""
         assert self._memory is not None  # noqa: S101 - callers ask in_memory first
-        return bytes(self._memory)
+        return self._memory.whole()
 
     def move_to(self, path: Path, _directory: Path) -> None:
         """See `Arrived.move_to`; of a finished body that is not in memory."""
@@ -167,7 +171,7 @@ class Spool:
         self._readers.add(reader)
         return reader
 
-    async def read(self, offset: int, size: int) -> bytes:
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
         """See `Reader.read`."""
         if not await self._arrived(offset):
             return b""
@@ -180,8 +184,8 @@ class Spool:
             end = min(end, self._kept)
         memory = self._memory  # the thread that moves it to a file may do so meanwhile
         if memory is not None:
-            return bytes(memory[offset:end])
-        return piece(self._descriptor, end - offset, offset)
+            return memory.read(offset, end - offset)
+        return bodies.piece(self._descriptor, end - offset, offset)
 
     async def part(self, offset: int, size: int) -> FilePart | None:
         """See `Reader.part`."""
@@ -242,7 +246,7 @@ class SpoolReader:
         self._spool = spool
         self.position = 0
 
-    async def read(self, offset: int, size: int) -> bytes:
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
         """Waits for bytes that have not arrived yet."""
         self.position = offset
         piece = await self._spool.read(offset, size)
