@@ -10,8 +10,9 @@ import cachetools
 
 from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, identity
 
-#: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, not two.
-LEAST: Final = 32 * 1024
+#: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, where a
+#: look at the file, the head, and giving its pages away one by one cost more than copying does.
+LEAST: Final = 128 * 1024
 #: Files that are held open.
 MAX_OPEN: Final = 128
 
