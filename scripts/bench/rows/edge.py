@@ -109,28 +109,19 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
 
 
 @contextlib.contextmanager
-def _empty_crowd(bench: Bench) -> Iterator[tuple[int, float]]:
-    yield _crowd(bench, objects=0)
-
-
-@contextlib.contextmanager
-def _full_crowd(bench: Bench) -> Iterator[tuple[int, float]]:
-    yield _crowd(bench, objects=1200 if bench.size.large_object else 3)
-
-
-def _crowd(bench: Bench, objects: int) -> tuple[int, float]:
-    """How often the origin was asked, and the most memory of a fresh edge (MB) that holds as many objects of 64 KiB,
-    which are more than its memory tier does; clients ask for an archive that it does not have."""
+def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
+    """How often the origin was asked, and the most memory of a fresh edge (MB) that holds more objects of 64 KiB than
+    its memory tier does, when clients ask for an archive that it does not have."""
     port, name = bench.use(edges.origin), "50MB"
     with edges.an_edge(bench) as edge:
-        for number in range(objects):
+        for number in range(1200 if bench.size.large_object else 3):
             url = f"http://127.0.0.1:{edge.port}/g/app/-/raw/main/full-{number}/64KiB"
             for _ in range(2):
                 urllib.request.urlopen(url).read()
         before = edges.asked(port, name)
         path = f"/g/app/-/archive/main/{time.perf_counter_ns()}/{name}"
         crowd.read(edge.port, path, bench.size.crowd, ARCHIVE)
-        return edges.asked(port, name) - before, _peak(edge.pid)
+        yield edges.asked(port, name) - before, _peak(edge.pid)
 
 
 def _peak(pid: int) -> float:
@@ -138,10 +129,8 @@ def _peak(pid: int) -> float:
     return next(int(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def _of_crowd(
-    make: Callable[[Bench], AbstractContextManager[tuple[int, float]]], which: int, bench: Bench
-) -> Sides:
-    return {OURS: lambda _: Sample(bench.use(make)[which])}
+def _of_crowd(which: int, bench: Bench) -> Sides:
+    return {OURS: lambda _: Sample(bench.use(_crowd)[which])}
 
 
 def _limit(name: str, what: str, sides: Callable[[Bench], Sides], unit: str, most: float) -> Row:
@@ -182,19 +171,10 @@ ROWS = (
     Row("edge-cold", "first bytes of cold 64 KiB objects, one client", _cold, "a second", aims={NGINX: 0.5}),
     _limit(
         "edge-crowd-asks",
-        "1,000 clients on a cold 50 MB archive: requests to the origin",
-        partial(_of_crowd, _empty_crowd, 0),
+        "1,000 clients on a cold 50 MB archive, the memory tier being full: requests to the origin",
+        partial(_of_crowd, 0),
         "requests",
         1,
     ),
-    _limit(
-        "edge-crowd-memory", "the same: most memory", partial(_of_crowd, _empty_crowd, 1), "MB", MOST_CROWD
-    ),
-    _limit(
-        "edge-crowd-full",
-        "the same with a full memory tier: most memory",
-        partial(_of_crowd, _full_crowd, 1),
-        "MB",
-        MOST_CROWD,
-    ),
+    _limit("edge-crowd-memory", "the same: most memory", partial(_of_crowd, 1), "MB", MOST_CROWD),
 )
