@@ -1,0 +1,141 @@
+"""Which pending job is a runner's next.
+
+Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
+hand-out holds are passed over, so that of any number of runners each gets another job, and none waits for one.
+
+Jobs that no runner tells apart, of one project with the same tags and all on protected refs or none, make a lane. The
+oldest of each lane are looked at and no others, so that the cost is that of the lanes that the runner may take from,
+and not of the jobs in them.
+"""
+
+import attrs
+
+from api_server.state.database import Transaction
+from api_server.state.statements import Statement
+
+#: How many jobs are locked in vain, at most, before there is another look. Eight times as many then.
+FIRST_DEPTH = 8
+
+#: In the words of the index `jobs_waiting`, which no other index knows: that one is walked, whatever statistics say.
+_WAITS = "jobs.kind || ' ' || jobs.status = 'build pending'"
+
+
+@attrs.frozen
+class Choice:
+    """A job, whose row is locked. None: others hold all that were looked at, `looked_at` of them."""
+
+    id: int | None
+    looked_at: int
+
+
+#: `kinds` is what jobs want of a runner, each once: a step from one to the next in the index. `lanes` goes in the same
+#: way from one project to the next; the few projects of a project's runner are looked up one by one. Nobody counts
+#: what runs where only one project waits. The first `depth` jobs of all are among the first `depth` of the `depth`
+#: lanes that are nearest.
+CHOOSE = Statement(
+    f"""
+    WITH RECURSIVE runner AS MATERIALIZED (
+        SELECT * FROM runners WHERE runners.id = %(runner_id)s AND runners.active
+    ),
+    kinds AS (
+        SELECT first.* FROM runner CROSS JOIN LATERAL (
+            SELECT tags_digest(jobs.tag_list) AS digest, jobs.tag_list, jobs.protected FROM jobs WHERE {_WAITS}
+            ORDER BY tags_digest(jobs.tag_list), jobs.protected, jobs.project_id, jobs.id LIMIT 1
+        ) first
+        UNION ALL
+        SELECT next.* FROM kinds CROSS JOIN LATERAL (
+            SELECT tags_digest(jobs.tag_list), jobs.tag_list, jobs.protected FROM jobs WHERE {_WAITS}
+                AND (tags_digest(jobs.tag_list), jobs.protected) > (kinds.digest, kinds.protected)
+            ORDER BY tags_digest(jobs.tag_list), jobs.protected, jobs.project_id, jobs.id LIMIT 1
+        ) next
+    ),
+    fitting AS MATERIALIZED (
+        SELECT kinds.digest, kinds.protected FROM runner JOIN kinds
+            ON (kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
+            AND (kinds.tag_list <> '{{}}' OR runner.run_untagged)
+            AND (kinds.protected OR runner.access_level <> 'ref_protected')
+    ),
+    lanes AS (
+        SELECT fitting.digest, fitting.protected, first.project_id, first.id
+        FROM runner CROSS JOIN fitting CROSS JOIN LATERAL (
+            SELECT jobs.project_id, jobs.id FROM jobs WHERE {_WAITS}
+                AND tags_digest(jobs.tag_list) = fitting.digest AND jobs.protected = fitting.protected
+            ORDER BY jobs.project_id, jobs.id LIMIT 1
+        ) first
+        WHERE runner.runner_type <> 'project_type'
+        UNION ALL
+        SELECT lanes.digest, lanes.protected, next.project_id, next.id
+        FROM lanes CROSS JOIN LATERAL (
+            SELECT jobs.project_id, jobs.id FROM jobs WHERE {_WAITS}
+                AND tags_digest(jobs.tag_list) = lanes.digest AND jobs.protected = lanes.protected
+                AND jobs.project_id > lanes.project_id
+            ORDER BY jobs.project_id, jobs.id LIMIT 1
+        ) next
+    ),
+    lanes_of_runner AS MATERIALIZED (
+        SELECT * FROM lanes
+        UNION ALL
+        SELECT fitting.digest, fitting.protected, first.project_id, first.id
+        FROM runner JOIN runner_projects ON runner_projects.runner_id = runner.id
+        CROSS JOIN fitting CROSS JOIN LATERAL (
+            SELECT jobs.project_id, jobs.id FROM jobs WHERE {_WAITS}
+                AND tags_digest(jobs.tag_list) = fitting.digest AND jobs.protected = fitting.protected
+                AND jobs.project_id = runner_projects.project_id
+            ORDER BY jobs.id LIMIT 1
+        ) first
+        WHERE runner.runner_type = 'project_type'
+    ),
+    busy AS MATERIALIZED (
+        SELECT waiting.project_id, (
+            SELECT count(*) FROM unnest(ARRAY['running', 'canceling']) AS taken (status)
+            JOIN jobs ON jobs.project_id = waiting.project_id AND jobs.status = taken.status AND jobs.kind = 'build'
+        ) AS running
+        FROM (SELECT DISTINCT project_id FROM lanes_of_runner) waiting
+        WHERE (SELECT min(project_id) <> max(project_id) FROM lanes_of_runner)
+    ),
+    nearest AS MATERIALIZED (
+        SELECT turns.* FROM (
+            SELECT lanes_of_runner.*, coalesce(busy.running, 0) AS running
+            FROM lanes_of_runner LEFT JOIN busy USING (project_id)
+            ORDER BY coalesce(busy.running, 0), lanes_of_runner.id
+        ) turns
+        CROSS JOIN LATERAL (
+            SELECT FROM runner, projects JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE projects.id = turns.project_id
+                AND projects.builds_access_level <> 'disabled' AND NOT projects.archived
+                AND (runner.runner_type <> 'group_type' OR runner.namespace_id = ANY (namespaces.lineage))
+            OFFSET 0 -- asked of one lane after the other, until there are enough
+        ) open
+        ORDER BY turns.running, turns.id LIMIT %(depth)s::integer
+    ),
+    candidates AS MATERIALIZED (
+        SELECT nearest.running, waiting.id FROM nearest CROSS JOIN LATERAL (
+            SELECT jobs.id FROM jobs WHERE {_WAITS}
+                AND tags_digest(jobs.tag_list) = nearest.digest AND jobs.protected = nearest.protected
+                AND jobs.project_id = nearest.project_id
+            ORDER BY jobs.id LIMIT %(depth)s::integer
+        ) waiting
+        ORDER BY nearest.running, waiting.id LIMIT %(depth)s::integer
+    ),
+    chosen AS (
+        SELECT jobs.id FROM candidates JOIN jobs ON jobs.id = candidates.id
+        WHERE {_WAITS}
+        ORDER BY candidates.running, candidates.id LIMIT 1
+        FOR UPDATE OF jobs SKIP LOCKED
+    )
+    SELECT (SELECT chosen.id FROM chosen) AS id, (SELECT count(*) FROM candidates) AS looked_at
+    """,
+    Choice,
+    planned_once=True,
+)
+
+
+async def choose(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
+    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner. With
+    `star_is_any`, a runner with the tag `*` has all tags."""
+    depth = FIRST_DEPTH
+    while True:
+        choice = await transaction.one(CHOOSE, runner_id=runner_id, star_is_any=star_is_any, depth=depth)
+        if choice.id is not None or choice.looked_at < depth:
+            return choice.id
+        depth *= 8
