@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from api_server.ci.runners import choosing_queries
 from api_server.ci.runners.choosing_queries import Choice, choose
+from tests.support.waiting_jobs import JOB, NAMESPACES, PROJECT, RUNNER, TAKE
 
 #: All jobs that wait and the runner may have: of the project with the fewest in runners' hands the oldest.
 RULE = """
@@ -37,30 +38,6 @@ RULE = """
     ORDER BY coalesce(busy.running, 0), jobs.id LIMIT 1
     FOR UPDATE OF jobs SKIP LOCKED
 """
-NAMESPACES = """
-    INSERT INTO namespaces (id, kind, lineage, name, path, full_path, full_name, visibility)
-    OVERRIDING SYSTEM VALUE VALUES (1, 'group', '{1}', 'a', 'a', 'a', 'a', 'public'),
-        (2, 'group', '{1,2}', 'b', 'b', 'a/b', 'a/b', 'public'), (3, 'group', '{3}', 'c', 'c', 'c', 'c', 'public')
-"""
-PROJECT = """
-    INSERT INTO projects (id, namespace_id, name, path, full_path, visibility, archived, builds_access_level)
-    OVERRIDING SYSTEM VALUE VALUES (%(id)s, %(namespace)s, %(id)s, %(id)s, 'a/' || %(id)s, 'public', %(archived)s,
-        %(builds)s);
-    INSERT INTO pipelines (id, project_id, iid, source, ref, sha, before_sha, commit)
-    OVERRIDING SYSTEM VALUE VALUES (%(id)s, %(id)s, 1, 'push', 'main', '', '', '{}')
-"""
-JOB = """
-    INSERT INTO jobs (project_id, pipeline_id, kind, status, tag_list, protected, name, stage, stage_index, when_run,
-        allow_failure, plan)
-    VALUES (%(project)s, %(project)s, %(kind)s, %(status)s, %(tags)s::text[], %(protected)s, %(name)s, 'test', 0,
-        'on_success', false, '{}')
-    RETURNING id
-"""
-RUNNER = """
-    INSERT INTO runners (runner_type, namespace_id, token_digest, tag_list, run_untagged, access_level, active)
-    VALUES (%(type)s, %(namespace)s, '', %(tags)s::text[], %(untagged)s, %(access)s, %(active)s) RETURNING id
-"""
-TAKE = "UPDATE jobs SET status = 'running' WHERE id = %(id)s"
 LOCK = "SELECT FROM jobs WHERE id = ANY (%(ids)s::bigint[]) FOR UPDATE"
 CLEAR = "DELETE FROM jobs; DELETE FROM runners; DELETE FROM pipelines; DELETE FROM projects"
 
