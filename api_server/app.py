@@ -43,6 +43,7 @@ from api_server.merge_requests.versions import recording as versions
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
+from api_server.namespaces.groups.access import GROUPS
 from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
@@ -268,6 +269,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         app[DATABASE] = connected
         app[FAILURES] = app[QUEUE].failures = Failures(connected)
         app[TOKENS] = LookupCache(connected)
+        app[GROUPS] = LookupCache(connected)
         app[PROJECTS] = LookupCache(connected)
         app[instance_settings.CURRENT] = LookupCache(connected)
         yield

@@ -29,6 +29,7 @@ _LISTS = {
         WHERE invitations.{kind}_id = %({kind}_id)s::bigint
             AND (%(query)s::text IS NULL OR lower(invitations.email) = lower(%(query)s))
         """,
+        planned_once=True,
     )
     for kind in ("namespace", "project")
 }

@@ -33,13 +33,14 @@ def read_sql(
     return parts
 
 
-def one(entity: str, rows: str) -> Statement[Shown]:
+def one(entity: str, rows: str, *, planned_once: bool = False) -> Statement[Shown]:
     """A statement that yields `entity` (JSON text) for each row of `rows`: a SELECT, or an INSERT or UPDATE with
     RETURNING * (whose new values are what is shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
         f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
         Shown,
+        planned_once=planned_once,
     )
 
 

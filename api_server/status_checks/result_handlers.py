@@ -60,9 +60,10 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
     page = wanted_page(wanted, result_queries.CHECKS, default_sort="asc")
     _require_reader(found)
     database = context.database(request)
-    merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
-    shows_url = found.role >= Role.DEVELOPER
-    listed = await result_queries.list_checks(database, page, merge_request.id, shows_url=shows_url)
+    iid, shows_url = wanted.merge_request_iid, found.role >= Role.DEVELOPER
+    listed = await result_queries.list_checks(database, page, found.id, iid, shows_url=shows_url)
+    if listed.last_id is None:
+        await merge_requests.find(database, found.id, iid)  # which refuses where there is none
     response = await paginated(request, page, listed)
     response.headers["Poll-Interval"] = POLL_INTERVAL
     return response

@@ -15,14 +15,17 @@ CHECKS = Listing(
     _ENTITIES["check"],
     """
     SELECT results.* FROM merge_requests CROSS JOIN status_check_results(merge_requests) results
-    WHERE merge_requests.id = %(merge_request_id)s
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
     """,
+    planned_once=True,
 )
 
 
-async def list_checks(database: Executor, page: Page, merge_request_id: int, *, shows_url: bool) -> Listed:
-    """Those that apply, each with its result for the present head."""
-    return await CHECKS.read(database, page, merge_request_id=merge_request_id, shows_url=shows_url)
+async def list_checks(
+    database: Executor, page: Page, project_id: int, iid: int, *, shows_url: bool
+) -> Listed:
+    """Those that apply to a merge request, each with its result for the present head; none where it is not there."""
+    return await CHECKS.read(database, page, project_id=project_id, iid=iid, shows_url=shows_url)
 
 
 RESPONSES = Listing(

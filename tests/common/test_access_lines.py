@@ -1,9 +1,11 @@
 """The line of a request: the same as structlog would write, whatever is in it."""
 
+import asyncio
 import io
 import json
 import logging
 import re
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,12 +29,16 @@ class _Terminal(io.TextIOWrapper):
 
 @contextmanager
 def _configured(
-    format_: logs.LogFormat, level: logs.LogLevel = "INFO", *, colors: bool = False
-) -> Iterator[io.BytesIO]:
+    format_: logs.LogFormat,
+    level: logs.LogLevel = "INFO",
+    *,
+    colors: bool = False,
+    into: io.BytesIO | None = None,
+) -> Iterator[Any]:
     """What is logged; the configuration before it comes back."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level_before = root.handlers[:], root.level
-    written = io.BytesIO()
+    written = into or io.BytesIO()
     stream = (_Terminal if colors else io.TextIOWrapper)(written, encoding="utf-8", write_through=True)
     logs.configure(format_, level, stream=stream)
     structlog.configure(cache_logger_on_first_use=False)
@@ -120,3 +126,66 @@ def test_the_seconds_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         "21.000000Z",
         "21.000001Z",
     ]
+
+
+class _Writes(io.BytesIO):
+    """Remembers what came in one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self.pieces.append(bytes(data))
+        return super().write(data)
+
+
+async def test_what_one_turn_of_the_event_loop_has_answered_is_written_behind_it_in_one_piece() -> None:
+    write = AccessLines("access")
+    with _configured("json", into=_Writes()) as written:
+        for number in range(3):
+            write({"number": number})
+        assert written.getvalue() == b""
+        await asyncio.sleep(0)
+        assert len(written.pieces) == 1
+        write({"number": 3})
+        await asyncio.sleep(0)
+        lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [line["number"] for line in lines] == [0, 1, 2, 3]
+    assert [line["timestamp"] for line in lines] == sorted(line["timestamp"] for line in lines)
+
+
+async def test_no_piece_is_larger_than_what_a_pipe_takes_whole_but_a_line_that_is_so_itself() -> None:
+    write = AccessLines("access")
+    with _configured("json", into=_Writes()) as written:
+        for number in range(60):
+            write({"number": number, "path": "x" * (6000 if number == 30 else 300)})
+        await asyncio.sleep(0)
+    large = [piece for piece in written.pieces if len(piece) > select.PIPE_BUF]
+    assert [len(piece.splitlines()) for piece in large] == [1]
+    assert len(written.pieces) < 12
+    lines = b"".join(written.pieces).splitlines()
+    assert [json.loads(line)["number"] for line in lines] == list(range(60))
+
+
+def test_lines_of_an_event_loop_that_has_ended_are_written_by_the_next() -> None:
+    write = AccessLines("access")
+
+    async def tell_and_end() -> None:
+        write({"number": 0})
+        asyncio.get_running_loop().stop()
+
+    async def tell() -> None:
+        write({"number": 1})
+        await asyncio.sleep(0)
+
+    with _configured("json") as written:
+        ends = asyncio.new_event_loop()
+        task = ends.create_task(tell_and_end())
+        ends.run_forever()
+        ends.close()
+        assert task.done()
+        assert written.getvalue() == b""
+        asyncio.run(tell())
+        lines = [json.loads(line)["number"] for line in written.getvalue().splitlines()]
+    assert lines == [0, 1]

@@ -27,7 +27,7 @@ from api_server.web import context
 from api_server.web.access import JOB, Role
 from api_server.web.answers import json_text
 from api_server.web.authorship import author
-from api_server.web.errors import bad_request, forbidden, too_many_requests
+from api_server.web.errors import bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.routes import Routes, caller
@@ -91,8 +91,12 @@ async def show_own_job(request: web.Request) -> web.Response:
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
 async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 6. One job."""
-    job = await find_job(request, found, wanted.job_id)
-    return json_text(await _shown(request, job.id))
+    shown = await queries.show_job_of_project(
+        context.database(request), found.id, wanted.job_id, archived_before(request)
+    )
+    if shown is None:
+        raise record_not_found()
+    return json_text(shown)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))

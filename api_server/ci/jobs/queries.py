@@ -170,12 +170,24 @@ async def list_runner_jobs(
 
 _ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s"
 SHOW_JOB = one(JOB, _ONE)
+SHOW_JOB_OF_PROJECT = one(
+    JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.id = %(id)s", planned_once=True
+)
 SHOW_ERASED_JOB = one(ERASED_JOB, _ONE)
 SHOW_BRIDGE = one(BRIDGE, _ONE)
 
 
 async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
     return await database.entity(SHOW_JOB, id=job_id, archived_before=archived_before)
+
+
+async def show_job_of_project(
+    database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
+) -> str | None:
+    """Nothing for what is not a build of the project's."""
+    return await database.entity_if_there(
+        SHOW_JOB_OF_PROJECT, project_id=project_id, id=job_id, archived_before=archived_before
+    )
 
 
 async def show_erased_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:

@@ -9,11 +9,14 @@ from api_server.namespaces import redirects
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
 from api_server.state.database import Executor
+from api_server.state.lookup_cache import LookupCache
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import caller
+
+GROUPS: web.AppKey[LookupCache[Group]] = web.AppKey("groups", LookupCache)
 
 
 @attrs.frozen
@@ -77,7 +80,9 @@ async def visible_group(
             admin=admin,
         )
 
-    found = await read(context.database(request))
+    found = await request.config_dict[GROUPS].get(
+        (reference, user_id, admin), lambda: read(context.database(request))
+    )
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
         rely_on(request, Ground((f"user:{user_id}", *groups), found, read))

@@ -19,7 +19,7 @@ class Size:
     jobs: int = 200_000
     events: int = 1_000_000
     few_events: int = 10_000
-    chained_events: int = 100_000
+    chained_events: int = 50_000
     refs: int = 5_000
     projects: int = 10_000
     deliveries: int = 3_000
@@ -29,7 +29,7 @@ class Size:
     crowd: int = 1_000
     large_repository: int = 200_000_000  # bytes
     large_object: bool = True  # 64 MiB and 50 MB through the edge
-    seconds: float = 0.8
+    seconds: float = 0.6
     rounds: int = 3
 
 

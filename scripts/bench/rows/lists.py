@@ -13,7 +13,7 @@ from scripts.bench.peer.servers import Peer
 from scripts.bench.scene.api_process import HEADERS, POOL, connection
 from scripts.bench.scene.service import DEEP, Service, service
 
-FASTAPI, PGBENCH, PRISM = "FastAPI", "pgbench", "Prism"
+FASTAPI, PGBENCH, PRISM, ADMINISTRATOR = "FastAPI", "pgbench", "Prism", "the administrator"
 PER_PAGE = 20
 
 #: Endpoint of the contract, name, what follows /api/v4/, and the least share of FastAPI's requests a second.
@@ -83,6 +83,12 @@ def _deep(bench: Bench) -> Sides:
     return {OURS: ours(served, f"{path}&cursor={cursor}"), "page 1": ours(served, path)}
 
 
+def _as_member(path: str, bench: Bench) -> Sides:
+    served = bench.use(service)
+    path = path.format(**served.ids)
+    return {OURS: ours(served, path, {"PRIVATE-TOKEN": served.member}), ADMINISTRATOR: ours(served, path)}
+
+
 def _row(endpoint: int | None, name: str, path: str, aim: float) -> Row:
     number = f"endpoint {endpoint}: " if endpoint else ""
     aims = {FASTAPI: aim}
@@ -98,5 +104,17 @@ def _row(endpoint: int | None, name: str, path: str, aim: float) -> Row:
 
 ROWS = (
     *(_row(*listed) for listed in LISTS),
+    Row(
+        "jobs-of-member",
+        "endpoint 1, keyset, asked by a Developer of the group",
+        partial(_as_member, "projects/{project_id}/jobs?pagination=keyset"),
+        aims={ADMINISTRATOR: 0.9},
+    ),
+    Row(
+        "projects-of-member",
+        "GET /projects?simple=true, asked by a Developer of the group",
+        partial(_as_member, "projects?simple=true"),
+        aims={ADMINISTRATOR: 0.7},
+    ),
     Row("jobs-deep", f"endpoint 1, keyset page {DEEP:,}", _deep, aims={"page 1": 1 / 1.2}),
 )

@@ -139,6 +139,7 @@ ROWS = (
         "s",
         aims={ALL: 1 / 1.5},
         less_is_better=True,
+        most_rounds=1,
         warmed_up=False,
     ),
 )

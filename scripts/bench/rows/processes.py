@@ -74,7 +74,7 @@ def _api_memory(bench: Bench) -> Sides:
 
 
 def _edge_memory(bench: Bench) -> Sides:
-    edge = bench.use(edges.quiet_edge)
+    edge = bench.use(edges.logged_edge)
     url = f"http://127.0.0.1:{edge.port}/g/app/-/raw/main/x/4KiB"
 
     def measure(seconds: float) -> Sample:

@@ -1,13 +1,13 @@
-"""The origin of the edge's measurements: bodies of the sizes that their paths name, 1 % of them private."""
+"""The origin of the edge's measurements: bodies of the sizes that their paths name, no two of them the same."""
 
 import collections
+import hashlib
 import sys
 
 import uvloop
 from aiohttp import web
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "64MiB": 64 << 20, "50MB": 50_000_000}
-BODIES = {name: bytes(size) for name, size in SIZES.items()}
 #: How often each size has been asked for.
 REQUESTS = web.AppKey("requests", collections.Counter[str])
 
@@ -24,7 +24,18 @@ async def static_object(request: web.Request) -> web.Response:
     }
     if request.headers.get("If-None-Match") == '"1"':
         return web.Response(status=304, headers=headers)
-    return web.Response(body=BODIES[size], headers=headers)
+    return web.Response(body=_body(request.path, SIZES[size]), headers=headers)
+
+
+def _body(path: str, size: int) -> bytes:
+    """Another one for each path: a cache may keep equal ones once."""
+    repeated = hashlib.sha256(path.encode()).digest()
+    return (repeated * (size // len(repeated) + 1))[:size]
+
+
+async def liveness(_: web.Request) -> web.Response:
+    """What edges ask when they have not been answered."""
+    return web.Response(text="OK")
 
 
 async def count(request: web.Request) -> web.Response:
@@ -37,6 +48,7 @@ def main(port: int) -> None:
     app = web.Application()
     app[REQUESTS] = collections.Counter()
     app.router.add_get("/count/{size}", count)
+    app.router.add_get("/-/liveness", liveness)
     app.router.add_get("/{path:.*}", static_object)
     web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None, loop=uvloop.new_event_loop())
 

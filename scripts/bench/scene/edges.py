@@ -60,10 +60,9 @@ def logged_edge(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
 def two_edges(bench: Bench) -> Iterator[Cache]:
     """Two processes at one port over one folder; the processor time is that of the first."""
     port, data = free_port(), bench.new_folder()
-    options = ("--no-access-log", "--reuse-port")
     with (
-        an_edge(bench, *options, port=port, data=data) as first,
-        an_edge(bench, *options, port=port, data=data),
+        an_edge(bench, "--reuse-port", port=port, data=data) as first,
+        an_edge(bench, "--reuse-port", port=port, data=data),
     ):
         yield first
 
@@ -76,7 +75,7 @@ def an_edge(
     port = port or free_port()
     command = [sys.executable, "-m", "storage_edge", "--origin", f"http://127.0.0.1:{bench.use(origin)}"]
     command += ["--data-dir", str(data or bench.new_folder()), "--port", str(port), *options]
-    with listening(command, port, bench.new_folder() / "log") as pid:
+    with listening(command, port, bench.new_folder() / "log", asked="/-/liveness") as pid:
         yield Cache(port, pid)
 
 

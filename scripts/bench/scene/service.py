@@ -44,13 +44,14 @@ IDS = """
 
 @attrs.frozen
 class Service:
-    """`ids` are what paths name; `traced` is a running job with a log, and its token; `statements` are pgbench scripts
-    of the lists STATED, by their paths."""
+    """`ids` are what paths name; `traced` is a running job with a log, and its token; `member` is the token of a
+    Developer of the group; `statements` are pgbench scripts of the lists STATED, by their paths."""
 
     cluster: Cluster
     running: Running
     ids: dict[str, int]
     traced: dict[str, Any]
+    member: str
     statements: dict[str, str]
 
     @property
@@ -66,18 +67,27 @@ def service(bench: Bench) -> Iterator[Service]:
         with running(cluster, folder) as first:  # which migrates
             ids = _places(first.api)
             traced = working_runners.job_with_log(first.api)
+            member = _member(first.api, ids["group_id"])
             ids["ci_project_id"] = traced["project_id"]
         asyncio.run(_fill_jobs(cluster, ids, bench.size.jobs))
         ids |= _furnish(cluster, ids, bench)
         statements = list_statements(cluster, folder, [path.format(**ids) for path in STATED])
         with running(cluster, folder) as server:
-            yield Service(cluster, server, ids, traced, statements)
+            yield Service(cluster, server, ids, traced, member, statements)
 
 
 def _places(api: Api) -> dict[str, int]:
     group = api.post("groups", {"name": "bench", "path": "bench", "visibility": "public"})
     project = api.post("projects", {"name": "busy", "namespace_id": group["id"], "visibility": "public"})
     return {"group_id": group["id"], "project_id": project["id"], "user_id": api.get("user")["id"]}
+
+
+def _member(api: Api, group_id: int) -> str:
+    user = {"username": "alice", "name": "Alice", "email": "alice@example.org"}
+    alice = api.post("users", user | {"force_random_password": True, "skip_confirmation": True})
+    api.post(f"groups/{group_id}/members", {"user_id": alice["id"], "access_level": 30})
+    token = api.post(f"users/{alice['id']}/personal_access_tokens", {"name": "bench", "scopes": ["api"]})
+    return str(token["token"])
 
 
 async def _fill_jobs(cluster: Cluster, ids: dict[str, int], jobs: int) -> None:

@@ -43,7 +43,7 @@ UNDER_WAY = {
 #: What `ON_RESET` empties.
 OF_CONTROLS = {"journal", "failures_to_come"}
 #: Look things up again after each commit, and when they are told to.
-LOOK_UPS = {"tokens", "projects", "instance_settings"}
+LOOK_UPS = {"tokens", "groups", "projects", "instance_settings"}
 
 
 @attrs.frozen
