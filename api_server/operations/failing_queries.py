@@ -148,7 +148,7 @@ class Unserved:
     tags: list[str]
 
 
-#: What a runner may take is said in `CHOOSE` of ci/runners/hand_out_queries.py. Of all jobs that wait, the oldest
+#: What a runner may take is said in `CHOOSE` of ci/runners/choosing_queries.py. Of all jobs that wait, the oldest
 #: `looked_at` are looked at: the others wait behind them.
 UNSERVED = Query(
     """

@@ -13,6 +13,7 @@ from api_server.ci.pipelines.describing import described_merge_request, describe
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.merge_request_queries import find_merge_request
 from api_server.ci.runners import hand_out_queries as queries
+from api_server.ci.runners.choosing_queries import choose
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
@@ -45,7 +46,7 @@ class HandOut:
             async with self.database.transaction() as transaction:
                 if not await queries.hold(transaction, runner.id, runner.token_digest):
                     raise forbidden()
-                job_id = await queries.choose(transaction, runner.id, star_is_any=self.star_is_any)
+                job_id = await choose(transaction, runner.id, star_is_any=self.star_is_any)
                 if job_id is None:
                     return None
                 started = await transitions.start(

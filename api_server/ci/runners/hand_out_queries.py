@@ -1,4 +1,4 @@
-"""Statements of the hand-out: which pending job is a runner's next, and what the runner is told about it."""
+"""Statements of the hand-out: what makes a runner hold still, and what it is told about its job."""
 
 import datetime
 from collections.abc import Sequence
@@ -10,35 +10,6 @@ from api_server.ci.variables.queries import APPLICABLE, SealedVariable
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
-#: Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
-#: hand-out holds are passed over, so that of any number of runners each gets another job, and none waits for one.
-CHOOSE = Statement("""
-    WITH busy AS (
-        SELECT jobs.project_id, count(*) AS running FROM jobs
-        WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build' GROUP BY jobs.project_id
-    )
-    SELECT jobs.id FROM runners
-    JOIN jobs ON (jobs.tag_list <@ runners.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runners.tag_list))
-        AND (jobs.tag_list <> '{}' OR runners.run_untagged)
-        AND (jobs.protected OR runners.access_level <> 'ref_protected')
-    JOIN projects ON projects.id = jobs.project_id
-    JOIN namespaces ON namespaces.id = projects.namespace_id
-    LEFT JOIN busy ON busy.project_id = jobs.project_id
-    WHERE runners.id = %(runner_id)s AND runners.active
-        AND jobs.status = 'pending' AND jobs.kind = 'build'
-        AND projects.builds_access_level <> 'disabled' AND NOT projects.archived
-        AND CASE runners.runner_type
-            WHEN 'instance_type' THEN true
-            WHEN 'group_type' THEN runners.namespace_id = ANY (namespaces.lineage)
-            ELSE EXISTS (
-                SELECT FROM runner_projects
-                WHERE runner_projects.runner_id = runners.id AND runner_projects.project_id = jobs.project_id) END
-    ORDER BY coalesce(busy.running, 0), jobs.id
-    LIMIT 1
-    FOR UPDATE OF jobs SKIP LOCKED
-""")
-
-
 HOLD = Statement("""
     SELECT runners.id FROM runners WHERE runners.id = %(runner_id)s AND runners.token_digest = %(token_digest)s
     FOR KEY SHARE
@@ -48,13 +19,6 @@ HOLD = Statement("""
 async def hold(transaction: Transaction, runner_id: int, token_digest: bytes) -> bool:
     """Until the transaction ends nobody changes the runner. False where it is gone, or has another token by now."""
     return await transaction.value(HOLD, runner_id=runner_id, token_digest=token_digest) is not None
-
-
-async def choose(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
-    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner. With
-    `star_is_any`, a runner with the tag `*` has all tags."""
-    found = await transaction.value(CHOOSE, runner_id=runner_id, star_is_any=star_is_any)
-    return None if found is None else int(found)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,14 +1,14 @@
 """`POST /jobs/request`: a runner asks for a job, and waits a while for one."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import attrs
 from aiohttp import web
 
 from api_server.ci.config.descriptions import Server
-from api_server.ci.runners import hand_out_queries
+from api_server.ci.runners import choosing_queries, hand_out_queries
 from api_server.ci.runners.access import runner_of_token
 from api_server.ci.runners.contact import Contact, note_contact
 from api_server.ci.runners.hand_out import HandOut
@@ -17,7 +17,7 @@ from api_server.ci.runners.queries import CallingRunner
 from api_server.web import context
 from api_server.web.access import ANYONE
 from api_server.web.answers import has_left, json_value
-from api_server.web.context import SETTINGS
+from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.params import Name
 from api_server.web.routes import Routes
 from common.background import BACKGROUND
@@ -26,7 +26,7 @@ from common.shutdown import SHUTDOWN
 routes = Routes()
 
 PENDING_JOBS = web.AppKey("pending_jobs", PendingJobs)
-#: Hand-outs at a time in this process: when a notice wakes many runners, other requests still get connections.
+#: Hand-outs at a time in this process: when many runners ask at once, other requests still get connections.
 TURNS = web.AppKey("hand_out_turns", asyncio.Semaphore)
 TURNS_AT_A_TIME = 3
 
@@ -40,7 +40,12 @@ def setup(app: web.Application) -> None:
 
 
 async def _listening(app: web.Application) -> AsyncIterator[None]:
-    async with app[PENDING_JOBS].listening(app[SETTINGS].unpooled_url, app[BACKGROUND]):
+    database, star_is_any = app[DATABASE], app[SETTINGS].testing
+
+    async def able(runner_ids: Sequence[int], projects: frozenset[int | None], most: int) -> list[int]:
+        return await choosing_queries.able(database, runner_ids, projects, most, star_is_any=star_is_any)
+
+    async with app[PENDING_JOBS].listening(app[SETTINGS].unpooled_url, app[BACKGROUND], able):
         yield
 
 
@@ -75,17 +80,27 @@ async def _next_job(
     server = Server(url=settings.base_url, version=settings.dialect)
     hand_out = HandOut(database, context.vault(request), server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        generation = pending.generation
+
+    async def asked() -> dict[str, Any] | None:
         async with request.config_dict[TURNS]:
-            if has_left(request):  # a job for it would be lost
-                return None
-            job = None
-            if await hand_out_queries.any_pending(database):
-                job = await hand_out.next_job(runner, contact)
-        left = deadline - asyncio.get_running_loop().time()
-        if job is not None or left <= 0 or not await pending.after(generation, left):
-            return job
+            if has_left(request) or not await hand_out_queries.any_pending(database):
+                return None  # who has left would lose the job
+            return await hand_out.next_job(runner, contact)
+
+    generation = pending.generation
+    job = await asked()
+    if job is not None or not seconds:
+        return job
+    with pending.waiting(runner.id, generation) as place:
+        while await pending.called(place, deadline - asyncio.get_running_loop().time()):
+            job = await asked()
+            if job is not None:
+                place.end_turn(True)
+                return job
+            if has_left(request):
+                break
+            pending.got_nothing(place)
+    return None
 
 
 def _last_update(request: web.Request) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from api_server.ci.commit_statuses import queries as commit_statuses
 from api_server.ci.jobs import queries
 from api_server.ci.pipelines import queries as pipelines
-from api_server.ci.runners import hand_out_queries
+from api_server.ci.runners import choosing_queries
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
@@ -201,20 +201,30 @@ async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last
     assert read == 1
 
 
+#: Nothing waits when the statistics are made, and then there are many at once.
 ENQUEUE = """
-    UPDATE jobs SET status = 'pending' WHERE id IN (SELECT id FROM jobs WHERE status = 'canceled' LIMIT 10)
+    WITH chosen AS (SELECT id, row_number() OVER (ORDER BY id) AS number FROM jobs WHERE status = 'success' LIMIT 20000)
+    UPDATE jobs SET status = 'pending', tag_list = ARRAY['kind ' || number %% 5] FROM chosen WHERE jobs.id = chosen.id
 """
+TAGS = "UPDATE runners SET tag_list = %(tags)s::text[] WHERE id = %(id)s"
 
 
-async def test_a_runner_that_asks_for_a_job_reads_those_that_wait_and_run(full):
+@pytest.mark.parametrize(
+    ("tags", "lanes"),
+    [([f"kind {number}" for number in range(5)], 5), (["kind 4"], 1), (["another"], 0)],
+    ids=["all", "some", "none"],
+)
+async def test_a_runner_that_asks_for_a_job_reads_one_of_each_kind(full, tags, lanes):
+    """Of each kind that waits the first, of those that it may take so many that others may be held; not all 20,000."""
     database, _ = full
-    running = await database.value("SELECT count(*) FROM jobs WHERE status = 'running'")
     with contextlib.suppress(Undone):
         async with database.transaction() as transaction:
             await transaction.run(ENQUEUE)
             runner_id = await transaction.value(CREATE_RUNNER, digest=b"a runner")
+            await transaction.run(TAGS, id=runner_id, tags=tags)
+            await transaction.row("SET LOCAL plan_cache_mode = force_generic_plan")
             read = await read_of(
-                "jobs", transaction, hand_out_queries.CHOOSE, runner_id=runner_id, star_is_any=False
+                "jobs", transaction, choosing_queries.CHOOSE, runner_id=runner_id, star_is_any=False, depth=8
             )
             raise Undone
-    assert read == running + 10
+    assert 0 < read <= 5 + lanes * 2 + lanes * 8 + 8

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.pending_jobs import Place
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import Runner, a_runner
@@ -41,13 +42,13 @@ async def _waiting(
 ) -> list[asyncio.Task[Answer]]:
     """Their requests, all of which wait for a notice."""
     pending = forge.server.app[PENDING_JOBS]
-    after, wait = pending.after, asyncio.Semaphore(0)
+    called, wait = pending.called, asyncio.Semaphore(0)
 
-    async def counted(generation: int, seconds: float) -> bool:
+    async def counted(place: Place, seconds: float) -> bool:
         wait.release()
-        return await after(generation, seconds)
+        return await called(place, seconds)
 
-    monkeypatch.setattr(pending, "after", counted)
+    monkeypatch.setattr(pending, "called", counted)
     polls = [asyncio.create_task(runner.poll(last_update="x")) for runner in runners]
     for _ in runners:
         await asyncio.wait_for(wait.acquire(), 20)
