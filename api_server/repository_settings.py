@@ -91,10 +91,10 @@ class RepositorySettings(ClientSettings):
     housekeeping_whole_bytes: int = option(
         default=256 * 2**20,
         metadata=size(),
-        help="bytes of objects up to which a repository always becomes one pack",
+        help="bytes of objects up to which a repository becomes one pack again when it has doubled",
     )
     housekeeping_whole_days: int = option(
-        default=7, metadata=count(), help="days after which a larger one becomes one pack again"
+        default=7, metadata=count(), help="days after which a repository becomes one pack again"
     )
 
     repository_reads: int = option(

@@ -22,6 +22,7 @@ from storage_edge.client import controls, handlers, operators, watched
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.client.plain_hits import PlainHits
+from storage_edge.client.streaming import Streams
 from storage_edge.client.who import Proxies
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import Rules
@@ -58,8 +59,8 @@ def create_app(
     rates = app[handlers.RATES] = Rates()
     rates.limit(settings.client_rate, settings.client_burst)
     plain = PlainHits(rules, metrics, clock, proxies, rates, settings, logged=settings.access_log)
-    app[handlers.CONNECTIONS] = Connections(plain, settings)
-    app[handlers.SENDER] = Sender(clock, random_bytes)
+    connections = app[handlers.CONNECTIONS] = Connections(plain, settings)
+    app[handlers.SENDER] = Sender(clock, random_bytes, Streams(connections))
     app[SHUTDOWN] = Shutdown()
     background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
 
@@ -75,7 +76,7 @@ def create_app(
             await opened.enter_async_context(contextlib.aclosing(cache))
             app[operators.ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             plain.cache = cache
-            watched.watch(metrics, app[handlers.CONNECTIONS], origin, store, shared)
+            watched.watch(metrics, connections, origin, store, shared)
             if shared is not None:
                 checks["shared_store"] = shared.health.check
             for name, work in _background(settings, origin, store, shared).items():

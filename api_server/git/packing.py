@@ -30,9 +30,9 @@ _EXPIRY = "2.weeks.ago"
 
 @attrs.frozen(kw_only=True)
 class Style:
-    """From `large` objects on a repository gets bitmaps and a commit-graph. One whose objects have `whole` bytes or
-    less is packed anew as a whole each time; larger ones get packs beside those that they have, and are packed as a
-    whole when the last time is so many days ago. `time_limit` is in seconds, for each git."""
+    """From `large` objects on a repository gets bitmaps and a commit-graph. It is packed anew as a whole when the last
+    time is so many `days` ago, and while its objects have `whole` bytes or less also when it has doubled; else what is
+    small is put together, beside the large packs that it has. `time_limit` is in seconds, for each git."""
 
     large: int = 1_000
     whole: int = 256 * 2**20
@@ -51,7 +51,7 @@ async def pack(repository: Path, style: Style, now: float) -> bool:
         await asyncio.to_thread(clean_up_packing, repository, now)
         await _pack_refs(repository, style, descriptor)
         before = await _Count.of(repository)
-        is_whole = before.size <= style.whole or _last_whole(repository) < now - style.days * _DAY_SECONDS
+        is_whole = _is_old(repository, style, now) or before.has_doubled(style)
         await _repack(repository, style, descriptor, before, is_whole=is_whole)
         log.info(
             "packed a repository",
@@ -122,28 +122,38 @@ async def _expire_reflogs(repository: Path, style: Style, packing: int) -> None:
     await move_refs(repository, attempt)
 
 
-def _last_whole(repository: Path) -> float:
+def _is_old(repository: Path, style: Style, now: float) -> bool:
+    """Whether the last time that it was packed as a whole is long ago, or never was."""
     try:
-        return (repository / _STAMP).stat().st_mtime
+        return (repository / _STAMP).stat().st_mtime < now - style.days * _DAY_SECONDS
     except FileNotFoundError:
-        return 0.0
+        return True
 
 
 @attrs.frozen
 class _Count:
-    """What git-count-objects(1) says; `size` in bytes."""
+    """What git-count-objects(1) says, with the largest pack; sizes in bytes."""
 
     loose: int
     packs: int
     objects: int
     size: int
+    largest: int
 
     @classmethod
     async def of(cls, repository: Path) -> "_Count":
         printed = (await run(["count-objects", "-v"], repository=repository)).stdout.decode()
         told = {name: int(value) for name, value in _pairs(printed.splitlines())}
         size = (told["size"] + told["size-pack"]) * 1024
-        return cls(told["count"], told["packs"], told["count"] + told["in-pack"], size)
+        largest = max(
+            (pack.stat().st_size for pack in (repository / "objects/pack").glob("*.pack")), default=0
+        )
+        return cls(told["count"], told["packs"], told["count"] + told["in-pack"], size, largest)
+
+    def has_doubled(self, style: Style) -> bool:
+        """Whether most of it is not in its largest pack: so all that is ever packed as a whole is twice what there is
+        at the end, however many pushes bring it."""
+        return self.size <= style.whole and self.largest * 2 < self.size
 
 
 def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:

@@ -37,37 +37,25 @@ PATIENCE_SECONDS = 10.0
 #: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
 MOVING_SECONDS = 120.0
 
-#: A push of so many bytes stays the pack that it is; the objects of smaller ones are better off loose, since each pack
-#: is looked through for each object. By bytes, not by their number: a few large ones are sent again as they are.
-KEPT_PACK_BYTES = 256 * 1024
-
 #: Some hundred commands.
 _PARSED_AT_ONCE = 32 * 1024
 
 
 @attrs.frozen
 class PushRequest:
-    """A push whose head has been read. `body` is the request's, from its beginning; of a large one nobody need know
-    the `size` in bytes, and git does not tell it."""
+    """A push whose head has been read. `body` is the request's, from its beginning."""
 
     push: Push
     body: AsyncIterator[bytes]
-    size: int | None = None
-
-    @property
-    def is_small(self) -> bool:
-        return self.size is not None and self.size < KEPT_PACK_BYTES
 
 
-async def read_push(
-    body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS, *, size: int | None = None
-) -> PushRequest:
+async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
     """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
     pieces = aiter(body)
     parser = PushParser(bounds.updates)
     while not await _feed(parser, await _next(pieces)):
         pass
-    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces), size)
+    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
 
 
 @asynccontextmanager
@@ -89,7 +77,8 @@ async def receive_pack(
     configuration = (
         *WRITING,
         ("receive.maxInputSize", str(bounds.pack_bytes)),
-        ("transfer.unpackLimit", "100" if request.is_small else "1"),
+        # It stays the pack that it came as: less to move and to sync than loose objects.
+        ("transfer.unpackLimit", "1"),
     )
     with push_gate() as gate:
         async with (

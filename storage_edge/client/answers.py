@@ -1,7 +1,6 @@
 """How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -11,22 +10,19 @@ from multidict import CIMultiDict
 
 from common import conditions, ranges
 from storage_edge.cache.answer import Answer, FromOrigin, FromStore
-from storage_edge.cache.origin_response import OriginError, OriginResponse
+from storage_edge.cache.origin_response import OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.memory_hits import MemoryHit
+from storage_edge.client.streaming import Streamed, Streams
 from storage_edge.client.who import WHO
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import cache_status, fields, validation
 from storage_edge.rules.cache_status import Outcome
 from storage_edge.rules.client_fields import ALWAYS, SERVER, for_clients, keep_from_other_caches
-from storage_edge.tiers.bodies import BLOCK, MemoryBody, Reader, TruncatedBodyError
+from storage_edge.tiers.bodies import MemoryBody
 
 #: Bodies up to this many bytes are sent in one piece.
 AT_ONCE: Final = 512 * 1024
-#: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
-#: stays in memory.
-CROWD: Final = 32
-CROWD_PIECE: Final = 16 * 1024
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
 
@@ -37,7 +33,7 @@ class Sender:
 
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
-    _sending: int = 0
+    streams: Streams
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
         """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
@@ -77,10 +73,11 @@ class Sender:
             return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
         if body.length is not None and stored.status not in _BODILESS:
             headers[hdrs.CONTENT_LENGTH] = str(body.length)
-        response = web.StreamResponse(status=stored.status, reason=stored.reason, headers=headers)
+        response = Streamed(status=stored.status, reason=stored.reason, headers=headers)
         if not has_body:
             return await _finished(http, response)
-        return await self._stream(http, response, _pieces(answer.reader, 0, body.length, self._piece_size))
+        pieces = self.streams.of(http, answer.reader, 0, body.length)
+        return await self.streams.send(http, response, pieces)
 
     async def _send_passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
@@ -94,10 +91,10 @@ class Sender:
         headers["Cache-Status"] = cache_status.value(outcome)
         if origin.status == 200 and validation.is_not_modified(http.headers, origin.headers, self.clock()):
             return _not_modified(headers)
-        response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=headers)
+        response = Streamed(status=origin.status, reason=origin.reason, headers=headers)
         if request.method == "HEAD" or origin.status in _BODILESS:
             return await _finished(http, response)
-        return await self._stream(http, response, origin.chunks())
+        return await self.streams.send(http, response, origin.chunks())
 
     def _fields(self, request: EdgeRequest, answer: FromStore) -> CIMultiDict[str]:
         stored = answer.stored
@@ -109,9 +106,6 @@ class Sender:
             keep_from_other_caches(headers)
         headers[hdrs.AGE], headers["Cache-Status"] = answer.age_and_status(self.clock())
         return headers
-
-    def _piece_size(self) -> int:
-        return BLOCK if self._sending < CROWD else CROWD_PIECE
 
     async def _partial(
         self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
@@ -136,49 +130,11 @@ class Sender:
         if len(spans) == 1:
             headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
-            pieces = _pieces(answer.reader, spans[0].first, spans[0].length, self._piece_size)
+            pieces = self.streams.of(http, answer.reader, spans[0].first, spans[0].length)
         else:
-            pieces = _multipart(answer.reader, spans, length, headers, self.random_bytes(16).hex())
-        return await self._stream(http, web.StreamResponse(status=206, headers=headers), pieces)
-
-    async def _stream(
-        self,
-        http: web.Request,
-        response: web.StreamResponse,
-        pieces: AsyncGenerator[bytes | memoryview, None],
-    ) -> web.StreamResponse:
-        """Sends piece by piece, at the pace of the client. The first piece is awaited before the head is sent, so
-        that a body that breaks at once becomes an error rather than a broken answer.
-        """
-        self._sending += 1
-        try:
-            piece = await anext(pieces, None)
-            await response.prepare(http)
-            if self._sending > CROWD and http.transport is not None:
-                http.transport.set_write_buffer_limits(high=CROWD_PIECE)
-            while piece is not None:
-                await response.write(piece)
-                await http.writer.drain()
-                piece = await anext(pieces, None)
-        except (OriginError, TruncatedBodyError) as error:
-            if not response.prepared:
-                raise
-            _break_off(http)
-            raise ConnectionAbortedError(type(error).__name__) from error
-        except asyncio.CancelledError:
-            _break_off(http)
-            raise
-        finally:
-            self._sending -= 1
-            await pieces.aclose()
-        await response.write_eof()
-        return response
-
-
-def _break_off(http: web.Request) -> None:
-    """Resets the connection, so that no client takes a part for the whole."""
-    if http.transport is not None:
-        http.transport.abort()
+            boundary = self.random_bytes(16).hex()
+            pieces = self.streams.multipart(http, answer.reader, spans, length, headers, boundary)
+        return await self.streams.send(http, Streamed(status=206, headers=headers), pieces)
 
 
 def empty(
@@ -225,48 +181,3 @@ async def _finished(http: web.Request, response: web.StreamResponse) -> web.Stre
     await response.prepare(http)
     await response.write_eof()
     return response
-
-
-async def _pieces(
-    reader: Reader, first: int, length: int | None, piece_size: Callable[[], int]
-) -> AsyncGenerator[bytes | memoryview, None]:
-    """`length` bytes from `first`, or all of them."""
-    sent = 0
-    while length is None or sent < length:
-        most = piece_size()
-        piece = await reader.read(first + sent, most if length is None else min(most, length - sent))
-        if not piece:
-            if length is None:
-                return
-            raise TruncatedBodyError
-        sent += len(piece)
-        yield piece
-
-
-def _multipart(
-    reader: Reader, spans: list[ranges.Span], length: int, headers: CIMultiDict[str], boundary: str
-) -> AsyncGenerator[bytes | memoryview, None]:
-    """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole.
-
-    No body may hold the boundary, not even one that somebody has made to hold it.
-    """
-    type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
-    heads = [
-        f"--{boundary}\r\nContent-Type: {type_}\r\n"
-        f"Content-Range: {ranges.content_range(span, length)}\r\n\r\n"
-        for span in spans
-    ]
-    end = f"--{boundary}--\r\n"
-    total = sum(span.length + len(head) + 2 for span, head in zip(spans, heads, strict=True)) + len(end)
-    headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
-    headers[hdrs.CONTENT_LENGTH] = str(total)
-
-    async def pieces() -> AsyncGenerator[bytes | memoryview, None]:
-        for span, head in zip(spans, heads, strict=True):
-            yield head.encode()
-            async for piece in _pieces(reader, span.first, span.length, lambda: BLOCK):
-                yield piece
-            yield b"\r\n"
-        yield end.encode()
-
-    return pieces()

@@ -50,6 +50,10 @@ class Connections(connections.Connections):
         self.files.let_deleted_go()
         super().look(now)
 
+    def wire(self, http: web.Request) -> Wire:
+        """The way to the client of a request; raises ConnectionError when its connection has gone."""
+        return cast("Connection", self.of(http)).wire
+
     def answered(self, http: web.Request) -> None:
         """All of an answer has been written; raises ConnectionError when its connection has gone."""
         cast("Connection", self.of(http)).answered(http)
@@ -74,7 +78,7 @@ class Connection(connection.Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         super().connection_made(transport)
-        self._wire = Wire(self._transport, self._files)
+        self.wire = Wire(self._transport, self._files)
         self._clear = not self._is_refused
 
     def data_received(self, data: bytes) -> None:
@@ -82,7 +86,7 @@ class Connection(connection.Connection):
         if self._clear and not self._paused and not self._transport.is_closing():
             answer = self._plain.answer(data, self.address)
             if answer is not None:
-                self._wire.send(*answer)
+                self.wire.send(*answer)
                 self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
                 return
         self._head = data if self._clear else None

@@ -10,8 +10,9 @@ import cachetools
 
 from storage_edge.tiers.bodies import BodyGoneError, FileBody, MemoryBody, identity
 
-#: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, not two.
-LEAST: Final = 32 * 1024
+#: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, where a
+#: look at the file, the head, and giving its pages away one by one cost more than copying does.
+LEAST: Final = 128 * 1024
 #: Files that are held open.
 MAX_OPEN: Final = 128
 
@@ -76,6 +77,27 @@ class Wire:
         self._socket: socket.socket = transport.get_extra_info("socket")
         self._borrowed: BorrowedSocket | None = None
         self._is_plain = transport.get_extra_info("sslcontext") is None
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether files may go to the socket as they are."""
+        return self._is_plain
+
+    def hold(self, size: int | None) -> None:
+        """The transport says that the client takes no more when more than so many bytes wait; None: when it likes."""
+        if not self._transport.is_closing():
+            self._transport.set_write_buffer_limits(high=size)
+
+    def send_file(self, descriptor: int, offset: int, size: int) -> int:
+        """How many bytes of a file the kernel took: none while anything waits, or where the transport has to find out
+        why not.
+        """
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return 0
+        try:
+            return os.sendfile(self._socket.fileno(), descriptor, offset, size)
+        except OSError:
+            return 0
 
     def send(self, head: bytes, body: MemoryBody) -> None:
         """Sends both; what has to wait is the transport's."""

@@ -26,6 +26,7 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
+_DROPPED: Final = HOP_BY_HOP | {"set-cookie"}
 #: What the service tells the edge alone; kept, never passed on.
 SURROGATE_KEY: Final = "Surrogate-Key"
 #: Stored fields that a 304 or a HEAD does not replace: they describe the stored bytes (section 3.2).
@@ -85,9 +86,10 @@ def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy)
 
 def end_to_end(headers: Headers) -> CIMultiDict[str]:
     """The fields of a response that may be stored, without cookies (RFC 9110 7.6.1, RFC 9111 3.1)."""
-    listed = fields.members(headers.getall("Connection", []))
-    dropped = HOP_BY_HOP | {"set-cookie"} | {name.lower() for name in listed}
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
+    dropped = _DROPPED
+    if "Connection" in headers:
+        dropped |= {name.lower() for name in fields.members(headers.getall("Connection"))}
+    return CIMultiDict([(name, value) for name, value in headers.items() if name.lower() not in dropped])
 
 
 def freshened(stored: Headers, update: Headers) -> CIMultiDict[str]:

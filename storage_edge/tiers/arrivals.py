@@ -134,6 +134,13 @@ class Arrivals:
             os.close(lock)
 
 
+def remove_others(root: Path) -> None:
+    """Removes what other versions have left beside `root`, if they run no more: it has missed purges."""
+    for other in root.parent.glob("v[0-9]*"):
+        if other != root and not any(map(is_in_use, other.glob("incoming/*"))):
+            shutil.rmtree(other, ignore_errors=True)
+
+
 def is_in_use(place: Path) -> bool:
     """Whether a living process has a place."""
     try:

@@ -1,12 +1,15 @@
 """The bytes of responses, in memory or in a file (see `spool.py` for those that arrive); all are read by offset."""
 
-import mmap
 import os
 from pathlib import Path
 from typing import Final, Protocol
 
+import attrs
+
 #: Most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
+#: Most bytes of a file that are given away at a time.
+FILE_BLOCK: Final = 1024 * 1024
 
 #: What changes with a file, also when its length stays: inode, length, and times of its last changes (ns).
 Identity = tuple[int, int, int, int]
@@ -20,6 +23,15 @@ class BodyGoneError(Exception):
     """The file of a stored body is not there any more, or has changed; the response counts as not stored."""
 
 
+@attrs.frozen
+class FilePart:
+    """`size` bytes of an open file from `offset`; right until their reader is closed."""
+
+    descriptor: int
+    offset: int
+    size: int
+
+
 class Reader(Protocol):
     """One reading of a body."""
 
@@ -28,6 +40,9 @@ class Reader(Protocol):
 
         Raises `TruncatedBodyError` when the bytes will never come.
         """
+
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """Likewise, as they are in a file; None where they are not in one, or there are none."""
 
     def close(self) -> None:
         """Gives back what the reading holds."""
@@ -70,6 +85,9 @@ class MemoryBody:
         """A view, no copy."""
         return memoryview(self.data)[offset : offset + size]
 
+    async def part(self, offset: int, size: int) -> None:
+        """It is in memory."""
+
     def close(self) -> None:
         """Memory needs no closing."""
 
@@ -77,22 +95,22 @@ class MemoryBody:
 class FileBody:
     """A complete body in a file of the disk tier, which has `identity` as long as it holds these bytes."""
 
-    __slots__ = ("_mapped", "identity", "length", "path")
+    __slots__ = ("_shared", "identity", "length", "path")
 
     def __init__(self, path: Path, identity: Identity) -> None:
         self.path = path
         self.identity = identity
         self.length = identity[1]
-        self._mapped: MappedFile | None = None
+        self._shared: SharedFile | None = None
 
     def open(self) -> "FileReader":
-        """Maps the file, once for all who read it at a time; raises `BodyGoneError` when it was evicted or is not
+        """Opens the file, once for all who read it at a time; raises `BodyGoneError` when it was evicted or is not
         what it was.
         """
         self._check()
-        if self._mapped is None or not self._mapped.is_open:
-            self._mapped = MappedFile(self)
-        return FileReader(self._mapped)
+        if self._shared is None or not self._shared.is_open:
+            self._shared = SharedFile(self)
+        return FileReader(self._shared)
 
     def descriptor(self) -> int:
         """The file, opened for reading, for the caller to close; raises `BodyGoneError`."""
@@ -123,49 +141,54 @@ class FileBody:
         raise BodyGoneError
 
 
-class MappedFile:
-    """A file's bytes in the page cache: readers share them without copies, and keep them when it is evicted.
-
-    It is let go of with its last reader, whoever else still holds this object.
+class SharedFile:
+    """A file that is read, and stays there for its readers when it is evicted. It is let go of with its last reader,
+    whoever else still holds this object.
     """
 
     def __init__(self, body: FileBody) -> None:
         self.readers = 0
-        self._descriptor = body.descriptor()
+        self.descriptor = body.descriptor()
+        self.length = body.length
         self._bytes = body.identity[1:3]
-        self._view = mapped(self._descriptor, body.length)
         self.is_open = True
 
-    def piece(self, offset: int, size: int) -> memoryview:
-        """A view; raises `TruncatedBodyError` when the file is being changed. What is not there any more must not be
-        looked at: the kernel kills whoever does.
-        """
-        stat = os.fstat(self._descriptor)
+    def check(self) -> None:
+        """Raises `TruncatedBodyError` when the file is being changed."""
+        stat = os.fstat(self.descriptor)
         if (stat.st_size, stat.st_mtime_ns) != self._bytes:
             raise TruncatedBodyError
-        return self._view[offset : offset + size]
 
     def close(self) -> None:
-        """Lets the file go, as soon as what was given away of it is gone too."""
+        """Lets the file go."""
         if self.is_open:
             self.is_open = False
-            self._view = memoryview(b"")
-            os.close(self._descriptor)
+            os.close(self.descriptor)
 
 
 class FileReader:
-    """Reads a mapped file."""
+    """Reads a file that others may be reading too."""
 
     __slots__ = ("_file",)
 
-    def __init__(self, file: MappedFile) -> None:
-        self._file: MappedFile | None = file
+    def __init__(self, file: SharedFile) -> None:
+        self._file: SharedFile | None = file
         file.readers += 1
 
-    async def read(self, offset: int, size: int) -> memoryview:
-        """A view, no copy."""
+    async def read(self, offset: int, size: int) -> bytes:
+        """A copy: as a view of a mapped file it would count as memory of the process, for all that was ever sent."""
+        return piece(self._checked().descriptor, min(size, BLOCK), offset)
+
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """What is to be read, where it is."""
+        file = self._checked()
+        size = min(size, FILE_BLOCK, file.length - offset)
+        return FilePart(file.descriptor, offset, size) if size > 0 else None
+
+    def _checked(self) -> SharedFile:
         assert self._file is not None  # noqa: S101 - nobody reads after closing
-        return self._file.piece(offset, min(size, BLOCK))
+        self._file.check()
+        return self._file
 
     def close(self) -> None:
         """Lets the file go, if nobody else reads it."""
@@ -181,8 +204,9 @@ def identity(stat: os.stat_result) -> Identity:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def mapped(descriptor: int, length: int) -> memoryview:
-    """The first `length` bytes of a file, as a view of the page cache."""
-    if length == 0:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ))
+def piece(descriptor: int, size: int, offset: int) -> bytes:
+    """Bytes of a file that are there; raises `TruncatedBodyError` when they cannot be read."""
+    try:
+        return os.pread(descriptor, size, offset)
+    except OSError as error:
+        raise TruncatedBodyError from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import structlog
 
 from common.throttled_log import ThrottledLog
+from storage_edge.tiers.arrivals import Arrived
 from storage_edge.tiers.bodies import FileBody, identity
 
 log = structlog.get_logger(__name__)
@@ -53,9 +54,15 @@ class BodyFiles:
         self._checked[digest] = known
         return known
 
-    def placed(self, digest: str) -> FileBody:
-        """The bytes with a digest have been put into their place. Raises OSError."""
+    def place(self, arrived: Arrived, directory: Path) -> FileBody:
+        """Keeps a body that has arrived; see `Arrived.move_to`. Raises OSError."""
+        digest = arrived.digest
         path = self.path(digest)
+        try:
+            arrived.move_to(path, directory)
+        except FileNotFoundError:  # the first of its part
+            path.parent.mkdir(parents=True, exist_ok=True)
+            arrived.move_to(path, directory)
         body = self._checked[digest] = FileBody(path, identity(path.stat()))
         return body
 

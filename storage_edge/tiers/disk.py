@@ -7,11 +7,10 @@ is to be told of; nothing of it concerns a client.
 import contextlib
 import errno
 import os
-import shutil
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -136,29 +135,38 @@ class DiskTier:
         size, digest = arrived.size, arrived.digest
         displace = wanted_again or size <= self.budget * LARGE_PART
         with self._lock.held():
-            needed = (
-                size if arrived.in_memory and not index_file.has_body(self._index.writer(), digest) else 0
-            )
-            if needed and not self._make_room(needed, displace=displace):
+            is_extra = arrived.in_memory and not index_file.has_body(self._index.writer(), digest)
+            if is_extra and not self._make_room(size, displace=displace):
                 return None
             with self._transaction() as index:
-                if any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch)):
-                    return None
-                is_there = index_file.has_body(index, digest)
-                body = self.files.find(digest, size) if is_there else None
-                if body is None:
-                    self._placed.append(digest)
-                    self._place(arrived)
-                    body = self.files.placed(digest)
-                if not is_there:
-                    index_file.add_body(index, digest, size, self._clock())
-                index_file.put(index, stored, digest)
-        return body
+                return self._put(index, stored, arrived)
 
-    def _place(self, arrived: Arrived) -> None:
-        path = self.files.path(arrived.digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrived.move_to(path, self._arrivals.prepare())
+    def save_all(self, several: Sequence[tuple[StoredResponse, Arrived]]) -> list[FileBody | None] | None:
+        """Likewise several whose bodies are in memory, in one transaction, which keeps none of them when it fails; None
+        where each has to be looked at alone: there is not room for all of them without asking.
+        """
+        if self._is_avoided:
+            return [None for _ in several]
+        needed = sum(arrived.size for _, arrived in several if arrived.digest)
+        with self._lock.held():
+            if not self._make_room(needed, displace=False):
+                return None
+            with self._transaction() as index:
+                return [self._put(index, stored, arrived) for stored, arrived in several]
+
+    def _put(self, index: sqlite3.Connection, stored: StoredResponse, arrived: Arrived) -> FileBody | None:
+        if any(purge.concerns(stored) for _, purge in self.purges.since(stored.epoch)):
+            return None
+        digest = arrived.digest
+        is_there = index_file.has_body(index, digest)
+        body = self.files.find(digest, arrived.size) if is_there else None
+        if body is None:
+            self._placed.append(digest)
+            body = self.files.place(arrived, self._arrivals.prepare())
+        if not is_there:
+            index_file.add_body(index, digest, arrived.size, self._clock())
+        index_file.put(index, stored, digest)
+        return body
 
     def update(self, stored: StoredResponse) -> bool:
         """Replaces the fields of a response, unless others have put other bytes there; False where that is not done."""
@@ -253,9 +261,7 @@ class DiskTier:
         self.files.directory.mkdir(parents=True, exist_ok=True)
         with self._lock.held():
             self._arrivals.prepare()
-            for other in self._root.parent.glob("v[0-9]*"):
-                if other != self._root and not any(map(arrivals.is_in_use, other.glob("incoming/*"))):
-                    shutil.rmtree(other, ignore_errors=True)  # what it holds has missed purges
+            arrivals.remove_others(self._root)
 
     def _make_room(self, size: int, *, displace: bool) -> bool:
         """Whether `size` more bytes fit into the budget, with what arrives; others go for them, if they may be

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from common.ending import ended
+from storage_edge.tiers import bodies
 from storage_edge.tiers.arrivals import ArrivingFile
-from storage_edge.tiers.bodies import BLOCK, BodyGoneError, TruncatedBodyError, mapped
+from storage_edge.tiers.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError
+from storage_edge.tiers.gathered import Gathered
 
-#: Pieces of up to so many bytes are copied from a file that grows; larger ones are views.
-COPIED: Final = 16 * 1024
-#: A file of unknown length is mapped anew when it has grown by so many bytes.
-MAPPING_STEP: Final = 4 * 1024 * 1024
+#: A file for a body of unknown length is made longer by so many bytes at a time.
+STEP: Final = 4 * 1024 * 1024
 #: Bytes of a body that cannot be kept by which it may be ahead of its slowest reader.
 AHEAD: Final = 1024 * 1024
 
@@ -47,7 +47,7 @@ class Spool:
     def __init__(self, room: Room, memory_limit: int, length: int | None) -> None:
         self.room = room
         self._memory_limit = memory_limit
-        self._memory: bytearray | None = bytearray()
+        self._memory: Gathered | None = Gathered()
         self._file = ArrivingFile()
         #: Bytes that are passed on: what came since the `_kept` bytes in memory or file, from `_ahead_from` on.
         self._ahead: bytearray | None = None
@@ -57,7 +57,6 @@ class Spool:
         self._digest = hashlib.sha256()
         self._progress = asyncio.get_running_loop().create_future()
         self._taken = asyncio.Event()
-        self._view = memoryview(b"")
         self.size = 0
         self.finished = False
         self.truncated = False
@@ -78,14 +77,14 @@ class Spool:
         """SHA-256 of what has arrived, in hexadecimal; of what is in memory made now."""
         digest = self._digest
         if self._memory is not None and self._ahead is None:
-            digest = hashlib.sha256(self._memory)
+            digest = hashlib.sha256(self._memory.whole())
         return digest.hexdigest()
 
     async def write(self, chunk: bytes) -> None:
         """Appends and wakes the readers; raises `UnwantedError`."""
         if self._ahead is None and not await self._keep(chunk):
             if self._memory is not None:
-                self._digest.update(self._memory)
+                self._digest.update(self._memory.whole())
             self._ahead = bytearray()
             self._kept = self._ahead_from = self.size
         if self._ahead is not None:
@@ -96,7 +95,7 @@ class Spool:
     async def _keep(self, chunk: bytes) -> bool:
         end = self.size + len(chunk)
         if self._memory is not None and end <= self._memory_limit:
-            self._memory += chunk
+            self._memory.add(chunk)
             return True
         if end > self._file.size and not await self._has_room(end):
             return False
@@ -112,20 +111,18 @@ class Spool:
 
     async def _has_room(self, end: int) -> bool:
         if self.length is None:
-            return await self.room.set_aside(self._file, end, end + MAPPING_STEP)
+            return await self.room.set_aside(self._file, end, end + STEP)
         least = max(end, self.length)
         return await self.room.set_aside(self._file, least, least)
 
     def _write_file(self, chunk: bytes) -> None:
-        descriptor = self._file.descriptor
-        assert descriptor is not None  # noqa: S101 - set aside
-        if self._memory is not None:
-            _write_all(descriptor, bytes(self._memory), 0)
-        _write_all(descriptor, chunk, self.size)
-        if self._memory is not None and self.length is not None:
-            self._view = mapped(descriptor, self.length)
-        if self._memory is not None:
-            self._digest.update(self._memory)
+        before, offset = [] if self._memory is None else self._memory.pieces, 0
+        for piece in before:
+            _write_all(self._descriptor, piece, offset)
+            offset += len(piece)
+        _write_all(self._descriptor, chunk, self.size)
+        for piece in before:
+            self._digest.update(piece)
         self._memory = None
         self._digest.update(chunk)
 
@@ -154,13 +151,12 @@ class Spool:
     def data(self) -> bytes:
         """All bytes of a finished spool that stayed in memory."""
         assert self._memory is not None  # noqa: S101 - callers ask in_memory first
-        return bytes(self._memory)
+        return self._memory.whole()
 
     def move_to(self, path: Path, _directory: Path) -> None:
         """See `Arrived.move_to`; of a finished body that is not in memory."""
         assert self._file.path is not None  # noqa: S101 - callers ask in_memory first
-        assert self._file.descriptor is not None  # noqa: S101
-        os.ftruncate(self._file.descriptor, self.size)
+        os.ftruncate(self._descriptor, self.size)
         self._file.path.replace(path)
         self._file.path = None
 
@@ -177,12 +173,8 @@ class Spool:
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
         """See `Reader.read`."""
-        while offset >= self.size:
-            if self.finished:
-                return b""
-            if self.truncated:
-                raise TruncatedBodyError
-            await asyncio.shield(self._progress)
+        if not await self._arrived(offset):
+            return b""
         end = min(offset + min(size, BLOCK), self.size)
         if self._ahead is not None and offset >= self._kept:
             if offset < self._ahead_from:
@@ -192,20 +184,31 @@ class Spool:
             end = min(end, self._kept)
         memory = self._memory  # the thread that moves it to a file may do so meanwhile
         if memory is not None:
-            return bytes(memory[offset:end])
-        return self._from_file(offset, end)
+            return memory.read(offset, end - offset)
+        return bodies.piece(self._descriptor, end - offset, offset)
 
-    def _from_file(self, offset: int, end: int) -> bytes | memoryview:
-        """Readers share the page cache's bytes; a small piece is copied, which is cheaper than mapping its pages."""
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """See `Reader.part`."""
+        if not await self._arrived(offset) or self._memory is not None:
+            return None
+        end = min(offset + min(size, FILE_BLOCK), self.size if self._ahead is None else self._kept)
+        return FilePart(self._descriptor, offset, end - offset) if offset < end else None
+
+    async def _arrived(self, offset: int) -> bool:
+        """Whether there is a byte at `offset`, which is waited for; raises `TruncatedBodyError` if it does not come."""
+        while offset >= self.size:
+            if self.finished:
+                return False
+            if self.truncated:
+                raise TruncatedBodyError
+            await asyncio.shield(self._progress)
+        return True
+
+    @property
+    def _descriptor(self) -> int:
         descriptor = self._file.descriptor
         assert descriptor is not None  # noqa: S101 - not in memory, so in the file
-        if end - offset <= COPIED:
-            return os.pread(descriptor, end - offset, offset)
-        if end > len(self._view):
-            if not self.finished and self.size - len(self._view) < MAPPING_STEP:
-                return os.pread(descriptor, end - offset, offset)
-            self._view = mapped(descriptor, end if self._ahead is not None else self.size)
-        return self._view[offset:end]
+        return descriptor
 
     def release(self) -> None:
         """The cache needs it no more; it is closed with its last reader.
@@ -225,9 +228,8 @@ class Spool:
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        """The file and what maps it are let go of now, whoever still holds this object."""
+        """The file is let go of now, whoever still holds this object."""
         if self._closed and not self._readers:
-            self._view = memoryview(b"")
             self._file.close()
 
     def _wake(self) -> None:
@@ -251,6 +253,11 @@ class SpoolReader:
         self.position = offset + len(piece)
         self._spool.taken()
         return piece
+
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """Likewise, as they are in the file."""
+        self.position = offset
+        return await self._spool.part(offset, size)
 
     def close(self) -> None:
         """Lets the spool go when nobody else reads it."""

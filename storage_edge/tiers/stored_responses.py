@@ -46,14 +46,13 @@ class StoredResponse:
     epoch: int
     body: Body
     stale: bool = False
-    #: What clients get of `headers`, made once.
-    client_fields: CIMultiDict[str] = attrs.field(init=False, repr=False)
     #: The last answer with it to those who take gzip (True), and who do not.
     rendered: dict[bool, Rendered] = attrs.field(init=False, factory=dict, repr=False)
     _compressed: "list[StoredResponse]" = attrs.field(init=False, factory=list, repr=False)
 
-    @client_fields.default
-    def _client_fields(self) -> CIMultiDict[str]:
+    @functools.cached_property
+    def client_fields(self) -> CIMultiDict[str]:
+        """What clients get of `headers`, made once, when it is first asked for: not all of it is."""
         return client_fields.for_clients(self.headers)
 
     @functools.cached_property
@@ -105,8 +104,11 @@ class StoredResponse:
                 "status": self.status,
                 "reason": self.reason,
                 "headers": list(self.headers.items()),
-                "times": attrs.asdict(self.times),
-                "policy": {**attrs.asdict(self.policy), "hidden_fields": sorted(self.policy.hidden_fields)},
+                "times": attrs.asdict(self.times, recurse=False),
+                "policy": {
+                    **attrs.asdict(self.policy, recurse=False),
+                    "hidden_fields": sorted(self.policy.hidden_fields),
+                },
                 "private": self.private,
             }
         )
@@ -135,7 +137,7 @@ class StoredResponse:
 
 def selection_key(selected: Selection) -> str:
     """A selection as text, for the index."""
-    return json.dumps(selected)
+    return json.dumps(selected) if selected else "[]"
 
 
 def selection_from_key(text: str) -> Selection:

@@ -3,8 +3,10 @@ would take the processor just when those who asked for them get their answers.
 """
 
 import asyncio
+import contextlib
 import functools
 import hashlib
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -22,8 +24,10 @@ from storage_edge.tiers.stored_responses import StoredResponse
 DELAY: Final = 0.1
 #: Bytes that may wait; whoever brings more waits until they are saved.
 MOST_BYTES: Final = 16 * 1024 * 1024
-#: Bodies that are saved at one go; others that need the disk get their turn in between.
+#: Bodies that are saved at one go, in one transaction, and their bytes; others that need the disk get their turn in
+#: between, and so do other processes.
 BATCH: Final = 16
+BATCH_BYTES: Final = 4 * 1024 * 1024
 
 #: Learns of a response that is on disk now: SHA-256 of its body in hexadecimal, and its file.
 Saved = Callable[[StoredResponse, str, Path], None]
@@ -56,12 +60,15 @@ class Unsaved:
 
     def move_to(self, path: Path, directory: Path) -> None:
         """See `Arrived.move_to`."""
-        unfinished = directory / path.name
+        unfinished = f"{directory}/{path.name}"
         try:
-            unfinished.write_bytes(self.body.data)
-            unfinished.replace(path)
+            with open(unfinished, "wb", buffering=0) as file:  # noqa: PTH123 - thrice as fast
+                written = file.write(self.body.data)
+                while written < self.size:
+                    written += file.write(self.body.data[written:])
+            os.replace(unfinished, path)  # noqa: PTH105 - likewise
         except OSError:
-            unfinished.unlink(missing_ok=True)
+            Path(unfinished).unlink(missing_ok=True)
             raise
 
     def is_saved(self, file: FileBody) -> None:
@@ -108,8 +115,7 @@ class WaitingRoom:
         """Saves all of it now."""
         async with self._one_at_a_time:
             while self._waiting:
-                batch = self._waiting[:BATCH]
-                del self._waiting[:BATCH]
+                batch = self._next_batch()
                 try:
                     files = await self._in_worker(functools.partial(_save, self._disk, batch))
                 finally:
@@ -124,6 +130,16 @@ class WaitingRoom:
             self._timer.cancel()
         await self.flush()
 
+    def _next_batch(self) -> list[Unsaved]:
+        batch, size = self._waiting[:1], self._waiting[0].size
+        for unsaved in self._waiting[1:BATCH]:
+            size += unsaved.size
+            if size > BATCH_BYTES:
+                break
+            batch.append(unsaved)
+        del self._waiting[: len(batch)]
+        return batch
+
     def _forget(self, batch: list[Unsaved]) -> None:
         for unsaved in batch:
             self._bytes -= unsaved.size
@@ -137,14 +153,20 @@ class WaitingRoom:
 
 
 def _save(disk: DiskTier, batch: list[Unsaved]) -> list[FileBody | None]:
-    files: list[FileBody | None] = []
-    for unsaved in batch:
-        try:
-            file = disk.save(unsaved.stored, unsaved, wanted_again=unsaved.wanted_again)
-        except OldLogError:
-            file = None
-        except (sqlite3.Error, OSError) as error:
-            disk.failed(error.with_traceback(None))
-            file = None
-        files.append(file)
-    return files
+    """Together, or else one by one: what fails with one of them is the others' no concern."""
+    if len(batch) > 1:
+        with contextlib.suppress(sqlite3.Error, OSError):
+            files = disk.save_all([(unsaved.stored, unsaved) for unsaved in batch])
+            if files is not None:
+                return files
+    return [_save_alone(disk, unsaved) for unsaved in batch]
+
+
+def _save_alone(disk: DiskTier, unsaved: Unsaved) -> FileBody | None:
+    try:
+        return disk.save(unsaved.stored, unsaved, wanted_again=unsaved.wanted_again)
+    except OldLogError:
+        pass
+    except (sqlite3.Error, OSError) as error:
+        disk.failed(error.with_traceback(None))
+    return None

@@ -132,11 +132,11 @@ def _flip(path: Path, *, unnoticed: bool = False) -> None:
 
 
 @pytest.mark.parametrize("unnoticed", [False, True])
-@pytest.mark.parametrize("size", [100_000, LARGE])
+@pytest.mark.parametrize("size", [100_000, 200_000, LARGE])
 async def test_flipped_bits_are_not_served(
     start_edge: StartEdge, origin: Origin, tmp_path: Path, size: int, unnoticed: bool
 ) -> None:
-    """Neither from a mapping, nor by sendfile, nor by a process that has not read the file before."""
+    """Neither piece by piece, nor by sendfile, nor by a process that has not read the file before."""
     edges = [await start_edge(), await start_edge()]
     body = random.Random(1).randbytes(size)
     origin.answers(body, cache_control="max-age=600")

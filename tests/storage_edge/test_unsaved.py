@@ -1,6 +1,7 @@
 """Small bodies are on disk a moment after they have arrived; until then they are in memory alone."""
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -202,3 +203,86 @@ async def test_what_cannot_be_saved_stays_in_memory(new_store: Stores) -> None:
     await store.unsaved.flush()
     assert await body_of(await store.find(TARGET, {})) == b"hello"
     assert store.disk.responses == 0
+
+
+async def test_what_waits_together_is_one_transaction(new_store: Stores) -> None:
+    store = new_store()
+    begun: list[str] = []
+    await save(store, b"first")
+    await store.unsaved.flush()
+    store.disk.ask(lambda index: index.set_trace_callback(begun.append))
+    for number in range(unsaved.BATCH):
+        await save(store, b"%d" % number, f"{TARGET}{number}")
+    await store.unsaved.flush()
+    assert sum(statement.startswith("BEGIN") for statement in begun) == 1
+    assert store.disk.responses == unsaved.BATCH + 1
+
+
+async def test_large_bodies_wait_for_each_other(new_store: Stores) -> None:
+    """Other processes are not kept from the index for long."""
+    store = new_store()
+    begun: list[str] = []
+    store.disk.ask(lambda index: index.set_trace_callback(begun.append))
+    for number in range(4):
+        await save(store, bytes([number]) * MEMORY_OBJECT, f"{TARGET}{number}")
+    await store.unsaved.flush()
+    assert sum(statement.startswith("BEGIN") for statement in begun) == 2
+
+
+async def test_one_that_cannot_be_saved_takes_no_others_with_it(
+    new_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it remains, and what came before it in the same transaction is saved all the same."""
+    store = new_store()
+    for name in ("a", "bad", "c"):
+        await save(store, name.encode(), TARGET + name)
+    move_to = unsaved.Unsaved.move_to
+
+    def failing(self: unsaved.Unsaved, path: Path, directory: Path) -> None:
+        if self.body.data == b"bad":
+            raise OSError(errno.EIO, "broken")
+        move_to(self, path, directory)
+
+    monkeypatch.setattr(unsaved.Unsaved, "move_to", failing)
+    await store.unsaved.flush()
+    other = new_store()
+    assert await body_of(await other.find(TARGET + "a", {})) == b"a"
+    assert await other.find(TARGET + "bad", {}) is None
+    digest = hashlib.sha256(b"bad").hexdigest()
+    assert not store.disk.files.path(digest).exists()
+    assert await body_of(await store.find(TARGET + "bad", {})) == b"bad"
+    assert store.disk.failures == 1
+
+
+async def test_a_purge_of_one_that_waits_takes_no_others_with_it(new_store: Stores) -> None:
+    store = new_store()
+    for name in ("a", "purged", "c"):
+        await save(store, name.encode(), TARGET + name)
+    await new_store().purge(Purge(urls=frozenset({TARGET + "purged"})))
+    await store.unsaved.flush()
+    other = new_store()
+    found = [await body_of(await other.find(TARGET + name, {})) for name in ("a", "purged", "c")]
+    assert found == [b"a", None, b"c"]
+
+
+async def test_where_there_is_no_room_for_all_others_go(new_store: Stores) -> None:
+    store = new_store()
+    store.disk.budget = 100
+    for number in range(30):
+        await save(store, b"%06d" % number, f"{TARGET}{number}")
+    await store.unsaved.flush()
+    other = new_store()
+    assert store.disk.size <= 100
+    assert await body_of(await other.find(f"{TARGET}29", {})) == b"000029"
+    assert store.disk.responses == 100 // 6
+
+
+@pytest.mark.parametrize("same_target", [True, False])
+async def test_the_same_bytes_twice_in_one_go(new_store: Stores, same_target: bool) -> None:
+    store = new_store()
+    for number, body in enumerate((b"one", b"two", b"one")):
+        await save(store, body, TARGET if same_target else f"{TARGET}{number}")
+    await store.unsaved.flush()
+    other = new_store()
+    assert await body_of(await other.find(TARGET if same_target else f"{TARGET}2", {})) == b"one"
+    assert store.disk.size == len(b"one") + (0 if same_target else len(b"two"))

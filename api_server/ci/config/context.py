@@ -21,6 +21,10 @@ def _no_paths() -> Collection[str]:
     return ()
 
 
+def _not_known() -> Collection[str] | None:
+    return None
+
+
 def _no_ref(_: str) -> Collection[str] | None:
     raise ConfigError("rules:changes:compare_to is not a valid ref")
 
@@ -41,8 +45,9 @@ class Repository:
     read: Callable[[str], str | None] = _no_file
     #: All paths of the commit; asked at most once per plan, and only for wildcards and `exists`.
     paths: Callable[[], Collection[str]] = _no_paths
-    #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds.
-    changed: Collection[str] | None = None
+    #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds. Asked only
+    #: for `changes`.
+    changed: Callable[[], Collection[str] | None] = _not_known
     #: Paths that differ from where the commit's history left that of a ref, None as above; ConfigError without the ref.
     changed_since: Callable[[str], Collection[str] | None] = _no_ref
     #: Full path of the project, and the commit.
@@ -102,7 +107,7 @@ class Context:
 
     @cached_property
     def changed(self) -> PathSet | None:
-        changed = self.repository.changed
+        changed = self.repository.changed()
         return None if changed is None else PathSet(frozenset(changed))
 
     def changed_since(self, ref: str) -> PathSet | None:

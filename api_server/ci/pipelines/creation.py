@@ -132,7 +132,6 @@ class Maker:
                 self.repositories,
                 wanted.project_id,
                 wanted.sha,
-                wanted.changed_since,
                 tag=wanted.ref if wanted.tag else None,
                 path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
@@ -168,7 +167,9 @@ class Maker:
                 described_merge_request(wanted.merge_request),
             ),
             given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
-            repository=repository.for_planning(read.repository, read.sha, subject.full_path, read.changed),
+            repository=repository.for_planning(
+                read.repository, read.sha, subject.full_path, wanted.changed_since
+            ),
             project=planning.other_projects(self.database, self.repositories, subject),
         )
 

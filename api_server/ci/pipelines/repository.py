@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -23,15 +24,14 @@ MOST_PATHS = 200_000
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """What a pipeline is planned from: `commit` as answers show it, `text` of the configuration or None without one,
-    and the paths that have `changed`."""
+    """What a pipeline is planned from: `commit` as answers show it, and `text` of the configuration or None without
+    one."""
 
     repository: Repository
     sha: str
     commit: dict[str, Any]
     tag_message: str
     text: str | None
-    changed: Collection[str] | None
 
     @property
     def description(self) -> descriptions.Commit:
@@ -46,11 +46,15 @@ class Commit:
 
 
 def for_planning(
-    repository: Repository, sha: str, project: str, changed: Collection[str] | None = None
+    repository: Repository, sha: str, project: str, changed_from: str = NO_COMMIT
 ) -> context.Repository:
     """A commit of the project at a full path, for a thread: what takes git a while is read by the loop, which must not
-    wait for it."""
+    wait for it. `changed_from` is the commit that it is compared with where rules ask what has changed."""
     loop = asyncio.get_running_loop()
+
+    @functools.cache
+    def changed() -> Collection[str] | None:
+        return asyncio.run_coroutine_threadsafe(_changed(repository, changed_from, sha), loop).result()
 
     def changed_since(ref: str) -> Collection[str] | None:
         return asyncio.run_coroutine_threadsafe(_changed_since(repository, ref, sha), loop).result()
@@ -66,7 +70,7 @@ def for_planning(
 
 
 async def read_commit(
-    repositories: Repositories, project_id: int, sha: str, before_sha: str, *, tag: str | None, path: str
+    repositories: Repositories, project_id: int, sha: str, *, tag: str | None, path: str
 ) -> Commit:
     """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
     repository = repositories.open(project_id)
@@ -79,7 +83,6 @@ async def read_commit(
         commit=commit,
         tag_message=(found.message or "") if found is not None else "",
         text=text,
-        changed=await _changed(repository, before_sha, sha),
     )
 
 

@@ -65,7 +65,7 @@ async def push(request: web.Request) -> web.StreamResponse:
     await _ensure_repository(request, project)
     bounds = _bounds(request)
     try:
-        pushed = await read_push(request_body.pieces(request), bounds, size=request.content_length)
+        pushed = await read_push(request_body.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(judgement.judged, request, project, who)

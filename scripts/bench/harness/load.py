@@ -52,6 +52,21 @@ def http_requests(
         seconds *= 4
 
 
+def http_bytes(url: str, seconds: float, *, connections: int, pids: Iterable[int] = ()) -> Sample:
+    """Megabytes a second of a large body, answers that are cut off at the end included; processor time is that of a
+    megabyte."""
+    if shutil.which("wrk") is None:
+        raise NotMeasured("the program wrk is not installed.")
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", url]
+    watched = list(pids)
+    before = processor.seconds(watched)
+    said = _until(command, seconds)
+    used = processor.seconds(watched) - before
+    read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
+    megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
+    return Sample(megabytes / seconds, used / megabytes * 1e6 if watched else None)
+
+
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
     """Times a second that pgbench gets through `script`, whose variable `prepared` is 0 at first."""
     pgbench = postgres_binaries.preferred().directory / "pgbench"

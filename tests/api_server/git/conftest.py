@@ -82,7 +82,7 @@ class Service:
             return await _answer(request, chunks, smart_http.content_type("git-upload-pack", "result"))
 
     async def receive_pack(self, request: web.Request) -> web.StreamResponse:
-        pushed = await read_push(request.content.iter_any(), size=request.content_length)
+        pushed = await read_push(request.content.iter_any())
         async with receive_pack(self.repository, pushed, self.judge) as chunks:
             return await _answer(request, chunks, smart_http.content_type("git-receive-pack", "result"))
 

@@ -23,6 +23,7 @@ from tests.support.folders import files_below
 #: What wants to be packed at once.
 AT_ONCE = Thresholds(loose_objects=1, loose_bytes=1, packs=1, loose_refs=1)
 NOW = time.time()
+DAY = 86_400.0
 
 
 @attrs.frozen
@@ -99,15 +100,50 @@ async def test_many_packs_become_few(repositories: Repositories, service: Servic
     await _check(service.repository)
 
 
-async def test_a_large_push_stays_a_pack_and_a_small_one_does_not(
-    service: Service, git: Client, clone: Path
+async def _brought(repositories: Repositories, number: int) -> None:
+    """One more commit with a file of 2 KB on `main`, as a pack of its own."""
+    previous = "from refs/heads/main^0\n" if number else ""
+    text = os.urandom(1000).hex()
+    stream = (
+        f"commit refs/heads/main\ncommitter A <a@example.org> {1_700_000_000 + number} +0000\ndata 1\nx\n{previous}"
+        f"M 100644 inline file{number}\ndata {len(text)}\n{text}\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *("git", "-c", "fastimport.unpackLimit=1", "fast-import", "--quiet"),
+        cwd=repositories.path(PROJECT),
+        stdin=asyncio.subprocess.PIPE,
+    )
+    await process.communicate(stream.encode())
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+async def test_packs_stay_few_and_what_is_written_grows_little_faster_than_what_there_is(
+    repositories: Repositories,
 ) -> None:
-    assert await _counted(service.repository) == Counted(loose=3, packs=0, loose_refs=1)
+    repository, rewritten, most = repositories.path(PROJECT), 0, 0
+    folder = repository / "objects/pack"
+    for number in range(300):
+        await _brought(repositories, number)
+        most = max(most, len(list(folder.glob("*.pack"))))
+        if upkeep.wants_packing(repository, Thresholds(packs=20)):
+            before = {file.name for file in folder.glob("*.pack")}
+            assert await pack(repository, Style(), NOW)
+            rewritten += sum(f.stat().st_size for f in folder.glob("*.pack") if f.name not in before)
+    there = sum(file.stat().st_size for file in folder.glob("*.pack"))
+    assert most == 20
+    assert rewritten < 4 * there  # as a whole each time it would be eight times as much
+    assert len((await run(["rev-list", "main"], repository=repository)).stdout.split()) == 300
+    await _check(repository)
+
+
+async def test_a_push_stays_a_pack(service: Service, git: Client, clone: Path) -> None:
+    assert await _counted(service.repository) == Counted(loose=0, packs=1, loose_refs=1)
     (clone / "large.bin").write_bytes(os.urandom(1_500_000))  # more than git sends in one piece
     await git("add", ".", cwd=clone)
     await git("commit", "-qm", "Large", cwd=clone)
     await git("push", "-q", "origin", "main", cwd=clone)
-    assert await _counted(service.repository) == Counted(loose=3, packs=1, loose_refs=1)
+    assert await _counted(service.repository) == Counted(loose=0, packs=2, loose_refs=1)
 
 
 async def test_large_ones_get_bitmaps_and_a_commit_graph_which_stays_true(repositories: Repositories) -> None:
@@ -117,10 +153,10 @@ async def test_large_ones_get_bitmaps_and_a_commit_graph_which_stays_true(reposi
     await pack(repository, Style(large=10), NOW)
     assert list(objects.glob("pack/*.bitmap")) == []
     assert not (objects / "info/commit-graph").exists()
-    await pack(repository, Style(large=9), NOW)
+    await pack(repository, Style(large=9), NOW + 8 * DAY)
     assert len(list(objects.glob("pack/*.bitmap"))) == 1
     await run(["commit-graph", "verify"], repository=repository)
-    await pack(repository, Style(large=10), NOW)
+    await pack(repository, Style(large=10), NOW + 16 * DAY)
     await _check(repository)
 
 
