@@ -2,19 +2,22 @@
 
 import asyncio
 import functools
+from typing import NoReturn
 
+import attrs
 import structlog
 import uvloop
 from aiohttp import web
 
 from common import logs
 from common.background import BACKGROUND
-from common.mistakes import usable_folder, writable
+from common.mistakes import Mistake, usable_folder, writable
 from common.object_stores import check_object_store, require_obstore
 from common.reloading import Reload, ignore_hangups, reader, reloading
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.shutdown import LAST_SECONDS, end_for_certain
+from common.workers.place import place
 from storage_edge.app import create_app
 from storage_edge.cache.origin_tls import origin_context
 from storage_edge.client.handlers import CONNECTIONS
@@ -32,6 +35,8 @@ def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
     with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
+    if settings.workers > 1 and place() is None:
+        _become_supervisor(settings)
     ignore_hangups()
     certificate = Certificate(settings)
     origin_context(settings)
@@ -40,8 +45,23 @@ def run(settings: Settings) -> None:
     uvloop.run(_serve(app, settings, certificate))
 
 
+def _become_supervisor(settings: Settings) -> NoReturn:
+    """Raises `Mistake`. What workers store, and every purge, they share by their directory."""
+    if settings.data_dir is None:
+        raise Mistake("several workers share a data_dir, and there is none")
+    for name in ("reuse_port", "testing"):
+        if getattr(settings, name):
+            raise Mistake(f"{name} and workers contradict each other")
+    from common.workers.supervising import become_supervisor
+
+    become_supervisor(settings)
+
+
 async def _serve(app: web.Application, settings: Settings, certificate: Certificate) -> None:
     serve = served(app, settings, certificate.context)
+    if worker := place():
+        where = attrs.evolve(serve.endpoint, descriptor=worker.public, late=worker.late)
+        serve = attrs.evolve(serve, endpoint=where)
     read = reader(Settings, section=SECTION, env_prefix=PREFIX)
     reload = Reload(settings, read, functools.partial(reconfigured, app), certificate.renewed)
     async with bound(serve.endpoint) as ports:  # a second process on the port touches nothing

@@ -87,7 +87,9 @@ def create_app(
     app.cleanup_ctx.append(parts)
     _let_be_steered(app, clock)
     checks = {**_checks(app), "background": background.check}
-    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port)
+    operations.setup(
+        app, settings, metrics.registry, checks, shares_port=settings.reuse_port, summed=watched.SUMMED
+    )
     app.add_routes(OTHER_PATHS)
     return app
 

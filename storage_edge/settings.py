@@ -100,6 +100,11 @@ class Settings(ClientSettings):
         default=False,
         help="Let several edge processes share the port (SO_REUSEPORT); give them one data directory.",
     )
+    workers: int = typed_settings.option(
+        default=1,
+        metadata=count(),
+        help="Processes that answer, behind a supervisor; they share the data directory.",
+    )
     tls_cert: Path | None = typed_settings.option(default=None, help="PEM certificate chain; turns TLS on.")
     tls_key: Path | None = typed_settings.option(
         default=None, metadata=needs("tls_cert"), help="PEM private key of the certificate."

@@ -28,7 +28,6 @@ from common.workers.worker import FIGURES_SECONDS, Worker
 
 log = structlog.get_logger(__name__)
 
-BACKLOG = 1024
 #: Who lived for less than this many seconds is begun again after a pause, which doubles.
 SHORT_LIFE = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
@@ -48,10 +47,10 @@ class Slot:
         self.pause = 0.0
         self.turn = asyncio.Lock()
 
-    def listen(self, host: str, ports: list[int]) -> None:
+    def bind(self, host: str, ports: list[int]) -> None:
         """Where it does not already."""
         if not self.sockets:
-            self.sockets = [_listening(host, port) for port in ports if port]
+            self.sockets = [_bound(host, port) for port in ports if port]
 
     def close(self) -> None:
         """Nobody is sent here any more."""
@@ -112,7 +111,7 @@ class Supervisor:
         """A new process in the slot; another one there goes on until somebody ends it."""
         operations = self._plan["operations_port"]
         ports = [self._plan["port"], operations and operations + slot.number]
-        slot.listen(self._plan["host"], ports)
+        slot.bind(self._plan["host"], ports)
         ours, theirs = socket.socketpair()
         public, operators = [one.fileno() for one in slot.sockets] + [0] * (2 - len(slot.sockets))
         told = {
@@ -235,13 +234,13 @@ class Supervisor:
             await worker.ended
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
+    """Its worker listens on it, when it can answer: nobody is sent to one that cannot yet."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.bind(address)
-    made.listen(BACKLOG)
     return made
 
 

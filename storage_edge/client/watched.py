@@ -10,6 +10,9 @@ from storage_edge.tiers.store import Store
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
 
+#: Gauges of which those of all workers are added up.
+SUMMED = frozenset(("edge_connections", "edge_origin_requests_active"))
+
 
 def watch(
     metrics: Metrics, connections: Connections, origin: Origin, store: Store, shared: "SharedTier | None"
