@@ -23,10 +23,10 @@ class FromStore:
     is_new: bool = False
 
     def age_and_status(self, now: float) -> tuple[str, str]:
-        """Values of Age and Cache-Status; `now` is seconds since 1970."""
-        age = self.stored.age(now)
-        ttl = None if self.is_new or self.stored.private else self.stored.policy.lifetime - age
-        return str(int(age)), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
+        """Values of Age and Cache-Status, which change at the same moments; `now` is seconds since 1970."""
+        age = int(self.stored.age(now))
+        ttl = None if self.is_new or self.stored.private else int(self.stored.policy.lifetime) - age
+        return str(age), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
 
 
 @attrs.frozen

@@ -25,11 +25,11 @@ class Outcome(enum.Enum):
     __hash__ = object.__hash__  # each hit is counted by it, and Enum's own is a call of Python's
 
 
-def value(outcome: Outcome, *, stored: bool = False, ttl: float | None = None) -> str:
+def value(outcome: Outcome, *, stored: bool = False, ttl: int | None = None) -> str:
     """One list member for this cache; `ttl` is the remaining freshness in seconds, negative when stale."""
     parts = [CACHE_NAME, outcome.value]
     if stored:
         parts.append("stored")
     if ttl is not None:
-        parts.append(f"ttl={int(ttl)}")
+        parts.append(f"ttl={ttl}")
     return "; ".join(parts)

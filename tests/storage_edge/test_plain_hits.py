@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from storage_edge.client.handlers import CONNECTIONS
@@ -219,6 +219,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12))
+@example([("ask", "gzip"), ("wait", 0.999), ("ask", "")])  # what is kept of the first answer tells of its ttl
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whatever_happens_a_plain_request_gets_the_ordinary_answer(
     edge: Edge, origin: Origin, clock: Clock, steps: list[tuple[str, object]]
