@@ -120,15 +120,9 @@ async def traced(
 
 
 async def _push(traced: Traced) -> set[str]:
-    sha = await traced.work.commit_files({"pushed.txt": "pushed"}, "Push")
+    await traced.work.commit_files({"pushed.txt": "pushed"}, "Push")
     await traced.work("push", "--quiet", "origin", "HEAD:refs/heads/deep/er")
-    return {"refs/heads/deep/er", f"objects/{sha[:2]}/{sha[2:]}"}
-
-
-async def _large_push(traced: Traced) -> set[str]:
-    await traced.work.commit_files({"large.bin": "".join(map(str, range(500_000)))}, "Large")
-    await traced.work("-c", "core.compression=0", "push", "--quiet", "origin", "HEAD:refs/heads/large")
-    return {"refs/heads/large", "objects/pack/"}
+    return {"refs/heads/deep/er", "objects/pack/pack-"}
 
 
 async def _commit(traced: Traced) -> set[str]:
@@ -170,7 +164,7 @@ async def _move_head(traced: Traced) -> set[str]:
 
 
 WRITES: list[Callable[[Traced], Awaitable[set[str]]]] = [
-    _push, _large_push, _commit, _create_branch, _delete_branch, _merge, _move_head,
+    _push, _commit, _create_branch, _delete_branch, _merge, _move_head,
 ]  # fmt: skip
 
 

@@ -71,7 +71,17 @@ async def count(database: Database) -> int:
     return int(await database.showing().entity(COUNT))
 
 
-async def test_what_is_shown_comes_from_it_and_nothing_else(database: Database) -> None:
+async def until_it_is_read(database: Database, *, expected: int) -> None:
+    before = the_one(database).reads
+    async with asyncio.timeout(standbys.SECONDS):
+        while the_one(database).reads == before:
+            assert await count(database) == expected
+
+
+async def test_what_is_shown_comes_from_it_and_nothing_else(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "PATIENCE", standbys.SECONDS)
     await add(database, "first")
     assert await count(database) == 1
     listed = await WORDS.read(database.showing(), listing.Page())
@@ -106,9 +116,7 @@ async def test_one_that_is_behind_is_let_alone_until_it_has_caught_up(
         assert the_one(database).reads == before
     finally:
         standby.run("SELECT pg_wal_replay_resume()")
-    async with asyncio.timeout(standbys.SECONDS):
-        while the_one(database).reads == before:
-            assert await count(database) == 1
+    await until_it_is_read(database, expected=1)
 
 
 async def test_one_that_is_gone_comes_back_by_itself(database: Database, standby: Standby) -> None:
@@ -121,9 +129,7 @@ async def test_one_that_is_gone_comes_back_by_itself(database: Database, standby
     finally:
         standby.start()
     await ready(database)
-    before = the_one(database).reads
-    assert await count(database) == 1
-    assert the_one(database).reads == before + 1
+    await until_it_is_read(database, expected=1)
 
 
 async def test_one_that_answers_nothing_is_passed_over(database: Database, standby: Standby) -> None:
