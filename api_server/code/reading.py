@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from api_server.git.errors import GitTimeoutError, OutputTooLargeError
+from api_server.git.errors import GitTimeoutError, OutOfMemoryError, OutputTooLargeError
 from api_server.settings import Settings
 from api_server.web import context
 from api_server.web.errors import ApiError
@@ -43,6 +43,8 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
+    except OutOfMemoryError:
+        raise _refused("reading the repository takes more memory than there is for it") from None
     except OutputTooLargeError:
         raise _refused("the repository has names that are too long to be read") from None
 

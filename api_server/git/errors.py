@@ -1,5 +1,7 @@
 """What can go wrong in a repository, in words a caller can show; and with the git program, for the log."""
 
+import re
+
 import attrs
 
 from api_server.state.errors import Unavailable
@@ -93,9 +95,26 @@ class GitError(Exception):
         )
 
 
-class GitTimeoutError(GitError):
+class GitLimitError(GitError):
+    """git reached one of its limits: what it was given is too large, or was made to be."""
+
+
+class GitTimeoutError(GitLimitError):
     """git ran longer than its time limit and was killed with all of its children."""
 
 
-class OutputTooLargeError(GitError):
+class OutputTooLargeError(GitLimitError):
     """git printed more than the caller was ready to keep in memory."""
+
+
+class OutOfMemoryError(GitLimitError):
+    """git wanted more memory than setting `git_memory_limit` gives it."""
+
+
+_OUT_OF_MEMORY = re.compile("^fatal: .*(?:out of|cannot allocate) memory", re.IGNORECASE | re.MULTILINE)
+
+
+def git_error(command: str, returncode: int, stderr: str) -> GitError:
+    """The failure of a git that has ended, by what it said."""
+    kind = OutOfMemoryError if _OUT_OF_MEMORY.search(stderr) else GitError
+    return kind(command, returncode, stderr)

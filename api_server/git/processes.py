@@ -12,7 +12,7 @@ import attrs
 
 from api_server.git import orphans
 from api_server.git.child_limits import limited
-from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
+from api_server.git.errors import GitTimeoutError, OutputTooLargeError, git_error
 from api_server.git.isolation import environment
 from api_server.git.priority import LONG_SECONDS, give_way, turn
 from api_server.git.spawning import Process, spawn
@@ -75,7 +75,7 @@ class Child:
         while not got.endswith(end):
             chunk = await stdout.read(CHUNK_BYTES)
             if not chunk:
-                raise GitError(self.command, await self.end(), self.stderr)
+                raise git_error(self.command, await self.end(), self.stderr)
             got += chunk
             self._check_size(got, limit)
         return bytes(got)
@@ -121,7 +121,7 @@ class Child:
     async def check(self) -> None:
         """Waits like `end` and raises `GitError` unless the status is 0."""
         if status := await self.end():
-            raise GitError(self.command, status, self.stderr)
+            raise git_error(self.command, status, self.stderr)
 
     def signal_group(self, number: signal.Signals) -> None:
         """Sends a signal to git and to all that it started; does nothing once they have ended."""
@@ -301,7 +301,7 @@ async def run(
         stdout = await child.whole_output(output_limit)
         status = await child.end()
         if status not in accept:
-            raise GitError(child.command, status, child.stderr)
+            raise git_error(child.command, status, child.stderr)
         return Output(status, stdout)
 
 

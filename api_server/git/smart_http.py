@@ -13,7 +13,7 @@ import attrs
 import structlog
 
 from api_server.git.at_work import transferring
-from api_server.git.errors import GitError, RepositoryError
+from api_server.git.errors import RepositoryError, git_error
 from api_server.git.processes import Child, start
 from api_server.git.received_push import MOST_UPDATES, REFLOGS
 from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
@@ -130,7 +130,7 @@ async def answer(child: Child, heading: bytes = b"") -> AsyncIterator[bytes]:
     if status > 0 and not answered and _NOT_UNDERSTOOD.search(child.stderr):
         raise MalformedRequestError("The request is not one of git's smart protocol.")
     if status < 0 or (status and not answered):
-        raise GitError(child.command, status, child.stderr)
+        raise git_error(child.command, status, child.stderr)
 
 
 def _protocol_environment(protocol: str | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from api_server.ci.config import context, descriptions
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.git import commits, files, references, trees
-from api_server.git.errors import GitTimeoutError, NotFoundError, OutputTooLargeError, RepositoryMissingError
+from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
@@ -107,7 +107,7 @@ async def _paths(repository: Repository, sha: str) -> Collection[str]:
     """Raises `ConfigError` where nobody would wait for all of them."""
     try:
         return await trees.paths(repository, sha, MOST_PATHS)
-    except (OutputTooLargeError, GitTimeoutError):
+    except GitLimitError:
         raise ConfigError(
             f"Wildcards and `exists` are for up to {MOST_PATHS} files; there are more"
         ) from None
@@ -118,7 +118,7 @@ async def _changed(repository: Repository, before_sha: str, sha: str) -> Collect
         return None
     try:
         return await trees.changed_paths(repository, before_sha, sha, MOST_PATHS)
-    except (NotFoundError, OutputTooLargeError, GitTimeoutError):  # the old one may be collected meanwhile
+    except (NotFoundError, GitLimitError):  # the old one may be collected meanwhile
         return None
 
 

@@ -19,12 +19,11 @@ from api_server.git import new_commits as git_changes
 from api_server.git import new_tags, references, trees
 from api_server.git.errors import (
     BranchMovedError,
-    GitTimeoutError,
+    GitLimitError,
     InvalidActionError,
     InvalidNameError,
     InvalidPathError,
     NameTakenError,
-    OutputTooLargeError,
 )
 from api_server.git.new_commits import FileAction, NewCommit, Person
 from api_server.git.received_push import RefUpdate
@@ -206,7 +205,7 @@ async def check_files(repository: Repository, commit: str, most: int) -> None:
     """Raises 400 for a tree of more files than are read to change one; a dozen objects can be a tree without end."""
     try:
         await trees.paths(repository, commit, most)
-    except (OutputTooLargeError, GitTimeoutError):
+    except GitLimitError:
         raise invalid(f"The branch has more than {most} files: change it by a push") from None
 
 

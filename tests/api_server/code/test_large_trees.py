@@ -11,11 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from api_server.code.reading import READS
+from api_server.git import child_limits
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
 from tests.support.large_trees import Plumbing, bomb, plumbing
 
 LEVELS = 10
+#: A second; and memory for longer than that.
+SOON = {"repository_read_timeout": 1, "git_memory_limit": 4 * 2**30}
 
 
 async def pushed(forge: Forge, alice: Person, made: Plumbing, tree: str) -> str:
@@ -94,33 +97,42 @@ def _children() -> set[str]:
 
 
 @asynccontextmanager
-async def impatient(new_forge: Any, folder: Path) -> AsyncIterator[tuple[Forge, Person, str]]:
-    """A server that gives up after a second, with a bomb to read."""
-    async with new_forge(
-        repository_read_timeout=1, repository_reads_per_caller=1, repository_patience=0.0
-    ) as forge:
+async def limited(new_forge: Any, folder: Path, **limits: float) -> AsyncIterator[tuple[Forge, Person, str]]:
+    """A server with a bomb to read, which gives up soon."""
+    usual = child_limits._current  # which are the process's
+    async with new_forge(repository_reads_per_caller=1, repository_patience=0.0, **limits) as forge:
         alice = await forge.user("alice")
         made = await plumbing(folder / "work")
-        yield forge, alice, await pushed(forge, alice, made, bomb(made, LEVELS))
+        try:
+            yield forge, alice, await pushed(forge, alice, made, bomb(made, LEVELS))
+        finally:
+            child_limits.set_limits(usual)
 
 
 @pytest.mark.slow
-async def test_what_takes_too_long_is_given_up(new_forge: Any, tmp_path: Path) -> None:
-    async with impatient(new_forge, tmp_path) as (_, alice, where):
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (SOON, "reading the repository took longer than 1 seconds"),
+        ({"git_memory_limit": 64 * 2**20}, "reading the repository takes more memory than there is for it"),
+    ],
+)
+async def test_what_takes_too_much_is_given_up(
+    new_forge: Any, tmp_path: Path, limits: dict[str, float], reason: str
+) -> None:
+    async with limited(new_forge, tmp_path, **limits) as (_, alice, where):
         before = _children()
         for read in ("commits/main", "commits/main/diff"):
             answer = await alice.api.get(f"{where}/{read}")
-            assert (answer.status, answer.body) == (
-                503,
-                {"message": "503 Service Unavailable - reading the repository took longer than 1 seconds"},
-            ), read
+            told = {"message": f"503 Service Unavailable - {reason}"}
+            assert (answer.status, answer.body) == (503, told), read
         assert _children() == before
         assert (await alice.api.get(f"{where}/commits/main?stats=false")).status == 200
 
 
 @pytest.mark.slow
 async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: Path) -> None:
-    async with impatient(new_forge, tmp_path) as (forge, alice, where):
+    async with limited(new_forge, tmp_path, **SOON) as (forge, alice, where):
         bob = await forge.user("bob")
         await forge.member("projects", int(where.split("/")[2]), bob, 30)  # type: ignore[arg-type]
         slow = asyncio.create_task(alice.api.get(f"{where}/commits/main"))
