@@ -47,10 +47,13 @@ def simulate_jobs(
     wanted = jobs.Wanted(machines, processors, database, runners, made, job_seconds, reads, seconds)
     fleet = jobs.Jobs(wanted, times.measured(), seed)
     story = fleet.run()
-    asked = story.asked / max(story.handed_out, 1)
+    looked, asked = (number / max(story.handed_out, 1) for number in (story.looked, story.asked))
     busiest = max(place.load for place in fleet.servers.machines)
     click.echo(f"jobs made {story.made}, handed out {story.handed_out}, pending {len(story.pending)}")
-    click.echo(f"a job waited {_milliseconds(story.waited)}; runners asked {asked:.0f} times for each job")
+    click.echo(f"a job waited {_milliseconds(story.waited)}")
+    click.echo(
+        f"for each job runners asked {asked:.1f} times, and processes looked for one {looked:.1f} times"
+    )
     click.echo(f"a list took {_milliseconds(story.read)}")
     click.echo(
         f"PostgreSQL's processors {fleet.servers.database.load:.0%} busy, the busiest machine {busiest:.0%}"

@@ -16,18 +16,18 @@ from scripts.bench.simulating.scene import Scene, poll
 from scripts.bench.simulating.times import Times
 
 PIECE = 1024
-#: Runners that wait, and how often all of them are woken.
-WAITING, NOTICES = 100, 20
+#: To a process in which a runner waits.
+NOTICES = 500
 
 
 def calibrated(scene: Scene, seconds: float = 3.0) -> dict[str, Times]:
     """By operation, as `times.toml` has them. The jobs of the scene are handed out."""
     found = {"list": asyncio.run(_requests(scene, scene.requests["list"], seconds))}
+    found["look"] = asyncio.run(_looks(scene))
     handed: list[dict[str, Any]] = []
     found["hand_out"] = asyncio.run(_hand_outs(scene, handed))
     found["append"] = asyncio.run(_appends(scene, handed))
     found["poll"] = asyncio.run(_requests(scene, scene.requests["poll"], seconds))
-    found["woken"] = asyncio.run(_woken(scene))
     found["fetch"] = asyncio.run(_requests(scene, scene.requests["fetch"], seconds))
     found["validate"] = asyncio.run(_requests(scene, asyncio.run(_conditional(scene)), seconds))
     return found
@@ -72,31 +72,31 @@ async def _appends(scene: Scene, jobs: list[dict[str, Any]]) -> Times:
         writer.close()
 
 
-async def _woken(scene: Scene) -> Times:
-    """Of one runner that waits, and one notice, after which there is nothing for it."""
-    port = scene.ports[0]
-    head, _ = await said(port, poll(scene.idle))
-    found = re.search(rb"\r\nX-GitLab-Last-Update: (\S+)", head, re.IGNORECASE)
-    assert found is not None
-    waits = poll(scene.idle, found[1].decode())
-    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(WAITING)]
-    for _, writer in connections:
-        writer.write(waits)
-    await asyncio.sleep(1.0)
+async def _looks(scene: Scene) -> Times:
+    """Of a process, for a notice, whether its one waiting runner may take a job: it may not. What a notice costs where
+    nobody waits is not counted."""
 
     async def work() -> int:
         with psycopg2.connect(scene.cluster.url()) as database, database.cursor() as cursor:
             for _ in range(NOTICES):
-                cursor.execute(f"NOTIFY {CHANNEL}")
+                cursor.execute(f"NOTIFY {CHANNEL}, '{scene.project}'")
                 database.commit()
-                await asyncio.sleep(0.3)
-        return WAITING * NOTICES
+                await asyncio.sleep(0.02)
+        return NOTICES
 
+    port = scene.ports[0]
+    head, _ = await said(port, poll(scene.idle))
+    found = re.search(rb"\r\nX-GitLab-Last-Update: (\S+)", head, re.IGNORECASE)
+    assert found is not None
+    alone = await _taken(scene, work, waits=True)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(poll(scene.idle, found[1].decode()))
+    await asyncio.sleep(1.0)
     try:
-        return await _taken(scene, work, waits=True)
+        both = await _taken(scene, work, waits=True)
     finally:
-        for _, writer in connections:
-            writer.close()
+        writer.close()
+    return Times(max(0.0, both.api - alone.api), max(0.0, both.database - alone.database))
 
 
 async def _conditional(scene: Scene) -> bytes:

@@ -18,10 +18,11 @@ JSON = {"Content-Type": "application/json"}
 
 @attrs.frozen
 class Scene:
-    """`idle` and `busy` are the tokens of two runners: one has nothing to do, the other `jobs`."""
+    """`idle` and `busy` are the tokens of two runners: one has nothing to do, the other `jobs` of `project`."""
 
     cluster: Cluster
     servers: tuple[Running, Running]
+    project: int
     jobs: int
     requests: dict[str, bytes]
     busy: str
@@ -49,7 +50,7 @@ def scene(jobs: int) -> Iterator[Scene]:
             empty = one.api.post("projects", {"name": "empty"})["id"]
             wanted = {"runner_type": "project_type", "project_id": empty}
             idle = one.api.post("user/runners", wanted)["token"]
-            yield Scene(cluster, (one, other), jobs, _requests(project, idle), busy, idle)
+            yield Scene(cluster, (one, other), project, jobs, _requests(project, idle), busy, idle)
 
 
 def poll(token: str, last_update: str = "") -> bytes:
