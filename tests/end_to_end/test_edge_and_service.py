@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import pytest
 
-from api_server.outbound.edges import TASK
 from common.serving import serving
 from storage_edge import app as edge_app
 from storage_edge.client.server import served
@@ -188,7 +187,7 @@ async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     await push_files(joined.forge, tmp_path / "w", project, alice, {"data": lines})
     path = f"/{project['path_with_namespace']}/-/archive/main/x.tar.gz"
     # A push purges once more from the queue, and who asks after a purge joins nobody who asked before it.
-    await eventually(lambda: _has_told_edges(joined.forge))
+    await eventually(lambda: _is_idle(joined.forge))
     before = await _archives(joined.forge)
 
     async def fetch() -> bytes:
@@ -224,12 +223,12 @@ async def test_no_edge_keeps_the_refusal_of_an_archive(
             assert await _archives(joined.forge) - before == 1
 
 
-async def _has_told_edges(forge: Forge) -> bool:
-    """Whether the queue has no purge left to deliver."""
-    return not await forge.database.value(
-        "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE task_name = %(task)s AND status IN ('todo', 'doing'))",
-        task=TASK,
-    )
+async def _is_idle(forge: Forge) -> bool:
+    """Whether the queue has nothing to do now: what follows of a push may be what tells edges."""
+    return not await forge.database.value("""
+        SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing')
+            AND (scheduled_at IS NULL OR scheduled_at <= now()))
+    """)
 
 
 async def _archives(forge: Forge) -> int:
