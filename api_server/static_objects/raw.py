@@ -2,14 +2,13 @@
 
 import hashlib
 
-import pygit2
 from aiohttp import hdrs, web
 
 from api_server.code.reading import streaming
 from api_server.code.repository import blobs
 from api_server.git import files, references
 from api_server.git.files import Entry
-from api_server.git.repositories import repositories
+from api_server.git.repositories import Repository, repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.access import Reader
 from api_server.static_objects.content_types import Label, label
@@ -40,7 +39,7 @@ async def serve(
     )
 
 
-def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[pygit2.Repository, str, Entry]:
+def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Repository, str, Entry]:
     if not repositories(request).exists(project.id):
         raise web.HTTPNotFound(text="404 Not Found\n")
     repository = repositories(request).open(project.id)

@@ -4,18 +4,18 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
-import pygit2
 
 from api_server.code.branches.protection import Protection
 from api_server.code.repository.queries import TagRelease
 from api_server.git import commits
 from api_server.git.references import Branch, Tag
+from api_server.git.repositories import Repository
 from api_server.namespaces.projects.project import Project
 from api_server.web.access import Role
 
 
 def commit(
-    repository: pygit2.Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
+    repository: Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """GitLab's commit, with its page's URL, and its line counts where they are given."""
     shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
@@ -23,7 +23,7 @@ def commit(
 
 
 def branch(
-    repository: pygit2.Repository, found: Branch, project: Project, project_url: str, protection: Protection
+    repository: Repository, found: Branch, project: Project, project_url: str, protection: Protection
 ) -> dict[str, Any]:
     """A branch; `protection` is what applies to it."""
     return {
@@ -40,7 +40,7 @@ def branch(
 
 
 def tag(
-    repository: pygit2.Repository,
+    repository: Repository,
     found: Tag,
     project_url: str,
     *,

@@ -1,9 +1,11 @@
 """Repositories are packed when they want it; nobody notices, nothing is lost, and killed it leaves nothing harmful."""
 
 import asyncio
+import gc
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -53,6 +55,34 @@ async def _check(repository: Path) -> None:
     """It is whole: all objects are there, sound and connected, and the commit-graph agrees with them."""
     said = await run(["fsck", "--full", "--strict", "--no-dangling"], repository=repository)
     assert said.stdout == b""
+
+
+def _open_packs(repository: Path) -> list[str]:
+    """Of this process."""
+    links = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(entry.readlink())
+    return [link.name for link in links if link.parent == repository / "objects/pack"]
+
+
+async def test_packs_are_closed_with_the_last_reference(repositories: Repositories) -> None:
+    """Whoever looks for garbage: packs are replaced, and one that is open goes on taking its place on the disk."""
+    head = await commit(repositories, "main", None, file=b"1")
+    folder = repositories.path(PROJECT)
+    await run(["repack", "-a", "-d", "-q"], repository=folder)
+    gc.disable()
+    try:
+        repository = repositories.open(PROJECT)
+        found = branch(repository, "main")
+        assert found is not None
+        assert (found.commit, "refs/heads/main" in repository.references) == (head, True)
+        assert repository[head].type_str == "commit"
+        assert _open_packs(folder)
+        del repository, found
+        assert _open_packs(folder) == []
+    finally:
+        gc.enable()
 
 
 async def test_many_small_commits_become_one_pack(repositories: Repositories) -> None:
