@@ -103,6 +103,7 @@ async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIt
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT)
         )
+        http._retry_connection = False  # a PUT that was cut off may have been done: who asks twice is refused
         ledger = Ledger()
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(outside(NAME if names else "127.0.0.1"))
