@@ -16,7 +16,7 @@ SERVER = [name for name in FILES if name.startswith("api_server/")]
 #: Modules whose functions answer requests of the API.
 HANDLERS = [name for name in SERVER if "routes = Routes()" in FILES[name].read_text()]
 
-MOST_LINES_OF_A_FILE = 310
+MOST_LINES_OF_A_FILE = 600
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_STATEMENTS_OF_A_HANDLER = 15
 
