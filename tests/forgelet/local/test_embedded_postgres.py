@@ -44,6 +44,7 @@ def test_every_source_of_programs_gives_a_working_server_that_leaves_nothing(bin
     with temporary(binaries) as cluster:
         assert int(ask(cluster.url(), "SHOW server_version_num")) // 10000 == binaries.major
         assert ask(cluster.url(), "SHOW listen_addresses") == ""
+        assert ask(cluster.url(), "SHOW password_encryption") == "md5", "which is quicker than SCRAM"
         assert ask(cluster.url(), "SELECT lower('ÄÉ')") == "äé"
         assert not ask(cluster.url(), "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
         folder = cluster.data.parent.parent
@@ -57,6 +58,7 @@ def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
     cluster.start(place / "log")
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(cluster.url().replace("a-password", "a-guess"))
+    assert ask(cluster.url(), "SHOW password_encryption") == "scram-sha-256"
     sockets = Path(unquote(re.search("host=(.*)", cluster.url())[1]))
     assert sockets.stat().st_mode & 0o077 == 0
 
