@@ -18,7 +18,7 @@ from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local import embedded_postgres
 from tests.support.answered import every_answer_fits, pytest_sessionfinish, pytest_testnodedown
-from tests.support.forge import Forge, new_name, running_forge
+from tests.support.forge import Forge, SharedForges, new_name, running_forge
 from tests.support.logs import Logger
 from tests.support.no_way_out import nothing_leaves
 from tests.support.watchdog import Watchdog, slowness
@@ -117,6 +117,34 @@ def new_database(postgres_url: str, template_url: str) -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
+def passing_database(
+    postgres: embedded_postgres.Cluster, new_database: Callable[[], str]
+) -> Callable[[], contextlib.AbstractContextManager[str]]:
+    """Makes another migrated database without data, which is dropped at the end of the block."""
+
+    @contextlib.contextmanager
+    def database() -> Iterator[str]:
+        url = new_database()
+        try:
+            yield url
+        finally:  # hundreds of databases are 100,000 files, which take long to remove at the end
+            _as_superuser(postgres, f"DROP DATABASE {_name_in(url)} WITH (FORCE)")
+
+    return database
+
+
+@pytest.fixture(scope="session")
+async def shared_forge(
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[SharedForges]:
+    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`."""
+    forges = SharedForges(passing_database, lambda: tmp_path_factory.mktemp("shared"))
+    yield forges
+    await forges.stop()
+
+
+@pytest.fixture(scope="session")
 async def forge(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
@@ -137,19 +165,17 @@ async def two_forges(
 
 @pytest.fixture
 def new_forge(
-    new_database: Callable[[], str], postgres: embedded_postgres.Cluster, tmp_path: Path
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. Its database goes with it, unless
-    it is one that was given."""
+    it is one that was given. A test that can share a server uses `shared_forge`."""
 
     @contextlib.asynccontextmanager
     async def running(**settings: Any) -> AsyncIterator[Forge]:
         given = settings.pop("database_url", None)
-        url = given or new_database()
-        async with running_forge(url, settings.pop("data_dir", tmp_path), **settings) as forge:
-            yield forge
-        if not given:  # hundreds of databases are 100,000 files, which take long to remove at the end
-            _as_superuser(postgres, f"DROP DATABASE {urlsplit(url).path.removeprefix('/')} WITH (FORCE)")
+        with contextlib.nullcontext(given) if given else passing_database() as url:
+            async with running_forge(url, settings.pop("data_dir", tmp_path), **settings) as forge:
+                yield forge
 
     return running
 
@@ -163,16 +189,21 @@ def _as_superuser(cluster: embedded_postgres.Cluster, *statements: str) -> None:
 
 
 def _database(postgres_url: str, name: str, *, template: str | None = None, migrated: bool = False) -> str:
-    parts = urlsplit(postgres_url)
-    url = urlunsplit(parts._replace(path=f"/{name}"))
+    url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     with contextlib.closing(psycopg2.connect(postgres_url)) as connection:
         connection.autocommit = True
-        source = f" TEMPLATE {urlsplit(template).path.removeprefix('/')}" if template else ""
+        # Copying files takes less of the processor than writing each page to the log.
+        source = f" TEMPLATE {_name_in(template)} STRATEGY FILE_COPY" if template else ""
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name}{source}")
     if migrated:
         migrate(url)
     return url
+
+
+def _name_in(url: str) -> str:
+    """The name of the database at `url`."""
+    return urlsplit(url).path.removeprefix("/")
 
 
 @pytest.fixture

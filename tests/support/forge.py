@@ -7,7 +7,7 @@ their own: every name here is new each time.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,19 @@ class Forge:
     def database(self) -> Database:
         """The server's own, for what no API shows."""
         return self.server.app[DATABASE]
+
+    @contextlib.contextmanager
+    def changed_settings(self, **settings: Any) -> Iterator[None]:
+        """Change settings for the length of the block as SIGHUP does: only those in `Settings.reloaded`."""
+        assert settings.keys() <= Settings.reloaded, "a server has to be started for: use shared_forge"
+        before = {name: getattr(self.settings, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                object.__setattr__(self.settings, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                object.__setattr__(self.settings, name, value)
 
     @property
     def root(self) -> Client:
@@ -230,3 +243,37 @@ async def running_forge(
     server = ForgeServer(app, chosen)
     async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Forge(server, chosen, session)
+
+
+@attrs.define
+class SharedForges:
+    """Running servers that tests share, by their settings; the least recently used one is stopped where there are
+    `most`. Each has a database of `new_database`, and a folder of `new_folder`."""
+
+    _new_database: Callable[[], contextlib.AbstractContextManager[str]]
+    _new_folder: Callable[[], Path]
+    _most: int = 8
+    #: The servers with what stops them, by their settings, the least recently used one first.
+    _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
+
+    async def __call__(self, **settings: Any) -> Forge:
+        """Return the running server with these settings, which differ from the defaults of tests."""
+        key = repr(sorted(settings.items()))
+        if key not in self._running:
+            while len(self._running) >= self._most:
+                await self._stop(next(iter(self._running)))
+            async with contextlib.AsyncExitStack() as stack:
+                url = stack.enter_context(self._new_database())
+                forge = await stack.enter_async_context(running_forge(url, self._new_folder(), **settings))
+                self._running[key] = forge, stack.pop_all()
+        self._running[key] = self._running.pop(key)
+        return self._running[key][0]
+
+    async def stop(self) -> None:
+        """Stop all of them."""
+        for key in list(self._running):
+            await self._stop(key)
+
+    async def _stop(self, key: str) -> None:
+        _, stack = self._running.pop(key)
+        await stack.aclose()
