@@ -1,6 +1,7 @@
 """What all tests share: a PostgreSQL of their own, a migrated database, and a running server."""
 
 import contextlib
+import os
 import shutil
 import signal
 import tempfile
@@ -36,11 +37,14 @@ structlog.configure(
 )
 
 
-# What takes long on a busy machine is not therefore wrong.
-hypothesis.settings.register_profile(
-    "busy", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+# On a busy machine what takes long is not therefore wrong.
+_PATIENT = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.load_profile("busy")
+# Every day other examples are looked for. What a whole run judges must not depend on chance, nor on what the run before
+# has left in the checkout. A function that needs more or fewer examples takes a multiple of `settings().max_examples`.
+hypothesis.settings.register_profile("everyday", _PATIENT, max_examples=25)
+hypothesis.settings.register_profile("ci", _PATIENT, max_examples=100, derandomize=True, database=None)
 
 #: Seconds of the processor that one callback of the loop may take, on a machine of usual speed.
 LONGEST_CALLBACK = 0.05
@@ -58,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
         config.option.all = True  # workers are given this option, and paths in any case
+    hypothesis.settings.load_profile("ci" if config.option.all or os.environ.get("CI") else "everyday")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -109,7 +109,7 @@ WANTED = st.lists(
 
 
 @given(WANTED, st.lists(st.integers(1, 120), max_size=12), st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_however_requests_arrive_each_gets_its_answer_in_order(
     edge: Edge, origin: Origin, wanted: list[tuple[bytes, bytes]], cuts: list[int], one_by_one: bool
 ) -> None:

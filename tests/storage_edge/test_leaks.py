@@ -83,7 +83,7 @@ def _content(target: str, version: int, size: int) -> bytes:
 
 @pytest.mark.slow
 @given(st.lists(STEP, min_size=1, max_size=8), st.sampled_from([200, 300_000]), st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_nobody_gets_what_the_service_would_refuse(
     start_edge: StartEdge, origin: Origin, clock: Clock, steps: list, size: int, public: bool
 ) -> None:

@@ -259,7 +259,7 @@ HEADS = st.builds(
 
 
 @given(HEADS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 async def test_whatever_is_plain_aiohttp_reads_alike(data: bytes) -> None:
     head = by_bytes(data)
     if head is not None:
@@ -274,7 +274,7 @@ async def test_whatever_is_plain_aiohttp_reads_alike(data: bytes) -> None:
         st.text([chr(code) for code in range(0x20, 0x7F)], max_size=20),
     ),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 async def test_all_that_can_be_plain_aiohttp_reads_alike(
     method: bytes, rest: str, fields: dict[bytes, str]
 ) -> None:

@@ -220,7 +220,10 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=12))
 @example([("ask", "gzip"), ("wait", 0.999), ("ask", "")])  # what is kept of the first answer tells of its ttl
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 async def test_whatever_happens_a_plain_request_gets_the_ordinary_answer(
     edge: Edge, origin: Origin, clock: Clock, steps: list[tuple[str, object]]
 ) -> None:

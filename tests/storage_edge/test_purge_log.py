@@ -40,7 +40,7 @@ def _added(log: PurgeLog, purge: Purge) -> list[Purge]:
 
 
 @given(keys=NAMES, urls=NAMES, prefixes=NAMES, soft=st.booleans())
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_what_is_read_concerns_all_that_was_written(
     log: PurgeLog, keys: list[str], urls: list[str], prefixes: list[str], soft: bool
 ) -> None:

@@ -101,7 +101,7 @@ def is_refused(name: str, kind: str) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 10)
 @example({(name, kind) for name in NAMES for kind in MODES})
 @given(st.sets(st.tuples(NEARLY, KINDS), min_size=20, max_size=60))
 def test_a_path_is_refused_where_git_would_refuse_it_in_a_push(entries: set[tuple[str, str]]) -> None:

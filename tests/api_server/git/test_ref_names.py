@@ -4,7 +4,7 @@ import subprocess
 
 import pygit2
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api_server.git import references
@@ -14,7 +14,6 @@ from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import PROJECT, commit, move_branch
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(st.sampled_from("ab/.@{-~^: \\*?[lock\x7fé"), max_size=12))
 @example("a.lock/b")
 @example("@")

@@ -109,7 +109,7 @@ def test_annotated_tags_have_a_message_and_a_commit(repository: Repository, head
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map("/".join)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sets(NAMES, max_size=6), st.sets(NAMES, max_size=4), NAMES)
 def test_the_longest_existing_ref_wins(
     repository: Repository, branches: set[str], tags: set[str], text: str

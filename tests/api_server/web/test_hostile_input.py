@@ -156,9 +156,7 @@ def sources() -> dict[str, int]:
 @pytest.mark.slow
 @given(sent=requests())
 @settings(
-    max_examples=400,
-    derandomize=True,
-    deadline=None,
+    max_examples=4 * settings().max_examples,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 async def test_no_request_makes_the_server_fail(

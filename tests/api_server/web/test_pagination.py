@@ -4,7 +4,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.accounts.users import queries as users
@@ -39,7 +39,6 @@ async def some(own_forge: Forge) -> tuple[str, list[int]]:
 
 
 @given(per_page=st.integers(1, 9), keyset=st.booleans(), ascending=st.booleans())
-@settings(deadline=None, max_examples=30)
 async def test_walking_by_link_yields_every_row_once_in_order(
     own_forge: Forge, some: tuple[str, list[int]], per_page: int, keyset: bool, ascending: bool
 ) -> None:
@@ -52,7 +51,6 @@ async def test_walking_by_link_yields_every_row_once_in_order(
 
 
 @given(order=st.sampled_from(["id", "name", "path", "created_at", "updated_at", "last_activity_at"]))
-@settings(deadline=None)
 async def test_every_order_yields_every_row_once(
     own_forge: Forge, some: tuple[str, list[int]], order: str
 ) -> None:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config.expressions import parse
@@ -110,7 +110,6 @@ def naive(text: str, known: dict[str, str | None]) -> bool:
 values = st.sampled_from([None, "", "x", "y", "xy"])
 
 
-@settings(deadline=None)
 @given(expressions, values, values, values)
 def test_any_expression_agrees_with_a_naive_evaluator(text, a, b, c):
     spaced = text.replace("(", "( ").replace(")", " )")
@@ -118,7 +117,6 @@ def test_any_expression_agrees_with_a_naive_evaluator(text, a, b, c):
     assert parse(spaced)(known) == naive(spaced, {"A": a, "B": b, "C": c})
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="$AB='\"/()&|!~ ", max_size=40))
 def test_any_text_parses_or_is_a_value_error(text):
     try:

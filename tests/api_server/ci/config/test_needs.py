@@ -1,6 +1,6 @@
 """How planned jobs multiply (`parallel`) and wait for each other (`needs`)."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config.plan import from_json, to_json
@@ -135,7 +135,6 @@ needs = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["build", "test", "deploy"]), rules, needs), min_size=1, max_size=5),
     st.booleans(),

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config import durations, names
@@ -48,13 +48,11 @@ def test_other_texts_are_no_durations(text):
         durations.parse(text)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**9))
 def test_a_spelled_duration_reads_back_as_the_same_seconds(seconds):
     assert durations.parse(durations.spell(seconds)) == seconds
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_a_duration_or_a_value_error(text):
     with contextlib.suppress(ValueError):
@@ -109,7 +107,6 @@ def test_expansion_never_grows_beyond_its_bound():
     assert len(expand("$A" * 10_000, {"A": "x" * 10_000})) == 20_000
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ABC"), st.text(alphabet="$ABC{}x", max_size=12)), max_size=5))
 def test_expanding_any_variables_ends_and_keeps_their_keys(pairs):
     found = expand_all(overlay(Variable(*pair) for pair in pairs))
@@ -148,7 +145,6 @@ def test_path_patterns_match_whole_paths(glob, path, expected):
     assert (compile_glob(glob).search(path) is not None) is expected
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_any_text_is_a_pattern_or_a_value_error(glob, path):
     with contextlib.suppress(ValueError):
@@ -172,7 +168,6 @@ def test_slugs_of_refs(name, expected):
     assert names.slug(name) == expected
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1, max_size=60))
 def test_environment_slugs_fit_a_host_name(name):
     slug = names.environment_slug(name)

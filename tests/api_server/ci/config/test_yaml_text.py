@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config.configuration import read
@@ -180,7 +180,6 @@ pieces = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.lists(pieces, max_size=25).map("".join))
 def test_any_text_is_a_configuration_or_a_config_error(text):
     with contextlib.suppress(ConfigError):

@@ -104,7 +104,7 @@ class Asking:
         return Choice(*self.cursor.fetchone())
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     projects(),
     st.lists(jobs(), max_size=40),
