@@ -7,7 +7,9 @@ from typing import Any
 import aiohttp
 import attrs
 
+from api_server.ci.runners.job_requests import PENDING_JOBS
 from tests.support.forge import Answer, Client, Forge
+from tests.support.waiting import until
 
 INFO = {
     "name": "test",
@@ -101,6 +103,13 @@ async def a_runner(forge: Forge, **values: Any) -> Runner:
     answer = await forge.root.post("/user/runners", {"runner_type": kind} | values)
     assert answer.status == 201, answer
     return Runner(forge, answer.body["id"], answer.body["token"])
+
+
+async def until_waiting(forge: Forge, *runners: Runner, requests: int | None = None) -> None:
+    """Wait until the runners have this many requests that wait for a job: one each if `requests` is not given."""
+    ids, pending = {runner.id for runner in runners}, forge.server.app[PENDING_JOBS]
+    expected = len(runners) if requests is None else requests
+    await until(lambda: sum(place.runner_id in ids for place in pending._places) == expected, seconds=60)
 
 
 def checksum(text: bytes) -> dict[str, Any]:

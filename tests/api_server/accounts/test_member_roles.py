@@ -9,6 +9,7 @@ from api_server.accounts.member_roles import queries
 from tests.support.browser import PASSWORD, browsing
 from tests.support.forge import Forge, new_name
 from tests.support.invitations import KINDS, invite, new_address, page_of, source_of
+from tests.support.waiting import until_somebody_waits
 
 CARRIED = "400 Bad request - Role is assigned to one or more members. Remove role from all members, then delete role."
 
@@ -80,7 +81,7 @@ async def test_a_role_that_is_being_given_while_it_is_removed_stays(forge: Forge
     async with forge.database.transaction() as giving:
         await queries.hold(giving, role["id"])
         removing = asyncio.create_task(forge.root.delete(f"/member_roles/{role['id']}"))
-        await asyncio.sleep(0.2)
+        await until_somebody_waits(forge.database)
         await giving.run(
             "UPDATE members SET member_role_id = %(role)s WHERE user_id = %(user)s",
             role=role["id"],

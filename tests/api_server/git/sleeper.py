@@ -1,6 +1,5 @@
 """A git that does nothing for long, for tests of how it ends."""
 
-import asyncio
 import contextlib
 import os
 import time
@@ -8,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+
+from tests.support.waiting import until
 
 
 @attrs.frozen
@@ -22,9 +23,7 @@ class Sleeper:
 
     async def gone(self) -> None:
         """Once nothing of it runs: whom git has left behind is reaped by somebody else, a moment later."""
-        async with asyncio.timeout(5):
-            while self.running():
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.running())
 
     def running(self) -> int:
         """How many of its sleeps there are."""

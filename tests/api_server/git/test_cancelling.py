@@ -14,7 +14,7 @@ from tests.api_server.git.sleeper import Sleeper
 
 RunOnLoop = Callable[[Coroutine[Any, Any, None]], None]
 
-SECONDS = 4
+SECONDS = 60
 #: Steps of the event loop that begin and complete the start of a process, and some more.
 STEPS = 12
 
@@ -124,7 +124,7 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             while True:
                 yield b"x" * 2**20
 
-        left = "!exec 3<&0; setsid sh -c 'echo $$; exec sleep 60 >/dev/null 2>&1' <&3 & wait"
+        left = "!exec 3<&0; setsid sh -c 'echo $$; exec sleep 987 >/dev/null 2>&1' <&3 & wait"
         async with start(["leaver"], configuration=[("alias.leaver", left)], with_stdin=True) as child:
             sleeping = int(await child.read_until(b"\n"))
             child.feed(noise())
@@ -133,7 +133,7 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             while not stdin.transport.get_write_buffer_size():
                 await asyncio.sleep(0.01)
         try:
-            await asyncio.wait_for(stdin.wait_closed(), 1)
+            await asyncio.wait_for(stdin.wait_closed(), SECONDS / 2)
         finally:
             os.kill(sleeping, signal.SIGKILL)
 
@@ -148,7 +148,7 @@ def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_lo
         children: list[Child] = []
 
         async def listen() -> None:
-            alias = "!setsid sh -c 'echo $$; exec sleep 60' & wait"
+            alias = "!setsid sh -c 'echo $$; exec sleep 987' & wait"
             async with start(["leaver"], configuration=[("alias.leaver", alias)], with_stdin=True) as child:
                 children.append(child)
                 left.append(int(await child.read_until(b"\n")))

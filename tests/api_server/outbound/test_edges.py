@@ -20,6 +20,7 @@ from api_server.state.migrate import migrate
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
+from tests.support.waiting import until_somebody_waits
 
 TOKEN = "purge-token-of-the-tests"
 
@@ -148,9 +149,9 @@ async def test_a_silent_edge_is_waited_for_as_long_as_the_setting_says(
     new_database: Any, tmp_path: Path
 ) -> None:
     silent = Edge()
-    async with scene_with(new_database, tmp_path, Edge(), silent, edge_purge_timeout=0.2) as scene:
+    async with scene_with(new_database, tmp_path, Edge(), silent, edge_purge_timeout=1.0) as scene:
         silent.gate = asyncio.Event()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             (key,) = await scene.change()
         assert scene.first.told == [{"keys": [key]}]
         assert await scene.owed() == 1
@@ -220,10 +221,10 @@ async def test_background_work_tells_too(new_database: Any, tmp_path: Path) -> N
 
 @contextlib.asynccontextmanager
 async def beside(scene: Scene, urls: list[str]) -> AsyncIterator[Forge]:
-    """Another server on database and folder of the scene, which lists these edges."""
+    """Run another server on the scene's database and folder that lists these edges; it has no background work."""
     settings = scene.forge.settings
     async with running_forge(
-        settings.database_url, settings.data_dir, edge_urls=urls, edge_purge_token=TOKEN
+        settings.database_url, settings.data_dir, edge_urls=urls, edge_purge_token=TOKEN, work=False
     ) as forge:
         yield forge
 
@@ -266,7 +267,7 @@ async def test_servers_that_start_at_the_same_moment_know_all_edges(new_database
         async with one._database.transaction() as transaction:
             await edge_queries.list_them(transaction, [edge.url], one._database.now)
             starting = asyncio.ensure_future(other.list_own())
-            await asyncio.sleep(0.2)
+            await until_somebody_waits(one._database)
         await starting
         assert [api.url for api in await other.apis()] == [edge.url]
 

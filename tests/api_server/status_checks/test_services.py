@@ -10,6 +10,7 @@ from api_server.status_checks import service_queries
 from tests.api_server.status_checks.conftest import ELSEWHERE, new_check, protect, statuses
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project
+from tests.support.waiting import until_somebody_waits
 
 HEALTHY = {"paused": False, "paused_at": None, "pause_reason": None, "failing_since": None}
 
@@ -136,7 +137,7 @@ async def test_a_branch_is_not_unprotected_while_a_check_is_being_limited_to_it(
         (found,) = await service_queries.protected_branches(transaction, [branch["id"]])
         path = f"/projects/{project['id']}/protected_branches/stable"
         unprotected = asyncio.create_task(alice.api.delete(path))
-        await asyncio.wait({unprotected}, timeout=0.3)
+        await until_somebody_waits(forge.database)
         await service_queries.set_scope(transaction, check["id"], [found.id])
     assert (await unprotected).status == 204
 

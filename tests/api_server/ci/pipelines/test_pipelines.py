@@ -9,6 +9,7 @@ import pytest
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.handlers import routes
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
+from tests.support.waiting import until_somebody_waits
 
 SHOWING_RULES = """
 on push: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "push"}]}
@@ -259,7 +260,7 @@ async def test_a_pipeline_is_deleted_once(forge):
     async with forge.database.transaction() as transaction:
         await queries.lock_pipeline(transaction, pipeline["id"])
         second = asyncio.create_task(forge.root.delete(f"{project.url}/pipelines/{pipeline['id']}"))
-        await asyncio.sleep(0.3)
+        await until_somebody_waits(forge.database)
         await queries.delete_pipeline(transaction, pipeline["id"])
     answer = await second
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})

@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api_server.ci.runners.job_requests import PENDING_JOBS
-from api_server.ci.runners.pending_jobs import Place
-from tests.support.ci import CiProject, ci_project
+from tests.support.ci import CiProject
 from tests.support.forge import Answer, Client, Forge
-from tests.support.runner import Runner, a_runner
+from tests.support.runner import Runner, a_runner, until_waiting
 from tests.support.waiting import until_somebody_waits
 
 FORBIDDEN = (403, {"message": "403 Forbidden"})
@@ -37,38 +36,23 @@ CHANGES: dict[str, tuple[Callable[[Client, Runner], Awaitable[Answer]], tuple[in
 }
 
 
-async def _waiting(
-    forge: Forge, runners: list[Runner], monkeypatch: pytest.MonkeyPatch
-) -> list[asyncio.Task[Answer]]:
-    """Their requests, all of which wait for a notice."""
-    pending = forge.server.app[PENDING_JOBS]
-    called, wait = pending.called, asyncio.Semaphore(0)
-
-    async def counted(place: Place, seconds: float) -> bool:
-        wait.release()
-        return await called(place, seconds)
-
-    monkeypatch.setattr(pending, "called", counted)
-    polls = [asyncio.create_task(runner.poll(last_update="x")) for runner in runners]
-    for _ in runners:
-        await asyncio.wait_for(wait.acquire(), 20)
-    return polls
-
-
-@pytest.mark.slow
 async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
-    new_forge, monkeypatch: pytest.MonkeyPatch
+    forge: Forge, project: CiProject
 ) -> None:
-    async with new_forge(runner_poll_timeout=3) as forge:
-        project = await ci_project(forge)
-        runners = [await a_runner(forge, project_id=project.id) for _ in CHANGES]
-        polls = await _waiting(forge, runners, monkeypatch)
-        for runner, (change, _) in zip(runners, CHANGES.values(), strict=True):
-            assert (await change(forge.root, runner)).status in (200, 201, 204)
-        await project.pipeline()
+    """The job goes to a runner that has not changed and waits behind the others."""
+    runners = [await a_runner(forge, project_id=project.id) for _ in CHANGES]
+    polls = [asyncio.create_task(runner.poll(last_update="x")) for runner in runners]
+    await until_waiting(forge, *runners)
+    for runner, (change, _) in zip(runners, CHANGES.values(), strict=True):
+        assert (await change(forge.root, runner)).status in (200, 201, 204)
+    last = await a_runner(forge, project_id=project.id)
+    unchanged = asyncio.create_task(last.poll(last_update="x"))
+    await until_waiting(forge, last)
+    await project.pipeline()
+    assert (await unchanged).status == 201
+    with forge.server.app[PENDING_JOBS].emptied():
         answers = [(answer.status, answer.body) for answer in await asyncio.gather(*polls)]
-        assert dict(zip(CHANGES, answers, strict=True)) == {name: told for name, (_, told) in CHANGES.items()}
-        assert (await (await a_runner(forge, project_id=project.id)).poll()).status == 201
+    assert dict(zip(CHANGES, answers, strict=True)) == {name: told for name, (_, told) in CHANGES.items()}
 
 
 @pytest.mark.parametrize(

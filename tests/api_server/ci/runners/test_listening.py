@@ -8,7 +8,7 @@ from api_server.ci.runners.job_requests import PENDING_JOBS
 from api_server.ci.runners.pending_jobs import LISTENER
 from tests.support.ci import ci_project
 from tests.support.forge import Forge
-from tests.support.runner import a_runner
+from tests.support.runner import a_runner, until_waiting
 
 CUT_LISTENERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -35,6 +35,7 @@ async def test_it_survives_what_no_driver_raises(new_forge, monkeypatch: pytest.
         while problems or pending.generation == generation:
             await asyncio.sleep(0.01)
         waiting = asyncio.create_task(runner.poll(last_update="x"))
+        await until_waiting(forge, runner)
         await project.pipeline()
         assert (await waiting).status == 201
         assert await _restarts(forge) >= 2

@@ -4,13 +4,12 @@ import asyncio
 
 import pytest
 
-from tests.support.forge import Answer, Forge
+from tests.support.forge import Forge
 from tests.support.runner import a_runner
+from tests.support.waiting import until_somebody_waits
 
 REMOVE = "DELETE FROM runners WHERE id = %(id)s"
 EVENTS = "SELECT count(*) FROM audit_events WHERE event_type LIKE 'runner%%' AND target_id = %(id)s"
-#: Whether a statement waits for a row that another transaction holds.
-WAITS = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
 
 
 @pytest.mark.parametrize(
@@ -29,13 +28,7 @@ async def test_a_change_that_comes_too_late(
     async with forge.database.transaction() as transaction:
         await transaction.run(REMOVE, id=runner.id)
         late = asyncio.create_task(forge.root.request(method, f"/runners/{runner.id}{path}", json=body))
-        await _until_it_waits(forge, late)
+        await until_somebody_waits(forge.database)
     answer = await late
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
     assert await forge.database.value(EVENTS, id=runner.id) == 1
-
-
-async def _until_it_waits(forge: Forge, late: "asyncio.Task[Answer]") -> None:
-    async with asyncio.timeout(4):
-        while not late.done() and not await forge.database.value(WAITS):
-            await asyncio.sleep(0.01)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from api_server.ci.variables.rules import Values, problems
 from api_server.web.access import Role
 from tests.support.forge import Answer, Client, Forge
+from tests.support.waiting import until_somebody_waits
 
 DEFAULTS = {
     "variable_type": "env_var", "hidden": False, "protected": False, "masked": False, "raw": False,
@@ -155,7 +156,7 @@ async def test_changes_at_the_same_time_do_not_undo_each_other(forge: Forge) -> 
     async with forge.database.transaction() as transaction:
         await transaction.run("UPDATE ci_variables SET value = value, masked = true WHERE key = 'RACE'")
         changing = asyncio.create_task(forge.root.put(f"{where}/RACE", {"value": "another-value"}))
-        await asyncio.sleep(0.3)
+        await until_somebody_waits(forge.database)
     changed = await changing
     assert (changed.body["value"], changed.body["masked"]) == ("another-value", True)
 
@@ -166,7 +167,7 @@ async def test_a_variable_is_deleted_once(forge: Forge) -> None:
     async with forge.database.transaction() as transaction:
         await transaction.run("DELETE FROM ci_variables WHERE key = 'ONCE'")
         deleting = asyncio.create_task(forge.root.delete(f"{where}/ONCE"))
-        await asyncio.sleep(0.3)
+        await until_somebody_waits(forge.database)
     assert (await deleting).status == 404
 
 
