@@ -1,5 +1,6 @@
 """The documents: the files that they name exist, their links lead somewhere, and their lines can be read."""
 
+import functools
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -94,6 +95,7 @@ def _named(name: str) -> Iterator[str]:
             yield path
 
 
+@functools.cache
 def _tails() -> set[str]:
     """The paths of the repository, each whole and without its first folders: `ci/jobs/queries.py` is one of them."""
     found = set()
