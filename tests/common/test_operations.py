@@ -1,5 +1,6 @@
 """Readiness and metrics are for operators, on either process alike."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,17 @@ def process(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def statuses(process: str, new_database: Callable[[], str], tmp_path: Path) -> Callable[..., Any]:
-    """What a process answers on all paths, by port; the edge is not ready, since it has no origin."""
+    """What a process answers to requests with each of these headers on all paths, by port; the edge is not ready, since
+    it has no origin."""
 
-    async def ask(settings: dict[str, Any], headers: dict[str, str] | None = None) -> dict[int, list[int]]:
+    async def ask(settings: dict[str, Any], *requests: dict[str, str]) -> dict[int, list[int]]:
         async with (
             running(process, new_database, tmp_path, **settings) as server,
             aiohttp.ClientSession() as session,
         ):
             answers: dict[int, list[int]] = {}
             for port in filter(None, (server.port, settings.get("operations_port"))):
-                for path in PATHS:
+                for headers, path in itertools.product(requests or [{}], PATHS):
                     async with session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
                         answers.setdefault(port, []).append(answer.status)
             return answers
@@ -45,31 +47,43 @@ def statuses(process: str, new_database: Callable[[], str], tmp_path: Path) -> C
     return ask
 
 
-@pytest.mark.parametrize(
-    ("settings", "headers", "are_open"),
-    [
-        ({}, {}, True),
-        (NOWHERE, {}, False),
-        ({"operations_networks": ["127.0.0.1"]}, {}, True),
-        # Behind a proxy that nobody trusts: whoever it speaks for is not this machine.
-        ({}, {"X-Forwarded-For": "127.0.0.1"}, False),
-        ({}, {"Forwarded": "for=127.0.0.1"}, False),
-        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "203.0.113.5"}, False),
-        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "10.1.2.3"}, True),
-        ({"trusted_proxies": ["127.0.0.1"]}, {"X-Forwarded-For": "10.1.2.3, 203.0.113.5"}, False),
-        ({"trusted_proxies": ["127.0.0.1"], **NOWHERE}, {"X-Forwarded-For": "192.0.2.9"}, True),
-    ],
-)
+#: Settings -> what requests say of themselves, and whether they get what is closed to others.
+ADDRESSES: list[tuple[dict[str, Any], list[tuple[dict[str, str], bool]]]] = [
+    (
+        {},
+        [
+            ({}, True),
+            # Behind a proxy that nobody trusts: whoever it speaks for is not this machine.
+            ({"X-Forwarded-For": "127.0.0.1"}, False),
+            ({"Forwarded": "for=127.0.0.1"}, False),
+        ],
+    ),
+    (NOWHERE, [({}, False)]),
+    ({"operations_networks": ["127.0.0.1"]}, [({}, True)]),
+    (
+        {"trusted_proxies": ["127.0.0.1"]},
+        [
+            ({"X-Forwarded-For": "203.0.113.5"}, False),
+            ({"X-Forwarded-For": "10.1.2.3"}, True),
+            ({"X-Forwarded-For": "10.1.2.3, 203.0.113.5"}, False),
+        ],
+    ),
+    ({"trusted_proxies": ["127.0.0.1"], **NOWHERE}, [({"X-Forwarded-For": "192.0.2.9"}, True)]),
+]
+
+
+@pytest.mark.parametrize(("settings", "requests"), ADDRESSES)
 async def test_they_are_for_certain_addresses(
     statuses: Callable[..., Any],
     process: str,
     settings: dict[str, Any],
-    headers: dict[str, str],
-    are_open: bool,
+    requests: list[tuple[dict[str, str], bool]],
 ) -> None:
     ready = 200 if process == "api" else 503
-    (answers,) = (await statuses(settings, headers)).values()
-    assert answers == ([200, ready, 200] if are_open else [200, 404, 404])
+    (answers,) = (await statuses(settings, *(headers for headers, _ in requests))).values()
+    assert answers == [
+        status for _, is_open in requests for status in ([200, ready, 200] if is_open else [200, 404, 404])
+    ]
 
 
 async def test_with_a_port_of_their_own_the_public_one_has_liveness_only(

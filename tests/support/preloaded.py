@@ -6,6 +6,7 @@ As a script: reads one JSON object a line, `{"module", "arguments", "environment
 
 import contextlib
 import encodings.idna  # noqa: F401 - for hosts' names; nobody may not be able to read it
+import gc
 import importlib
 import json
 import os
@@ -123,6 +124,7 @@ if __name__ == "__main__":
     # The codec is for the names of hosts; the account of some runs cannot read it any more.
     for module in (*sys.argv[1:], "encodings.idna"):
         importlib.import_module(module)
+    gc.freeze()  # the collector of a run would copy all pages of what is loaded
     for line in sys.stdin:
         sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")
         sys.stdout.flush()
