@@ -60,7 +60,7 @@ async def _send(browser: Browser, path: str, status: int = 200, **fields: str) -
 
 @deed("POST /-/sign_in", "authenticated_with_password")
 async def the_right_password(things: Things) -> AsyncIterator[None]:
-    person = await things.get("person")
+    person = await things.get("person_with_password")
     async with browsing(things.forge) as browser:
         await browser.get("/-/sign_in")
         yield
@@ -69,7 +69,7 @@ async def the_right_password(things: Things) -> AsyncIterator[None]:
 
 @deed("POST /-/sign_in", "login_failed_with_standard_authentication")
 async def a_wrong_password(things: Things) -> AsyncIterator[None]:
-    person = await things.get("person")
+    person = await things.get("person_with_password")
     async with browsing(things.forge) as browser:
         await browser.get("/-/sign_in")
         yield
@@ -88,7 +88,8 @@ async def an_unknown_login(things: Things) -> AsyncIterator[None]:
 async def an_invitation(things: Things) -> AsyncIterator[None]:
     page, person = await things.get("invitation_page"), await things.get("invited_person")
     async with browsing(things.forge) as browser:
-        await browser.sign_in(person, return_to=page)
+        await browser.enter(things.forge, person)
+        await browser.get(page)
         yield
         await _send(browser, f"{page}/accept")
 
@@ -98,7 +99,8 @@ async def an_invitation_of_a_member(things: Things) -> AsyncIterator[None]:
     page, person = await things.get("invitation_page"), await things.get("invited_person")
     await things.add_member(person.id)
     async with browsing(things.forge) as browser:
-        await browser.sign_in(person, return_to=page)
+        await browser.enter(things.forge, person)
+        await browser.get(page)
         yield
         await _send(browser, f"{page}/accept")
 
@@ -118,7 +120,8 @@ async def an_address(things: Things) -> AsyncIterator[None]:
     row = await things.forge.database.row("SELECT id, email FROM user_emails WHERE id = %(id)s", id=email)
     token = confirmation.token(things.forge.server.app[VAULT], row)
     async with browsing(things.forge) as browser:
-        await browser.sign_in(person, return_to=f"/-/emails/{email}/{token}")
+        await browser.enter(things.forge, person)
+        await browser.get(f"/-/emails/{email}/{token}")
         yield
         await _send(browser, f"/-/emails/{email}/{token}")
 
@@ -147,6 +150,7 @@ async def a_new_password(things: Things) -> AsyncIterator[None]:
 
 @deed("POST /-/user_settings/password", "user_password_updated")
 async def another_password(things: Things) -> AsyncIterator[None]:
+    await things.get("person_with_password")
     async with browsing(things.forge) as browser:
         await _settings(things, browser, "password")
         yield
@@ -198,9 +202,10 @@ async def _settings(things: Things, browser: Browser, below: str = "") -> None:
 )
 async def the_external_storage(things: Things) -> AsyncIterator[None]:
     path = "/admin/application_settings/repository"
-    boss = await things.forge.user(admin=True, password=PASSWORD)
+    boss = await things.forge.user(admin=True)
     async with browsing(things.forge) as browser:
-        await browser.sign_in(boss, return_to=path)
+        await browser.enter(things.forge, boss)
+        await browser.get(path)
         yield
         await _send(
             browser,

@@ -41,7 +41,11 @@ class Things(ThingsOfPeople, ThingsOfCi):
     # --- people
 
     async def make_person(self) -> Person:
-        return await self.forge.user(password=PASSWORD)
+        return await self.forge.user()
+
+    async def make_person_with_password(self) -> Person:
+        self._made["person"] = await self.forge.user(password=PASSWORD)
+        return await self.get("person")
 
     async def make_user(self) -> int:
         return int((await self.get("person")).id)
@@ -138,7 +142,7 @@ class Things(ThingsOfPeople, ThingsOfCi):
     async def make_invitation_page(self) -> str:
         """Of somebody who has an account, and confirms the address only now."""
         address: str = await self.get("invited_to_project")
-        self._made["invited_person"] = await self.forge.user(password=PASSWORD, email=address)
+        self._made["invited_person"] = await self.forge.user(email=address)
         return await page_of(self.forge, address)
 
     # --- what projects and groups have
