@@ -1,15 +1,13 @@
 """Area 4: audit events of the instance, of groups and of projects."""
 
-import contextlib
 import re
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
 from api_server.web.access import Role
-from tests.support.forge import Forge, Person
+from tests.support.forge import Forge, Person, SharedForges
 
 from .statements import says
 
@@ -18,7 +16,6 @@ DETAILS = {
     "custom_message", "add", "change", "from", "to", "author_name", "author_email", "author_class", "target_id",
     "target_type", "target_details", "ip_address", "entity_path",
 }  # fmt: skip
-NewForge = Callable[..., contextlib.AbstractAsyncContextManager[Forge]]
 
 
 @attrs.frozen
@@ -247,13 +244,13 @@ async def test_who_sees_what_of_a_project(forge: Forge, of_project: Trail) -> No
     "tiers",
     "audit events: Premium and Ultimate (instance audit events: self-managed and dedicated offerings only).",
 )
-async def test_which_tiers_and_offerings_have_them(new_forge: NewForge) -> None:
+async def test_which_tiers_and_offerings_have_them(shared_forge: SharedForges) -> None:
     for settings, statuses in (
         ({"tier": "free"}, [403, 403]),
         ({"tier": "premium", "offering": "dedicated"}, [200, 200]),
         ({"offering": "saas"}, [403, 200]),
     ):
-        async with new_forge(work=False, **settings) as forge:
-            group = await forge.group()
-            urls = ("/audit_events", f"/groups/{group['id']}/audit_events")
-            assert [(await forge.root.get(url)).status for url in urls] == statuses, settings
+        forge = await shared_forge(**settings)
+        group = await forge.group()
+        urls = ("/audit_events", f"/groups/{group['id']}/audit_events")
+        assert [(await forge.root.get(url)).status for url in urls] == statuses, settings

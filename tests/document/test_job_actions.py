@@ -1,13 +1,11 @@
 """Area 1: what is done with jobs, their logs, and the job behind a token."""
 
-import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.ci import MANUAL_JOB, give_log
-from tests.support.forge import Client, Forge
+from tests.support.forge import Client, SharedForges
 
 from .pipelines import Ci
 from .statements import says
@@ -67,15 +65,13 @@ async def test_the_agents_that_a_job_may_use(ci: Ci) -> None:
     "Tier availability: job list/read/cancel/retry/erase/play, remote mirrors and invitations: all tiers; `GET"
     " /job/allowed_agents`: Premium and Ultimate;",
 )
-async def test_which_tiers_have_them(
-    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]],
-) -> None:
-    async with new_forge(tier="free", work=False) as forge:
-        project = await forge.project()
-        for rest in ("jobs", "remote_mirrors", "invitations"):
-            assert (await forge.root.get(f"/projects/{project['id']}/{rest}")).status == 200
-        for verb in ("cancel", "retry", "erase", "play"):
-            assert (await forge.root.post(f"/projects/{project['id']}/jobs/1/{verb}")).status == 404
+async def test_which_tiers_have_them(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free")
+    project = await forge.project()
+    for rest in ("jobs", "remote_mirrors", "invitations"):
+        assert (await forge.root.get(f"/projects/{project['id']}/{rest}")).status == 200
+    for verb in ("cancel", "retry", "erase", "play"):
+        assert (await forge.root.post(f"/projects/{project['id']}/jobs/1/{verb}")).status == 404
 
 
 @says(

@@ -1,6 +1,5 @@
 """Area 3: remote (push) mirrors of a project."""
 
-import contextlib
 import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -9,7 +8,7 @@ import attrs
 import pytest
 
 from tests.api_server.mirrors.endpoints.conftest import resolve_examples
-from tests.support.forge import Answer, Forge, Person, new_name, running_forge
+from tests.support.forge import Answer, Forge, Person, SharedForges, new_name, running_forge
 
 from .statements import says
 
@@ -186,19 +185,16 @@ async def test_what_a_mirror_is_made_with(mirrors: Mirrors, value: dict[str, Any
     " Ultimate only);",
     "`mirror_branch_regex` (not usable with `only_protected_branches` enabled; Premium and Ultimate only),",
 )
-async def test_branches_by_an_expression(
-    mirrors: Mirrors, new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]]
-) -> None:
+async def test_branches_by_an_expression(mirrors: Mirrors, shared_forge: SharedForges) -> None:
     wanted = {"mirror_branch_regex": "release/.*"}
     one, _ = await mirrors.made(**wanted)
     both = wanted | {"only_protected_branches": True}
     for answer in (await mirrors.create(**both), await mirrors.owner.api.put(one, both)):
         assert answer.status == 400, answer
-    async with new_forge(tier="free", work=False) as free:
-        project = await free.project()
-        url = f"/projects/{project['id']}/remote_mirrors"
-        refused = await free.root.post(url, {"url": "https://192.0.2.1/a.git"} | wanted)
-        assert (refused.status, "not available on the free tier" in refused.body["message"]) == (403, True)
+    free = await shared_forge(tier="free")
+    url = f"/projects/{(await free.project())['id']}/remote_mirrors"
+    refused = await free.root.post(url, {"url": "https://192.0.2.1/a.git"} | wanted)
+    assert (refused.status, "not available on the free tier" in refused.body["message"]) == (403, True)
 
 
 @says(

@@ -1,12 +1,9 @@
 """Area 2: external status checks of merge requests."""
 
-import contextlib
-from collections.abc import Callable
-
 import pytest
 
 from api_server.web.access import Role
-from tests.support.forge import Forge, new_name
+from tests.support.forge import SharedForges, new_name
 
 from .gates import Gate
 from .statements import says
@@ -196,9 +193,7 @@ async def test_a_new_service_is_told_of_merge_requests(gate: Gate) -> None:
 
 
 @says("status checks", "external status checks: Ultimate;")
-async def test_which_tier_has_them(
-    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]],
-) -> None:
-    async with new_forge(tier="premium", work=False) as forge:
-        project = await forge.project()
-        assert (await forge.root.get(f"/projects/{project['id']}/external_status_checks")).status == 403
+async def test_which_tier_has_them(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="premium")
+    project = await forge.project()
+    assert (await forge.root.get(f"/projects/{project['id']}/external_status_checks")).status == 403

@@ -88,10 +88,10 @@ _EXAMPLES: Mapping[Any, Any] = {
 }
 
 
-def path_of(route: Route, values: Mapping[str, object]) -> str:
-    """The route's path with `values` (others: 1) in the place of its parameters, percent-encoded."""
+def path_of(route: Route, values: Mapping[str, object], other: object = 1) -> str:
+    """The route's path with `values`, or `other`, in the place of its parameters, percent-encoded."""
     return re.sub(
         r"{(\w+)(?::[^{}]*(?:{[^{}]*})?[^{}]*)?}",
-        lambda match: quote(str(values.get(match[1], 1)), safe=""),
+        lambda match: quote(str(values.get(match[1], other)), safe=""),
         route.path,
     )

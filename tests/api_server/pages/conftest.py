@@ -1,7 +1,7 @@
 """What tests of the pages share: a browser, and a server that nobody else signs in to."""
 
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from playwright.async_api import async_playwright
 from api_server.pages import sign_in
 from api_server.pages.account import passwords
 from tests.support.browser import Browser, browsing
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge
 
 #: Without these Chromium looks for its makers' hosts.
 QUIET = [
@@ -37,20 +37,22 @@ async def chromium() -> AsyncIterator[Chromium]:
 
 @pytest.fixture
 async def browser(page_forge: Forge) -> AsyncIterator[Browser]:
-    """The browser of a stranger, whose address has not tried to sign in yet."""
-    for limit in _LIMITS:
-        page_forge.server.app[limit]._started.clear()
+    """The browser of a stranger."""
     async with browsing(page_forge) as opened:
         yield opened
 
 
-@pytest.fixture(scope="module")
-async def page_forge(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    """A server of the module's own, because attempts to sign in are counted by address."""
-    async with running_forge(new_database(), tmp_path_factory.mktemp("pages")) as forge:
-        yield forge
+@pytest.fixture
+def page_forge(forge: Forge) -> Iterator[Forge]:
+    """The server that most tests share, as if nobody had tried to sign in from this address before."""
+    _forget_attempts(forge)
+    yield forge
+    _forget_attempts(forge)
+
+
+def _forget_attempts(forge: Forge) -> None:
+    for limit in _LIMITS:
+        forge.server.app[limit]._started.clear()
 
 
 async def details_of(forge: Forge, query: str) -> list[dict[str, Any]]:

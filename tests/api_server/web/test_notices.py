@@ -28,6 +28,14 @@ def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_cache, "REMEMBERED_FOR", LONG)
 
 
+@pytest.fixture(scope="module")
+async def quiet(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    async with running_forge(new_database(), tmp_path_factory.mktemp("quiet"), work=False) as forge:
+        yield forge
+
+
 @pytest.mark.usefixtures("long_memory")
 async def test_a_token_that_one_process_revokes_is_refused_by_the_other(
     new_forge: Any, new_database: Any, tmp_path: Path
@@ -46,24 +54,15 @@ async def test_a_token_that_one_process_revokes_is_refused_by_the_other(
         assert (await there.get("/user")).status == 401
 
 
-@pytest.mark.usefixtures("long_memory")
-async def test_what_happened_while_nobody_listened_counts(new_forge: Any) -> None:
-    async with new_forge(work=False) as forge, asyncio.timeout(30):
-        alice = await forge.user("alice")
+async def test_what_happened_while_nobody_listened_counts(quiet: Forge) -> None:
+    async with asyncio.timeout(30):
+        alice = await quiet.user("alice")
         assert (await alice.api.get("/user")).status == 200
-        before = forge.database.generation
-        while not await forge.database.value(CUT):
+        before = quiet.database.generation
+        while not await quiet.database.value(CUT):
             await asyncio.sleep(0.01)
-        while forge.database.generation == before:
+        while quiet.database.generation == before:
             await asyncio.sleep(0.01)
-
-
-@pytest.fixture(scope="module")
-async def quiet(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    async with running_forge(new_database(), tmp_path_factory.mktemp("quiet"), work=False) as forge:
-        yield forge
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import csv
 import io
-from typing import Any
 
 import orjson
 
 from tests.api_server.pages.admin.conftest import Scene
 from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.forge import SharedForges
 
 
 async def _clerk(scene: Scene) -> str:
@@ -60,8 +60,9 @@ async def test_the_chain_is_verified_on_the_page(scene: Scene, boss: Browser) ->
     assert "The audit trail is sound: " in boss.text
 
 
-async def test_the_page_is_there_in_the_tiers_that_have_the_events(new_forge: Any) -> None:
-    async with new_forge(tier="free") as forge, browsing(forge) as browser:
+async def test_the_page_is_there_in_the_tiers_that_have_the_events(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free")
+    async with browsing(forge) as browser:
         await browser.sign_in(await forge.user("boss", admin=True, password=PASSWORD))
         for path in ("/admin/audit_events", "/admin/audit_events/export"):
             await browser.get(path)
