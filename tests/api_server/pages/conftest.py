@@ -1,4 +1,4 @@
-"""What tests of the pages share: a browser, and a server that nobody else signs in to."""
+"""What tests of the pages share: Chromium, a stranger's browser, and a server that remembers no attempts to sign in."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
