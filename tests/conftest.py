@@ -138,7 +138,8 @@ async def shared_forge(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[SharedForges]:
-    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`."""
+    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`. Who
+    changes what concerns all of it changes that back, or has a server of its own by `new_forge`."""
     forges = SharedForges(passing_database, lambda: tmp_path_factory.mktemp("shared"))
     yield forges
     await forges.stop()
@@ -168,7 +169,7 @@ def new_forge(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. Its database goes with it, unless
-    it is one that was given. A test that can share a server uses `shared_forge`."""
+    it is one that was given."""
 
     @contextlib.asynccontextmanager
     async def running(**settings: Any) -> AsyncIterator[Forge]:

@@ -187,6 +187,19 @@ class Forge:
             await self.member(source, source_id, person, role)
         return found
 
+    @contextlib.asynccontextmanager
+    async def instance_settings(self, **values: Any) -> AsyncIterator[None]:
+        """Change the instance's settings for the length of the block."""
+        path = "/application/settings"
+        before = (await self.root.get(path)).body
+        try:
+            changed = await self.root.put(path, values)
+            assert changed.status == 200, changed
+            yield
+        finally:
+            restored = await self.root.put(path, {name: before[name] for name in values})
+            assert restored.status == 200, restored
+
     async def _made(self, path: str, values: dict[str, Any]) -> dict[str, Any]:
         answer = await self.root.post(path, values)
         assert answer.status == 201, answer
@@ -257,7 +270,9 @@ class SharedForges:
     _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
 
     async def __call__(self, **settings: Any) -> Forge:
-        """Return the running server with these settings, which differ from the defaults of tests."""
+        """Return the running server with these settings, which differ from the defaults of tests. It does background
+        work only with `work=True`."""
+        settings = {"work": False} | settings
         key = repr(sorted(settings.items()))
         if key not in self._running:
             while len(self._running) >= self._most:
