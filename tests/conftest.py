@@ -134,15 +134,22 @@ def passing_database(
 
 
 @pytest.fixture(scope="session")
-async def shared_forge(
+async def shared_forges(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[SharedForges]:
-    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`. Who
-    changes what concerns all of it changes that back, or has a server of its own by `new_forge`."""
     forges = SharedForges(passing_database, lambda: tmp_path_factory.mktemp("shared"))
     yield forges
     await forges.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_forge(shared_forges: SharedForges) -> Iterator[SharedForges]:
+    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`. It
+    runs at least until the module's end. Who changes what concerns all of it changes that back, or has a server of its
+    own by `new_forge`."""
+    yield shared_forges
+    shared_forges.release()
 
 
 @pytest.fixture(scope="session")

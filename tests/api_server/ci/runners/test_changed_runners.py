@@ -57,9 +57,9 @@ async def _waiting(
 
 @pytest.mark.slow
 async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
-    new_forge, monkeypatch: pytest.MonkeyPatch
+    forge: Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with new_forge(runner_poll_timeout=3) as forge:
+    with forge.changed_settings(runner_poll_timeout=3):
         project = await ci_project(forge)
         runners = [await a_runner(forge, project_id=project.id) for _ in CHANGES]
         polls = await _waiting(forge, runners, monkeypatch)
