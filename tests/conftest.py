@@ -133,6 +133,15 @@ def passing_database(
     return database
 
 
+@pytest.fixture(scope="module")
+def database_of_module(
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+) -> Iterator[str]:
+    """A migrated database whose data all tests of the module see."""
+    with passing_database() as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 async def shared_forges(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
