@@ -138,15 +138,32 @@ def passing_database(
     return database
 
 
+@pytest.fixture(scope="module")
+def database_of_module(
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+) -> Iterator[str]:
+    """A migrated database whose data all tests of the module see."""
+    with passing_database() as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
-async def shared_forge(
+async def shared_forges(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[SharedForges]:
-    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`."""
     forges = SharedForges(passing_database, lambda: tmp_path_factory.mktemp("shared"))
     yield forges
     await forges.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_forge(shared_forges: SharedForges) -> Iterator[SharedForges]:
+    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`. It
+    runs at least until the module's end. Who changes what concerns all of it changes that back, or has a server of its
+    own by `new_forge`."""
+    yield shared_forges
+    shared_forges.release()
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +190,7 @@ def new_forge(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
     """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. Its database goes with it, unless
-    it is one that was given. A test that can share a server uses `shared_forge`."""
+    it is one that was given."""
 
     @contextlib.asynccontextmanager
     async def running(**settings: Any) -> AsyncIterator[Forge]:

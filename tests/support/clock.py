@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from api_server.web.context import CLOCK
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge, SharedForges, running_forge
 
 
 @attrs.define
@@ -30,15 +30,23 @@ class MovedClock:
         self.now += datetime.timedelta(**by)
 
 
+def _install(app: Any) -> None:
+    app[CLOCK] = MovedClock()
+
+
 @contextlib.asynccontextmanager
 async def forge_with_clock(
     database_url: str, data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, MovedClock]]:
     """A server without background work, and its clock."""
-    clock = MovedClock()
+    async with running_forge(database_url, data_dir, _install, work=False, **settings) as forge:
+        yield forge, forge.server.app[CLOCK]
 
-    def install(app: Any) -> None:
-        app[CLOCK] = clock
 
-    async with running_forge(database_url, data_dir, install, work=False, **settings) as forge:
-        yield forge, clock
+async def shared_forge_with_clock(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
+    """A shared server without background work, and its clock: it begins the day after the one that it shows."""
+    forge = await shared_forge(change_app=_install)
+    clock = forge.server.app[CLOCK]
+    clock.now = datetime.datetime.combine(clock.today, datetime.time(), datetime.UTC)
+    clock.move(days=1)
+    return forge, clock

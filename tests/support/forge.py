@@ -187,6 +187,19 @@ class Forge:
             await self.member(source, source_id, person, role)
         return found
 
+    @contextlib.asynccontextmanager
+    async def instance_settings(self, **values: Any) -> AsyncIterator[None]:
+        """Change the instance's settings for the length of the block, which may change more of them."""
+        path = "/application/settings"
+        before = (await self.root.get(path)).body
+        try:
+            changed = await self.root.put(path, values)
+            assert changed.status == 200, changed
+            yield
+        finally:
+            restored = await self.root.put(path, before)
+            assert restored.status == 200, restored
+
     async def _made(self, path: str, values: dict[str, Any]) -> dict[str, Any]:
         answer = await self.root.post(path, values)
         assert answer.status == 201, answer
@@ -247,21 +260,25 @@ async def running_forge(
 
 @attrs.define
 class SharedForges:
-    """Running servers that tests share, by their settings; the least recently used one is stopped where there are
-    `most`. Each has a database of `new_database`, and a folder of `new_folder`."""
+    """Running servers that tests share, by their settings. Where there are `most`, the least recently used one is
+    stopped, but none that was asked for since the last `release`. Each has a database of `new_database`, and a folder
+    of `new_folder`."""
 
     _new_database: Callable[[], contextlib.AbstractContextManager[str]]
     _new_folder: Callable[[], Path]
-    _most: int = 8
+    _most: int = 6
     #: The servers with what stops them, by their settings, the least recently used one first.
     _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
+    _in_use: set[str] = attrs.field(init=False, factory=set)
 
     async def __call__(self, **settings: Any) -> Forge:
-        """Return the running server with these settings, which differ from the defaults of tests."""
+        """Return the running server with these settings, which differ from the defaults of tests. It does background
+        work only with `work=True`."""
+        settings = {"work": False} | settings
         key = repr(sorted(settings.items()))
+        self._in_use.add(key)
         if key not in self._running:
-            while len(self._running) >= self._most:
-                await self._stop(next(iter(self._running)))
+            await self._make_room()
             async with contextlib.AsyncExitStack() as stack:
                 url = stack.enter_context(self._new_database())
                 forge = await stack.enter_async_context(running_forge(url, self._new_folder(), **settings))
@@ -269,10 +286,20 @@ class SharedForges:
         self._running[key] = self._running.pop(key)
         return self._running[key][0]
 
+    def release(self) -> None:
+        """Nobody uses a server any more that was asked for until now."""
+        self._in_use.clear()
+
     async def stop(self) -> None:
         """Stop all of them."""
-        for key in list(self._running):
-            await self._stop(key)
+        self.release()
+        while self._running:
+            await self._stop(next(iter(self._running)))
+
+    async def _make_room(self) -> None:
+        for key in [key for key in self._running if key not in self._in_use]:
+            if len(self._running) >= self._most:
+                await self._stop(key)
 
     async def _stop(self, key: str) -> None:
         _, stack = self._running.pop(key)

@@ -1,23 +1,19 @@
 """A personal access token ends when the day of its expiry begins, in UTC, by the application's clock."""
 
 import datetime
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.support.clock import MovedClock, forge_with_clock
-from tests.support.forge import Client, Forge
+from tests.support.clock import MovedClock, shared_forge_with_clock
+from tests.support.forge import Client, Forge, SharedForges
 
 #: Of an expiry, counted from today, and whether the token still works.
 DAYS = [(-1, False), (0, False), (1, True)]
 
 
-@pytest.fixture(scope="module")
-async def clocked(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Forge, MovedClock]]:
-    async with forge_with_clock(new_database(), tmp_path_factory.mktemp("clocked")) as running:
-        yield running
+@pytest.fixture
+async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
+    return await shared_forge_with_clock(shared_forge)
 
 
 async def _token(forge: Forge, clock: MovedClock, days: int) -> tuple[str, Client]:

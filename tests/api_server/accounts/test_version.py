@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_server.settings import Settings
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 
 
 @pytest.mark.parametrize("path", ["/version", "/metadata"])
@@ -24,9 +24,9 @@ async def test_the_version_is_the_dialect_and_is_for_who_is_signed_in(forge: For
     }
 
 
-async def test_the_free_tier_is_no_enterprise(new_forge: Callable[..., Any]) -> None:
-    async with new_forge(tier="free") as forge:
-        assert (await forge.root.get("/version")).body["enterprise"] is False
+async def test_the_free_tier_is_no_enterprise(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free")
+    assert (await forge.root.get("/version")).body["enterprise"] is False
 
 
 @pytest.mark.parametrize(

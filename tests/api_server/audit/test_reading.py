@@ -11,7 +11,7 @@ import pytest
 from api_server.state.audit_trail import INSTANCE, Entity
 from tests.api_server.audit.conftest import RecordEvent
 from tests.api_server.audit.trail import new_group
-from tests.support.forge import Forge, Person, new_name
+from tests.support.forge import Forge, Person, SharedForges, new_name
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -220,21 +220,19 @@ async def test_a_group_shows_its_own_events_only(forge: Forge, record: RecordEve
     ],
 )
 async def test_audit_events_are_of_paid_tiers(
-    new_forge: Any, tier: str, offering: str, instance: int, others: int
+    shared_forge: SharedForges, tier: str, offering: str, instance: int, others: int
 ) -> None:
     """Premium and Ultimate; those of the instance on self-managed and dedicated only."""
-    async with new_forge(tier=tier, offering=offering) as forge:
-        group = await forge.group()
-        project = await forge.project()
-        assert (await forge.root.get("/audit_events")).status == instance
-        assert (await forge.root.get("/audit_events/1")).status == instance
-        for base in (f"/groups/{group['id']}", f"/projects/{project['id']}"):
-            listed = await forge.root.get(f"{base}/audit_events")
-            assert listed.status == others
-        if tier == "free":
-            assert listed.body == {
-                "message": "403 Forbidden - audit events is not available on the free tier"
-            }
+    forge = await shared_forge(tier=tier, offering=offering)
+    group = await forge.group()
+    project = await forge.project()
+    assert (await forge.root.get("/audit_events")).status == instance
+    assert (await forge.root.get("/audit_events/1")).status == instance
+    for base in (f"/groups/{group['id']}", f"/projects/{project['id']}"):
+        listed = await forge.root.get(f"{base}/audit_events")
+        assert listed.status == others
+    if tier == "free":
+        assert listed.body == {"message": "403 Forbidden - audit events is not available on the free tier"}
 
 
 # --- clients --------------------------------------------------------------------------------------------------------

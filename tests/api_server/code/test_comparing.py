@@ -130,10 +130,11 @@ async def test_archives_that_cannot_be(forge: Forge, alice: Person, project: dic
     assert (await alice.api.get(f"/projects/{empty['id']}/repository/archive")).status == 404
 
 
-async def test_archives_are_limited_for_each_user(new_forge: Any) -> None:
-    async with new_forge(archive_rate_limit=1) as forge:
-        project = await forge.project(initialize_with_readme=True)
+async def test_archives_are_limited_for_each_user(forge: Forge) -> None:
+    with forge.changed_settings(archive_rate_limit=1):
+        alice = await forge.user("alice")
+        project = await forge.project(alice, initialize_with_readme=True)
         where = f"/projects/{project['id']}/repository/archive"
-        assert (await forge.root.get(where)).status == 200
-        refused = await forge.root.get(where)
+        assert (await alice.api.get(where)).status == 200
+        refused = await alice.api.get(where)
         assert (refused.status, int(refused.headers["Retry-After"]) > 0) == (429, True)

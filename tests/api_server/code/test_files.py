@@ -18,9 +18,9 @@ LIMIT = len(LARGE)
 
 
 @pytest.fixture
-async def stored(new_forge: Any, tmp_path: Path) -> Any:
+async def stored(forge: Forge, tmp_path: Path) -> Any:
     """A project's files, on a server that answers no larger ones as JSON."""
-    async with new_forge(file_json_limit=LIMIT) as forge:
+    with forge.changed_settings(file_json_limit=LIMIT):
         alice = await forge.user("alice")
         project = await forge.project(alice)
         files: dict[str, str | bytes] = {"small": SMALL, "large": LARGE, "larger": LARGE + b"!", "a\nb": "x"}

@@ -4,9 +4,8 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cachetools import TTLCache
@@ -17,7 +16,7 @@ from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.code.lfs.client import LfsClient, named, oid_of
 from tests.api_server.code.raw_push import NO_COMMIT, commands, growing_pack, send_push
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 from tests.support.git_client import Git, git_url, push_files
 from tests.support.waiting import until
 
@@ -45,9 +44,9 @@ async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
 
 
 async def test_a_push_larger_than_the_operator_allows_is_refused_in_gits_words(
-    new_forge: Callable[..., Any], tmp_path: Path
+    forge: Forge, tmp_path: Path
 ) -> None:
-    async with new_forge(push_limit=MIB) as forge:
+    with forge.changed_settings(push_limit=MIB):
         alice = await forge.user("alice")
         project = await forge.project(alice)
         git = Git(tmp_path / "work")
@@ -59,89 +58,89 @@ async def test_a_push_larger_than_the_operator_allows_is_refused_in_gits_words(
         assert await git("ls-remote", url) == ""
 
 
-async def test_a_project_does_not_grow_beyond_its_quota(
-    new_forge: Callable[..., Any], tmp_path: Path
-) -> None:
+async def test_a_project_does_not_grow_beyond_its_quota(shared_forge: SharedForges, tmp_path: Path) -> None:
     """What has arrived counts before it is taken; and deletions are possible however full it is."""
-    async with new_forge(repository_size_limit=3 * MIB) as forge:
-        alice = await forge.user("alice")
-        project = await forge.project(alice)
-        git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
-        await git.init()
-        await git.commit_files({"one": os.urandom(2 * MIB)})
-        await git("push", "--quiet", url, "main", "main:x")
-        await git.commit_files({"two": os.urandom(2 * MIB)})
-        told = await git("push", url, "main", fails=True)
-        sentence = (
-            "Your push to this repository would cause it to exceed the size limit of 3 MiB so it has been rejected. "
-            "Please contact your administrator for more information."
-        )
-        assert f"remote: {sentence}" in told
-        await git("push", "--quiet", url, ":x")
-        client = LfsClient.of(forge, project, alice)
-        content = b"x" * MIB
-        asked = await client.batch("upload", named(content))
-        assert (asked.status, asked.body) == (507, {"message": sentence})
-        sent = await client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=content)
-        assert (sent.status, sent.body) == (507, {"message": sentence})
-        await client.bring(b"y" * (MIB // 2))
-        assert (await client.batch("upload", named(b"y" * (MIB // 2)))).status == 200
+    forge = await shared_forge(repository_size_limit=3 * MIB)
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    await git.commit_files({"one": os.urandom(2 * MIB)})
+    await git("push", "--quiet", url, "main", "main:x")
+    await git.commit_files({"two": os.urandom(2 * MIB)})
+    told = await git("push", url, "main", fails=True)
+    sentence = (
+        "Your push to this repository would cause it to exceed the size limit of 3 MiB so it has been rejected. "
+        "Please contact your administrator for more information."
+    )
+    assert f"remote: {sentence}" in told
+    await git("push", "--quiet", url, ":x")
+    client = LfsClient.of(forge, project, alice)
+    content = b"x" * MIB
+    asked = await client.batch("upload", named(content))
+    assert (asked.status, asked.body) == (507, {"message": sentence})
+    sent = await client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=content)
+    assert (sent.status, sent.body) == (507, {"message": sentence})
+    await client.bring(b"y" * (MIB // 2))
+    assert (await client.batch("upload", named(b"y" * (MIB // 2)))).status == 200
 
 
-async def test_commits_of_the_api_count_as_pushes_do(new_forge: Callable[..., Any]) -> None:
-    async with new_forge(repository_size_limit=MIB) as forge:
-        alice = await forge.user("alice")
-        files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
-        change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 6)}
-        assert (await alice.api.post(f"{files}/one", change)).status == 201
-        refused = await alice.api.post(f"{files}/two", change)
-        sentence = "Your changes could not be committed, because this repository would exceed its size limit of 1 MiB"
-        assert (refused.status, refused.body) == (400, {"message": sentence})
-        removal = {"branch": "main", "commit_message": "Remove"}
-        assert (await alice.api.request("DELETE", f"{files}/one", json=removal)).status == 204
+async def test_commits_of_the_api_count_as_pushes_do(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(repository_size_limit=MIB)
+    alice = await forge.user("alice")
+    files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+    change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 6)}
+    assert (await alice.api.post(f"{files}/one", change)).status == 201
+    refused = await alice.api.post(f"{files}/two", change)
+    sentence = (
+        "Your changes could not be committed, because this repository would exceed its size limit of 1 MiB"
+    )
+    assert (refused.status, refused.body) == (400, {"message": sentence})
+    removal = {"branch": "main", "commit_message": "Remove"}
+    assert (await alice.api.request("DELETE", f"{files}/one", json=removal)).status == 204
 
 
 async def test_what_a_repository_takes_up_is_measured_again_however_often_it_is_written(
-    new_forge: Callable[..., Any],
+    shared_forge: SharedForges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What commits bring is counted as it was sent, and git packs it."""
-    async with new_forge(repository_size_limit=MIB) as forge:
-        now = 0.0
-        quotas = forge.server.app[QUOTAS]
-        quotas._measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
-        alice = await forge.user("alice")
-        files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
-        change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 4)}
-        for name in ("one", "two", "three"):
-            assert (await alice.api.post(f"{files}/{name}", change)).status == 201
-            now += MEASURED_FOR_SECONDS * 0.6
+    forge = await shared_forge(repository_size_limit=MIB)
+    now = 0.0
+    measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
+    monkeypatch.setattr(forge.server.app[QUOTAS], "_measured", measured)
+    alice = await forge.user("alice")
+    files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+    change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 4)}
+    for name in ("one", "two", "three"):
+        assert (await alice.api.post(f"{files}/{name}", change)).status == 201
+        now += MEASURED_FOR_SECONDS * 0.6
 
 
 async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
-    new_forge: Callable[..., Any], tmp_path: Path
+    shared_forge: SharedForges, tmp_path: Path
 ) -> None:
-    async with new_forge(repository_size_limit=3 * MIB) as forge:
-        alice = await forge.user("alice")
-        client = LfsClient.of(forge, await forge.project(alice), alice)
-        content, begun, rest = b"x" * (2 * MIB), asyncio.Event(), asyncio.Event()
+    forge = await shared_forge(repository_size_limit=3 * MIB)
+    alice = await forge.user("alice")
+    client = LfsClient.of(forge, await forge.project(alice), alice)
+    content, begun, rest = b"x" * (2 * MIB), asyncio.Event(), asyncio.Event()
 
-        async def slowly() -> AsyncIterator[bytes]:
-            yield content[:MIB]
-            begun.set()
-            await rest.wait()
-            yield content[MIB:]
+    async def slowly() -> AsyncIterator[bytes]:
+        yield content[:MIB]
+        begun.set()
+        await rest.wait()
+        yield content[MIB:]
 
-        first = asyncio.create_task(
-            client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=slowly())
-        )
-        await begun.wait()
-        quotas = forge.server.app[QUOTAS]
-        await until(lambda: sum(quotas._arriving.values()) == len(content))
-        other = b"y" * (2 * MIB)
-        assert (await client.batch("upload", named(other))).status == 507
-        rest.set()
-        assert (await first).status == 200
-        assert sum(quotas._arriving.values()) == 0
+    first = asyncio.create_task(
+        client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=slowly())
+    )
+    await begun.wait()
+    quotas = forge.server.app[QUOTAS]
+    await until(lambda: sum(quotas._arriving.values()) == len(content))
+    other = b"y" * (2 * MIB)
+    assert (await client.batch("upload", named(other))).status == 507
+    rest.set()
+    assert (await first).status == 200
+    assert sum(quotas._arriving.values()) == 0
 
 
 def test_sizes_are_written_as_gitlab_writes_them() -> None:

@@ -2,15 +2,14 @@
 clock."""
 
 import datetime
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from api_server.invitations.changes import clear_away
 from api_server.invitations.tasks import KEPT
 from tests.support.browser import PASSWORD, browsing
-from tests.support.clock import MovedClock, forge_with_clock
-from tests.support.forge import Forge
+from tests.support.clock import MovedClock, shared_forge_with_clock
+from tests.support.forge import Forge, SharedForges
 from tests.support.invitations import (
     KINDS,
     invite,
@@ -24,11 +23,12 @@ from tests.support.invitations import (
 
 
 @pytest.fixture
-async def clocked(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Forge, MovedClock]]:
-    async with forge_with_clock(new_database(), tmp_path_factory.mktemp("clocked")) as running:
-        yield running
+async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
+    """A server without an invitation."""
+    forge, clock = await shared_forge_with_clock(shared_forge)
+    async with forge.database.transaction() as transaction:
+        await transaction.run("DELETE FROM invitations")
+    return forge, clock
 
 
 def _in_days(clock: MovedClock, days: int) -> str:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from api_server.outbound.mail import rate_queries, rates
-from tests.support.clock import MovedClock, forge_with_clock
-from tests.support.forge import Forge, Person, running_forge
+from tests.support.clock import MovedClock, shared_forge_with_clock
+from tests.support.forge import Forge, Person, SharedForges, running_forge
 from tests.support.invitations import invite, invited_to, new_address, source_of
 
 PER_USER, PER_ADDRESS = 6, 2
@@ -24,9 +24,14 @@ TOO_OFTEN = "Invite email has been mailed too often in the last hour. Try again 
 
 
 @pytest.fixture
-async def clocked(new_database, tmp_path) -> AsyncIterator[tuple[Forge, MovedClock]]:
-    async with forge_with_clock(new_database(), tmp_path, **LIMITS) as both:
-        yield both
+async def clocked(shared_forge: SharedForges) -> AsyncIterator[tuple[Forge, MovedClock]]:
+    """A server that has sent no letters."""
+    forge, clock = await shared_forge_with_clock(shared_forge)
+    async with forge.database.transaction() as transaction:
+        await transaction.run("DELETE FROM letter_counts")
+        await transaction.run("DELETE FROM procrastinate_jobs")
+    with forge.changed_settings(**LIMITS):
+        yield forge, clock
 
 
 async def owner_of(forge: Forge, kind: str = "projects") -> tuple[Person, str]:
@@ -120,8 +125,11 @@ async def test_processes_count_together(new_database: Callable[[], str], tmp_pat
         assert len(await invited_to(owner.api, source)) == PER_USER
 
 
-async def test_a_hundred_recipients_of_one_request_are_within_the_usual_bound(new_forge) -> None:
-    async with new_forge(work=False, letters_per_user=200) as forge:
+async def test_a_hundred_recipients_of_one_request_are_within_the_usual_bound(
+    clocked: tuple[Forge, MovedClock],
+) -> None:
+    forge, _ = clocked
+    with forge.changed_settings(letters_per_user=200, letters_per_address=20):
         source = await source_of(forge, "groups")
         answer = await invite(forge.root, source, email=[new_address() for _ in range(100)])
         assert answer.body == {"status": "success"}

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.forge import Forge, new_name
+from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.invitations import (
     KINDS,
     invite,
@@ -88,13 +88,13 @@ async def test_commas_alone_are_nobody(forge: Forge) -> None:
 
 
 @pytest.mark.parametrize("tier", ["free", "premium"])
-async def test_custom_roles_are_of_the_ultimate_tier(new_forge: Any, tier: str) -> None:
-    async with new_forge(tier=tier) as forge:
-        source, address = await source_of(forge, "groups"), new_address()
-        answer = await invite(forge.root, source, email=address, member_role_id=7)
-        refused = f"403 Forbidden - custom roles is not available on the {tier} tier"
-        assert (answer.status, answer.body) == (403, {"message": refused})
-        assert (await invite(forge.root, source, email=address)).status == 201
+async def test_custom_roles_are_of_the_ultimate_tier(shared_forge: SharedForges, tier: str) -> None:
+    forge = await shared_forge(tier=tier)
+    source, address = await source_of(forge, "groups"), new_address()
+    answer = await invite(forge.root, source, email=address, member_role_id=7)
+    refused = f"403 Forbidden - custom roles is not available on the {tier} tier"
+    assert (answer.status, answer.body) == (403, {"message": refused})
+    assert (await invite(forge.root, source, email=address)).status == 201
 
 
 async def test_a_custom_role_that_does_not_exist_or_has_another_level_is_nobodys(forge: Forge) -> None:

@@ -96,8 +96,8 @@ async def test_all_changes_are_shown_with_the_merge_request(
     assert len(changes) == 2
 
 
-async def test_no_more_changes_are_shown_than_the_setting_says(new_forge: Any) -> None:
-    async with new_forge(diff_max_files=1) as forge:
+async def test_no_more_changes_are_shown_than_the_setting_says(forge: Forge) -> None:
+    with forge.changed_settings(diff_max_files=1):
         alice = await forge.user("alice")
         project = await forge.project(alice, initialize_with_readme=True)
         made = await open_merge_request(alice, project)

@@ -1,6 +1,6 @@
 """A source repository, a target repository, and the servers in front of the target."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.api_server.mirrors.targets import (
     serve_http,
     serve_ssh,
 )
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge, SharedForges
 
 
 @pytest.fixture
@@ -65,11 +65,7 @@ def ssh_by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshTar
         yield server
 
 
-@pytest.fixture(scope="session")
-async def working(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
+@pytest.fixture(scope="module")
+async def working(shared_forge: SharedForges) -> Forge:
     """A server that runs mirrors, and may call loopback."""
-    folder = tmp_path_factory.mktemp("working")
-    async with running_forge(new_database(), folder, allow_local_requests=True) as running:
-        yield running
+    return await shared_forge(work=True, allow_local_requests=True)

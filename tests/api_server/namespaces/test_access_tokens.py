@@ -161,8 +161,8 @@ async def test_rotating(scene: Scene) -> None:
     assert refused(await scene.owner.api.post(f"{url}/self/rotate"), 405, "405 Method Not Allowed")
 
 
-async def test_a_place_has_only_so_many(new_forge: Any) -> None:
-    async with new_forge(access_tokens_limit=1) as forge:
+async def test_a_place_has_only_so_many(forge: Forge) -> None:
+    with forge.changed_settings(access_tokens_limit=1):
         url = f"/projects/{(await forge.project())['id']}/access_tokens"
         made = await forge.root.post(url, WANTED)
         assert made.status == 201

@@ -176,8 +176,8 @@ async def test_what_is_removed_leaves_the_lists(forge: Forge, listed: Listed) ->
     assert (await listed.ids(), await listed.ids("groups_allowlist")) == ([listed.id], [])
 
 
-async def test_the_lists_have_an_end_also_for_those_who_come_at_once(new_forge: Any) -> None:
-    async with new_forge(job_token_allowlist_limit=2, work=False) as forge:
+async def test_the_lists_have_an_end_also_for_those_who_come_at_once(forge: Forge) -> None:
+    with forge.changed_settings(job_token_allowlist_limit=2):
         url = f"/projects/{(await forge.project())['id']}/job_token_scope"
         for kind, told in [
             ("project", "project links in this direction"),

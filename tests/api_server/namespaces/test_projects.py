@@ -131,14 +131,13 @@ async def test_a_limit_is_a_number_that_can_be_kept(forge: Forge) -> None:
         assert (answer.status, answer.body) == (400, expected)
 
 
-async def test_new_users_have_the_limit_that_the_instance_sets(new_forge: Any) -> None:
-    async with new_forge() as forge:
-        await forge.root.put("/application/settings", {"default_projects_limit": 1})
+async def test_new_users_have_the_limit_that_the_instance_sets(forge: Forge) -> None:
+    async with forge.instance_settings(default_projects_limit=1):
         alice, bob = await forge.user("alice"), await forge.user("bob", projects_limit=5)
-        limits = [(await forge.root.get(f"/users/{user.id}")).body["projects_limit"] for user in (alice, bob)]
-        assert limits == [1, 5]
-        await forge.project(alice)
-        assert (await alice.api.post("/projects", {"path": "more"})).status == 403
+    limits = [(await forge.root.get(f"/users/{user.id}")).body["projects_limit"] for user in (alice, bob)]
+    assert limits == [1, 5]
+    await forge.project(alice)
+    assert (await alice.api.post("/projects", {"path": "more"})).status == 403
 
 
 async def test_the_projects_of_a_user_are_those_in_her_namespace_that_the_caller_sees(forge: Forge) -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,8 +9,8 @@ import pytest
 
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
-from tests.support.clock import forge_with_clock
-from tests.support.forge import Forge
+from tests.support.clock import shared_forge_with_clock
+from tests.support.forge import Forge, SharedForges
 from tests.support.rights import stopped_before_acting
 
 FAILED = "event_type=login_failed_with_standard_authentication"
@@ -215,8 +213,9 @@ async def test_pages_load_nothing_foreign_and_leak_no_address(browser: Browser) 
     assert (await browser.get("/-/assets/pages.000000000000.css")).status == 404
 
 
-async def test_a_session_ends_after_14_days(new_database: Callable[[], str], tmp_path: Path) -> None:
-    async with forge_with_clock(new_database(), tmp_path) as (forge, clock), browsing(forge) as browser:
+async def test_a_session_ends_after_14_days(shared_forge: SharedForges) -> None:
+    forge, clock = await shared_forge_with_clock(shared_forge)
+    async with browsing(forge) as browser:
         await browser.sign_in(await forge.user(password=PASSWORD))
         clock.move(days=14, seconds=-1)
         assert (await browser.get("/-/sign_in")).title == "Your projects"

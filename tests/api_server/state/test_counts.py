@@ -1,7 +1,7 @@
 """Long lists are counted once in a while, short ones each time."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import psycopg2
 import pytest
@@ -32,9 +32,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def database(new_database: Callable[[], str], clock: Clock) -> AsyncIterator[tuple[Database, str]]:
-    url = new_database()
+async def database(database_of_module: str, clock: Clock) -> AsyncIterator[tuple[Database, str]]:
+    """Without the table `numbers`."""
+    url = database_of_module
     async with connect(url, base_url="http://forge.example.org", size=2) as connected:
+        async with connected.transaction() as transaction:
+            await transaction.run("DROP TABLE IF EXISTS numbers")
         connected.counts = Counts(clock)
         yield connected, url
 

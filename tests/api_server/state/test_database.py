@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import patch
 
@@ -21,10 +21,10 @@ KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
 
 
 @pytest.fixture(params=["prepared", "not prepared", "pooled"])
-async def database(new_database: Callable[[], str], request: pytest.FixtureRequest) -> Any:
+async def database(database_of_module: str, request: pytest.FixtureRequest) -> Any:
     """`pooled`: through a PgBouncer, which gives each transaction another session, or somebody else's."""
     with contextlib.ExitStack() as stack:
-        url = new_database()
+        url = database_of_module
         if request.param == "pooled":
             if not pgbouncer.program():
                 pytest.skip("PgBouncer is not installed")
@@ -38,6 +38,7 @@ async def database(new_database: Callable[[], str], request: pytest.FixtureReque
 
 async def _with_a_table(database: Database) -> Database:
     async with database.transaction() as transaction:
+        await transaction.run("DROP TABLE IF EXISTS kept")
         await transaction.row("CREATE TABLE kept (word text CHECK (word <> 'refused'))")
     return database
 
@@ -118,13 +119,14 @@ async def _record(transaction: Transaction) -> None:
 async def test_recording_events_adds_no_round_trip(database: Database, messages: list[str]) -> None:
     async with database.transaction() as transaction:
         await _record(transaction)
+    before = await database.value("SELECT count(*) FROM audit_events")
     messages.clear()
     async with database.transaction() as transaction:
         await transaction.row("SELECT 1")
         await _record(transaction)
         await _record(transaction)
     assert len(messages) == len(["BEGIN", "SELECT 1", "the events and COMMIT"])
-    assert await database.value("SELECT count(*) FROM audit_events") == 3
+    assert await database.value("SELECT count(*) FROM audit_events") == before + 2
 
 
 async def test_nothing_is_compiled(database: Database) -> None:
@@ -133,11 +135,11 @@ async def test_nothing_is_compiled(database: Database) -> None:
 
 
 async def test_of_two_that_would_wait_for_each_other_one_is_told_that_the_row_is_held(
-    new_database: Callable[[], str],
+    database_of_module: str,
 ) -> None:
     """And has changed nothing; the other one goes on."""
     lock = "SELECT id FROM held_rows WHERE id = %(id)s FOR UPDATE"
-    async with connect(new_database(), base_url="http://forge.example.org", size=2) as database:
+    async with connect(database_of_module, base_url="http://forge.example.org", size=2) as database:
         async with database.transaction() as transaction:
             await transaction.run("CREATE TABLE held_rows AS SELECT 1 AS id UNION SELECT 2")
         both = asyncio.Barrier(2)

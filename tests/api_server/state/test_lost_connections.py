@@ -20,8 +20,8 @@ RAISE = "DO $$ BEGIN RAISE EXCEPTION 'of the test' USING ERRCODE = '{}'; END $$"
 
 
 @pytest.fixture
-async def way(new_database: Callable[[], str]) -> AsyncIterator[Way]:
-    async with way_to(new_database()) as proxied:
+async def way(database_of_module: str) -> AsyncIterator[Way]:
+    async with way_to(database_of_module) as proxied:
         yield proxied
 
 
@@ -29,6 +29,7 @@ async def way(new_database: Callable[[], str]) -> AsyncIterator[Way]:
 async def database(way: Way) -> AsyncIterator[Database]:
     async with connect(way.url, base_url="http://127.0.0.1", size=SIZE, connect_timeout=1) as connected:
         async with connected.transaction() as transaction:
+            await transaction.run("DROP TABLE IF EXISTS kept")
             await transaction.run("CREATE TABLE kept (word text)")
         yield connected
 

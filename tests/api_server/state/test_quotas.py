@@ -1,14 +1,13 @@
 """What is read as a whole somewhere is bounded: variables, agents, status checks."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.forge import Forge, new_name, running_forge
+from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.merge_requests import commit
 
 LIMITS = {
@@ -22,13 +21,10 @@ LIMITS = {
 }
 
 
-@pytest.fixture(scope="module")
-async def limited(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    async with running_forge(
-        new_database(), tmp_path_factory.mktemp("limited"), work=False, allow_local_requests=True, **LIMITS
-    ) as forge:
+@pytest.fixture
+async def limited(shared_forge: SharedForges) -> AsyncIterator[Forge]:
+    forge = await shared_forge(allow_local_requests=True)
+    with forge.changed_settings(**LIMITS):
         yield forge
 
 
@@ -119,9 +115,7 @@ async def test_a_pipeline_takes_so_many_statuses(limited: Forge) -> None:
     assert (await limited.root.post(statuses, {"state": "success", "name": "last"})).status == 201
 
 
-async def test_zero_is_no_limit(
-    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]], tmp_path: Path
-) -> None:
-    async with new_forge(work=False, variables_limit=0) as forge:
+async def test_zero_is_no_limit(forge: Forge, tmp_path: Path) -> None:
+    with forge.changed_settings(variables_limit=0):
         things = f"/projects/{(await forge.project())['id']}/variables"
         assert [(await forge.root.post(things, new_variable())).status for _ in range(5)] == [201] * 5

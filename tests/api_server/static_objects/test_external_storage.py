@@ -1,6 +1,6 @@
 """Users go to the external storage where one is configured, and it comes for them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -8,26 +8,21 @@ import pytest
 
 from api_server.web.access import Role
 from tests.api_server.static_objects.places import new_place
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge
 
 STORAGE_TOKEN = "storage-token-of-the-tests"
 
 
-@pytest.fixture(scope="module")
-async def stored(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
+@pytest.fixture
+async def stored(forge: Forge) -> AsyncIterator[Forge]:
     """A server with an external storage configured."""
-    async with running_forge(new_database(), tmp_path_factory.mktemp("stored"), raw_rate_limit=1) as forge:
-        changed = await forge.root.put(
-            "/application/settings",
-            {
-                "static_objects_external_storage_url": "https://cdn.example.org",
-                "static_objects_external_storage_auth_token": STORAGE_TOKEN,
-            },
-        )
-        assert changed.status == 200
-        yield forge
+    storage = {
+        "static_objects_external_storage_url": "https://cdn.example.org",
+        "static_objects_external_storage_auth_token": STORAGE_TOKEN,
+    }
+    with forge.changed_settings(raw_rate_limit=1):
+        async with forge.instance_settings(**storage):
+            yield forge
 
 
 async def test_users_are_sent_to_the_external_storage(stored: Forge, tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Who may read what, by which token, and how often."""
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psycopg2
 import pytest
 
 from tests.api_server.static_objects.places import Place, new_place
+from tests.support.forge import Forge
 
 
 async def test_private_files_need_a_token_that_reaches(private: Place) -> None:
@@ -54,8 +53,8 @@ async def test_a_public_project_with_a_members_only_repository_hides_its_files(p
     assert (await place.get("/-/raw/main/README.md")).status == 404
 
 
-async def test_files_are_rate_limited_by_path(new_forge: Callable[..., Any], tmp_path: Path) -> None:
-    async with new_forge(raw_rate_limit=2, anonymous_archive_rate_limit=1) as forge:
+async def test_files_are_rate_limited_by_path(forge: Forge, tmp_path: Path) -> None:
+    with forge.changed_settings(raw_rate_limit=2, anonymous_archive_rate_limit=1):
         place = await new_place(forge, tmp_path / "work", "public")
         statuses = [
             (await place.get(f"/-/raw/{ref}/README.md")).status for ref in ("main", place.sha, "main")

@@ -16,7 +16,7 @@ from api_server.status_checks.tasks import DISPATCHER, RANDOM
 from api_server.web.context import CLOCK
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.clock import MovedClock
-from tests.support.forge import Answer, Forge, Person
+from tests.support.forge import Answer, Forge, Person, SharedForges
 from tests.support.merge_requests import commit, new_project, open_merge_request
 
 #: An address that nothing is sent to.
@@ -97,25 +97,40 @@ class Lab:
         return dict((await self.alice.api.get(f"{self.checks}/{check['id']}")).body)
 
 
+def install_doubles(app: Any) -> None:
+    """Gives the application a clock that tests move, hosts that they name, and retries without jitter."""
+    app[CLOCK] = MovedClock()
+    app[RANDOM] = lambda: 0.0
+    app[RESOLVER] = NamedHosts()
+
+
+async def lab_on(forge: Forge) -> Lab:
+    """A lab on a server that runs with these doubles. It is now, and no host has a name."""
+    clock, names = forge.server.app[CLOCK], forge.server.app[RESOLVER]
+    clock.now, names.addresses = datetime.datetime.now(datetime.UTC), {}
+    alice = await forge.user("alice")
+    return Lab(forge, clock, names, alice, await new_project(forge, alice))
+
+
 @pytest.fixture
 def new_lab(
-    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]],
+    shared_forge: SharedForges,
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Lab]]:
+    """Opens a lab on a shared server: `async with new_lab(allow_local_requests=False) as lab`. It leaves nothing that
+    could be delivered."""
+
     @contextlib.asynccontextmanager
-    async def lab(**settings: Any) -> AsyncIterator[Lab]:
-        clock, names = MovedClock(datetime.datetime.now(datetime.UTC)), NamedHosts()
+    async def opened(**settings: Any) -> AsyncIterator[Lab]:
+        chosen = {"allow_local_requests": True} | settings
+        lab = await lab_on(await shared_forge(change_app=install_doubles, **chosen))
+        try:
+            yield lab
+        finally:
+            await lab.dispatcher.drop()
+            async with lab.forge.database.transaction() as transaction:
+                await transaction.run("DELETE FROM external_status_checks")
 
-        def change(app: Any) -> None:
-            app[CLOCK] = clock
-            app[RANDOM] = lambda: 0.0
-            app[RESOLVER] = names
-
-        chosen = {"work": False, "allow_local_requests": True} | settings
-        async with new_forge(change_app=change, **chosen) as forge:
-            alice = await forge.user("alice")
-            yield Lab(forge, clock, names, alice, await new_project(forge, alice))
-
-    return lab
+    return opened
 
 
 @pytest.fixture

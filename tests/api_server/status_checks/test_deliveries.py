@@ -31,7 +31,7 @@ async def test_redelivery_sends_the_same_message_and_starts_the_schedule_again(
     assert shown["status"] == "delivered"
     event = await lab.forge.database.row(
         "SELECT author_id, target_id, details FROM audit_events "
-        "WHERE event_type = 'status_check_delivery_redelivered'"
+        "WHERE event_type = 'status_check_delivery_redelivered' ORDER BY id DESC LIMIT 1"
     )
     assert (event.author_id, event.target_id) == (lab.alice.id, check["id"])
     assert orjson.loads(event.details)["delivery_id"] == str(delivery["id"])

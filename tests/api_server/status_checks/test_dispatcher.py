@@ -10,9 +10,10 @@ from api_server.state.errors import Unavailable
 from api_server.status_checks import dispatch_queries
 from api_server.status_checks import dispatcher as module
 from api_server.status_checks.dispatch_queries import TAKE_DUE
-from tests.api_server.status_checks.conftest import Lab
+from tests.api_server.status_checks.conftest import Lab, install_doubles, lab_on
 from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
 from tests.support.background import watched
+from tests.support.forge import SharedForges
 from tests.support.merge_requests import new_project, open_merge_request
 
 
@@ -37,15 +38,15 @@ async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:
         )
 
 
-async def test_a_running_server_delivers_by_itself(new_forge: Any, receiver: Receiver) -> None:
-    async with new_forge(allow_local_requests=True) as forge:
-        alice = await forge.user("alice")
-        project = await new_project(forge, alice)
-        wanted = {"name": "QA", "external_url": receiver.url}
-        made = await alice.api.post(f"/projects/{project['id']}/external_status_checks", wanted)
-        assert made.status == 201
-        await open_merge_request(alice, project)
-        await until(lambda: receiver.received)
+async def test_a_running_server_delivers_by_itself(shared_forge: SharedForges, receiver: Receiver) -> None:
+    forge = await shared_forge(work=True, allow_local_requests=True)
+    alice = await forge.user("alice")
+    project = await new_project(forge, alice)
+    wanted = {"name": "QA", "external_url": receiver.url}
+    made = await alice.api.post(f"/projects/{project['id']}/external_status_checks", wanted)
+    assert made.status == 201
+    await open_merge_request(alice, project)
+    await until(lambda: receiver.received)
     assert receiver.received[0].payload["object_attributes"]["action"] == "open"
 
 
@@ -91,11 +92,12 @@ async def test_what_has_been_delivered_is_recorded_when_the_database_is_back_and
 
 
 async def test_a_server_that_ends_between_attempts_loses_nothing(
-    new_lab: Any, new_database: Any, receiver: Receiver, tmp_path: Path
+    new_forge: Any, new_database: Any, receiver: Receiver, tmp_path: Path
 ) -> None:
-    url = new_database()
+    settings = {"database_url": new_database(), "work": False, "allow_local_requests": True}
     receiver.answers = [answer(500), answer(204)]
-    async with new_lab(database_url=url, data_dir=tmp_path) as lab:
+    async with new_forge(change_app=install_doubles, data_dir=tmp_path, **settings) as forge:
+        lab = await lab_on(forge)
         check = await lab.check(receiver.url, shared_secret="s")
         await lab.merge_request("one")
         await lab.deliver()
@@ -104,7 +106,8 @@ async def test_a_server_that_ends_between_attempts_loses_nothing(
     path = tmp_path / "again"
     path.mkdir()
     (path / "secret_key").write_text((tmp_path / "secret_key").read_text())
-    async with new_lab(database_url=url, data_dir=path) as restarted:
+    async with new_forge(change_app=install_doubles, data_dir=path, **settings) as forge:
+        restarted = await lab_on(forge)
         restarted.clock.now = began
         await restarted.deliver(seconds=5)
         rows = await restarted.forge.database.rows(

@@ -24,6 +24,7 @@ async def test_410_stops_the_delivery_and_pauses_the_check(lab: Lab, receiver: R
     assert len(receiver.received) == 2
     event = await lab.forge.database.row(
         "SELECT author_name, target_id FROM audit_events WHERE event_type = 'external_status_check_paused'"
+        " ORDER BY id DESC LIMIT 1"
     )
     assert (event.author_name, event.target_id) == ("(System)", check["id"])
 
@@ -53,7 +54,7 @@ async def test_a_resumed_check_is_sent_the_state_of_all_open_merge_requests(
         answered = await lab.alice.api.put(one, {"paused": False})
         assert (answered.status, answered.body) == (200, check)
         told = await lab.forge.database.value(
-            "SELECT details FROM audit_events WHERE event_type = 'update_status_check'"
+            "SELECT details FROM audit_events WHERE event_type = 'update_status_check' ORDER BY id DESC LIMIT 1"
         )
         assert orjson.loads(told)["custom_message"] == "Resumed QA status check"
     elif how == "url":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.api_server.status_checks.conftest import ELSEWHERE, protect
-from tests.support.forge import Forge, Person, new_name
+from tests.support.forge import Forge, Person, SharedForges, new_name
 
 
 @pytest.mark.parametrize(
@@ -180,19 +180,19 @@ async def test_only_maintainers_manage_checks(
     assert (await maintainer.delete(f"{checks}/{made['id']}")).status == 204
 
 
-async def test_below_the_ultimate_tier_there_are_no_status_checks(new_forge: Any) -> None:
-    async with new_forge(tier="premium") as forge:
-        base = "/projects/1"
-        text = "403 Forbidden - External status checks is not available on the premium tier"
-        for method, path in [
-            ("GET", f"{base}/external_status_checks"),
-            ("POST", f"{base}/external_status_checks"),
-            ("PUT", f"{base}/external_status_checks/1"),
-            ("DELETE", f"{base}/external_status_checks/1"),
-            ("GET", f"{base}/external_status_checks/1/deliveries"),
-            ("GET", f"{base}/merge_requests/1/status_checks"),
-            ("POST", f"{base}/merge_requests/1/status_check_responses"),
-            ("POST", f"{base}/merge_requests/1/status_checks/1/retry"),
-        ]:
-            answer = await forge.root.request(method, path)
-            assert (answer.status, answer.body) == (403, {"message": text}), path
+async def test_below_the_ultimate_tier_there_are_no_status_checks(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="premium")
+    base = "/projects/1"
+    text = "403 Forbidden - External status checks is not available on the premium tier"
+    for method, path in [
+        ("GET", f"{base}/external_status_checks"),
+        ("POST", f"{base}/external_status_checks"),
+        ("PUT", f"{base}/external_status_checks/1"),
+        ("DELETE", f"{base}/external_status_checks/1"),
+        ("GET", f"{base}/external_status_checks/1/deliveries"),
+        ("GET", f"{base}/merge_requests/1/status_checks"),
+        ("POST", f"{base}/merge_requests/1/status_check_responses"),
+        ("POST", f"{base}/merge_requests/1/status_checks/1/retry"),
+    ]:
+        answer = await forge.root.request(method, path)
+        assert (answer.status, answer.body) == (403, {"message": text}), path

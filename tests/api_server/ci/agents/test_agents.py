@@ -6,6 +6,7 @@ from api_server.ci.agents.configuration import grants_in, path_of
 from api_server.ci.agents.tasks import refresh_grants
 from api_server.web.access import Role
 from tests.support.ci import ci_project, eventually, run
+from tests.support.forge import SharedForges
 
 CONFIG_PROJECT = (
     "id", "description", "name", "name_with_namespace", "path", "path_with_namespace", "created_at"
@@ -157,15 +158,15 @@ async def test_an_agent_reaches_nothing_outside_of_its_own_top_level_group(forge
 
 
 @pytest.mark.parametrize(("tier", "status"), [("free", 403), ("premium", 200)])
-async def test_it_is_a_premium_feature(new_forge, tier, status):
-    async with new_forge(tier=tier) as forge:
-        project = await ci_project(forge)
-        token = await run(forge, (await project.job())["id"])
-        answer = await forge.anonymous.get("/job/allowed_agents", headers={"JOB-TOKEN": token})
-        assert answer.status == status
-        if status == 403:
-            text = "403 Forbidden - Agent access for CI jobs is not available on the free tier"
-            assert answer.body == {"message": text}
+async def test_it_is_a_premium_feature(shared_forge: SharedForges, tier, status):
+    forge = await shared_forge(tier=tier)
+    project = await ci_project(forge)
+    token = await run(forge, (await project.job())["id"])
+    answer = await forge.anonymous.get("/job/allowed_agents", headers={"JOB-TOKEN": token})
+    assert answer.status == status
+    if status == 403:
+        text = "403 Forbidden - Agent access for CI jobs is not available on the free tier"
+        assert answer.body == {"message": text}
 
 
 async def test_agents_are_registered_listed_shown_and_removed(forge):

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.support.ci import ci_project, give_log, happen, run
+from tests.support.forge import Forge
 
 FAILING = "unit tests:\n  script: make test\n  tags: [linux, arm]\n  artifacts: {paths: [out]}\n"
 
@@ -232,13 +233,16 @@ async def test_a_job_token_opens_nothing_else(forge):
     assert answer.status == 401
 
 
-async def test_archived_jobs_can_be_read_and_canceled_but_not_run_again_or_erased(new_forge):
+async def test_archived_jobs_can_be_read_and_canceled_but_not_run_again_or_erased(forge: Forge):
     """4.6 and decision D4."""
-    async with new_forge(archive_builds_older_than=3600) as forge:
+    with forge.changed_settings(archive_builds_older_than=3600):
         project = await ci_project(forge)
         done, manual, pending = [await project.job_in(status) for status in ("success", "manual", "pending")]
         async with forge.database.transaction() as transaction:
-            await transaction.row("UPDATE jobs SET created_at = now() - interval '2 hours'")
+            await transaction.run(
+                "UPDATE jobs SET created_at = now() - interval '2 hours' WHERE project_id = %(id)s",
+                id=project.id,
+            )
         await give_log(forge, done["id"])
         assert (await project.api.get(f"{project.url}/jobs/{done['id']}")).body["archived"] is True
         assert {job["archived"] for job in (await project.api.get(f"{project.url}/jobs")).body} == {True}

@@ -3,14 +3,14 @@
 import asyncio
 import gzip
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Iterator
 from typing import Any
 
 import gitlab
 import pytest
 
 from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge
 from tests.support.runner import RunningJob, a_runner
 
 GOOD = b'<testsuite name="s"><testcase name="one" classname="c" time="1.5"/></testsuite>'
@@ -102,13 +102,9 @@ async def test_the_reports_of_a_pipelines_jobs_are_put_together(forge: Forge) ->
         assert (missing.status, missing.body) == (404, {"message": "404 Not found"})
 
 
-@pytest.fixture(scope="module")
-async def narrow(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
-    async with running_forge(
-        new_database(), tmp_path_factory.mktemp("narrow"), test_report_limit=1000, test_cases_limit=3
-    ) as forge:
+@pytest.fixture
+def narrow(forge: Forge) -> Iterator[Forge]:
+    with forge.changed_settings(test_report_limit=1000, test_cases_limit=3):
         yield forge
 
 

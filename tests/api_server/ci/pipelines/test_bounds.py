@@ -18,7 +18,7 @@ from api_server.state.errors import Unavailable
 from api_server.web.context import SETTINGS
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 from tests.support.git_client import Git, git_url
 from tests.support.waiting import until
 
@@ -31,7 +31,9 @@ REASONS = """
     WHERE project_id = %(id)s AND kind = 'bridge' GROUP BY 1 ORDER BY 1
 """
 UNFINISHED = """
-    SELECT EXISTS (SELECT FROM jobs WHERE kind = 'bridge' AND status NOT IN ('success', 'failed', 'skipped'))
+    SELECT EXISTS (
+            SELECT FROM jobs WHERE project_id = %(id)s AND kind = 'bridge'
+                AND status NOT IN ('success', 'failed', 'skipped'))
         OR EXISTS (SELECT FROM procrastinate_jobs WHERE task_name LIKE '%%downstream%%' AND status IN ('todo', 'doing'))
 """
 #: Those that commits have asked to be skipped aside.
@@ -39,19 +41,18 @@ PIPELINES = "SELECT count(*) FROM pipelines WHERE project_id = %(id)s AND status
 
 
 @pytest.fixture
-async def idle(new_forge: NewForge) -> AsyncIterator[Forge]:
+async def idle(shared_forge: SharedForges) -> AsyncIterator[Forge]:
     """Queued work is done by the tests themselves."""
-    async with new_forge(
-        work=False, pipeline_hierarchy_size=3, active_jobs_limit=3, pipeline_rate_limit=4
-    ) as own:
-        yield own
+    forge = await shared_forge()
+    with forge.changed_settings(pipeline_hierarchy_size=3, active_jobs_limit=3, pipeline_rate_limit=4):
+        yield forge
 
 
 async def outcomes(project: CiProject) -> dict[str, int]:
     """What became of the bridges, when queued work is done: reasons or statuses, and how many of each."""
 
     async def is_done() -> bool:
-        return not await project.forge.database.value(UNFINISHED)
+        return not await project.forge.database.value(UNFINISHED, id=project.id)
 
     if project.forge.settings.work:
         await eventually(is_done, 30)
@@ -67,9 +68,9 @@ async def outcomes(project: CiProject) -> dict[str, int]:
     ],
 )
 async def test_a_file_that_starts_itself_six_times_comes_to_an_end(
-    new_forge: NewForge, size: int, expected: dict[str, int | None]
+    forge: Forge, size: int, expected: dict[str, int | None]
 ) -> None:
-    async with new_forge(pipeline_hierarchy_size=size) as forge:
+    with forge.changed_settings(pipeline_hierarchy_size=size):
         project = await ci_project(forge)
         await project.commit(BOMB)
         assert (await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})).status == 201
@@ -81,16 +82,15 @@ async def test_a_file_that_starts_itself_six_times_comes_to_an_end(
         assert await forge.database.value(PIPELINES, id=project.id) == found["success"] + 1
 
 
-async def test_projects_that_start_each_other_in_a_circle_come_to_an_end(new_forge: NewForge) -> None:
-    async with new_forge() as forge:
-        here, there = await ci_project(forge), await ci_project(forge)
-        for project, other in ((here, there), (there, here)):
-            await project.commit(f"other:\n  trigger: {other.path}\n", branch="main")
-        assert (await forge.root.post(f"{here.url}/pipeline", {"ref": "main"})).status == 201
-        # The first by `api`; then each of them once by `pipeline`, until one would come a second time.
-        assert await outcomes(here) == {"success": 2}
-        assert await outcomes(there) == {"success": 1, "pipeline_loop_detected": 1}
-        assert [await forge.database.value(PIPELINES, id=one.id) for one in (here, there)] == [2, 2]
+async def test_projects_that_start_each_other_in_a_circle_come_to_an_end(forge: Forge) -> None:
+    here, there = await ci_project(forge), await ci_project(forge)
+    for project, other in ((here, there), (there, here)):
+        await project.commit(f"other:\n  trigger: {other.path}\n", branch="main")
+    assert (await forge.root.post(f"{here.url}/pipeline", {"ref": "main"})).status == 201
+    # The first by `api`; then each of them once by `pipeline`, until one would come a second time.
+    assert await outcomes(here) == {"success": 2}
+    assert await outcomes(there) == {"success": 1, "pipeline_loop_detected": 1}
+    assert [await forge.database.value(PIPELINES, id=one.id) for one in (here, there)] == [2, 2]
 
 
 async def bridges_of(project: CiProject, text: str, branch: str = "topic") -> list[int]:
@@ -112,7 +112,8 @@ async def test_bridges_that_run_at_once_do_not_pass_the_bound_together(idle: For
     assert len(bridges) == 8
     await asyncio.gather(*(downstream.start(maker(idle.server.app), bridge) for bridge in bridges))
     assert await outcomes(here) == {"reached_max_pipeline_hierarchy_size": 6, "success": 2}
-    assert await idle.database.value("SELECT count(*) FROM pipelines") == 3
+    made = [await idle.database.value(PIPELINES, id=one.id) for one in (here, there)]
+    assert sum(made) == 3
 
 
 async def test_a_hierarchy_whose_first_pipeline_was_removed_does_not_begin_anew(idle: Forge) -> None:
@@ -121,7 +122,8 @@ async def test_a_hierarchy_whose_first_pipeline_was_removed_does_not_begin_anew(
     await project.commit(MANUAL_JOB, path="leaf.yml")
     (bridge,) = await bridges_of(project, "outer:\n  trigger: {include: child.yml}\n")
     await downstream.start(maker(idle.server.app), bridge)
-    first, child = await idle.database.rows("SELECT id FROM pipelines ORDER BY id")
+    of_project = "SELECT id FROM pipelines WHERE project_id = %(id)s ORDER BY id"
+    first, child = await idle.database.rows(of_project, id=project.id)
     inner = (await project.bridges({"id": child.id}))["inner"]["id"]
     assert (await idle.root.delete(f"{project.url}/pipelines/{first.id}")).status == 204
     await downstream.start(maker(idle.server.app), inner)
@@ -203,9 +205,9 @@ async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Fo
     assert await asyncio.gather(*planning) == [True, True]
 
 
-async def test_files_are_planned_a_few_at_a_time(idle: Forge) -> None:
+async def test_files_are_planned_a_few_at_a_time(idle: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = idle.server.app[LIMITS]
-    limits.planning = ConcurrencyLimiter(2, 2)
+    monkeypatch.setattr(limits, "planning", ConcurrencyLimiter(2, 2))
     making, go_on = maker(idle.server.app), threading.Event()
 
     def wait(_text: str, _context: Context) -> bool:

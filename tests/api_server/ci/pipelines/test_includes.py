@@ -18,7 +18,7 @@ from api_server.ci.pipelines.remote_files import RemoteFiles
 from api_server.web.access import Role
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Client, Forge, running_forge
+from tests.support.forge import Client, Forge, SharedForges
 from tests.support.waiting import until
 
 SHARED = "shared:\n  script: echo\n"
@@ -95,13 +95,9 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture(scope="module")
-async def calling(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[CiProject]:
+async def calling(shared_forge: SharedForges) -> CiProject:
     """A project of a server that calls local addresses."""
-    folder = tmp_path_factory.mktemp("calling")
-    async with running_forge(new_database(), folder, allow_local_requests=True) as forge:
-        yield await ci_project(forge)
+    return await ci_project(await shared_forge(allow_local_requests=True))
 
 
 async def test_files_of_the_web_are_fetched_once_each_and_as_often_as_they_name_others(

@@ -11,7 +11,7 @@ import pytest
 from tests.api_server.ci.runners.test_artifacts import ZIP, archive, artifacts_of, read
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
-from tests.support.forge import Answer, Forge
+from tests.support.forge import Answer, Forge, SharedForges
 from tests.support.runner import RunningJob, a_runner
 from tests.support.waiting import until_somebody_waits
 from tests.support.zips import many_members
@@ -84,8 +84,8 @@ async def test_a_file_that_breaks_while_it_is_sent_never_ends_as_if_it_were_whol
     raise AssertionError("the answer ended")
 
 
-async def test_the_artifacts_of_a_project_have_a_limit_together(new_forge) -> None:
-    async with new_forge(project_artifacts_limit=3000) as forge:
+async def test_the_artifacts_of_a_project_have_a_limit_together(forge: Forge) -> None:
+    with forge.changed_settings(project_artifacts_limit=3000):
         reason = "The artifacts of a project may take 3000 bytes together"
         project, (job, other) = await running(forge)
         authorize = f"/jobs/{other.id}/artifacts/authorize"
@@ -112,10 +112,10 @@ MIB = 2**20
 
 
 @pytest.mark.slow
-async def test_what_is_arriving_counts_and_is_let_go_of(new_forge) -> None:
+async def test_what_is_arriving_counts_and_is_let_go_of(forge: Forge) -> None:
     """One upload has half of the project's room and stands still: another of more than the rest is refused before
     its body is read, and taken once the first has gone."""
-    async with new_forge(project_artifacts_limit=8 * MIB) as forge:
+    with forge.changed_settings(project_artifacts_limit=8 * MIB):
         _, (job, other) = await running(forge)
         sent, go_on = asyncio.Event(), asyncio.Event()
 
@@ -157,9 +157,9 @@ async def _until_refused(job: RunningJob) -> Answer:
 HOLD_JOBS = "SELECT count(*) FROM (SELECT FROM jobs WHERE project_id = %(id)s FOR UPDATE) held"
 
 
-async def test_uploads_at_once_never_make_more_than_the_limit(new_forge) -> None:
+async def test_uploads_at_once_never_make_more_than_the_limit(forge: Forge, new_forge) -> None:
     """Two processes, which know nothing of what arrives at the other: the database has the last word."""
-    async with new_forge(project_artifacts_limit=3000) as forge:
+    with forge.changed_settings(project_artifacts_limit=3000):
         beside = {"database_url": forge.settings.database_url, "data_dir": forge.settings.data_dir}
         async with new_forge(project_artifacts_limit=3000, **beside) as twin:
             project, (job, other) = await running(forge)
@@ -173,10 +173,10 @@ async def test_uploads_at_once_never_make_more_than_the_limit(new_forge) -> None
             assert len(objects_of(forge, project)) == 2
 
 
-async def test_uploads_leave_the_disk_its_reserve(new_forge) -> None:
-    async with new_forge(disk_reserve=2**60) as forge:
-        project, (job, _) = await running(forge)
-        answer = await job.upload(ZIP)
-        assert said(answer) == (503, {"message": "503 Service Unavailable"})
-        assert answer.headers["Retry-After"] == "5"
-        assert objects_of(forge, project) == []
+async def test_uploads_leave_the_disk_its_reserve(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(disk_reserve=2**60)
+    project, (job, _) = await running(forge)
+    answer = await job.upload(ZIP)
+    assert said(answer) == (503, {"message": "503 Service Unavailable"})
+    assert answer.headers["Retry-After"] == "5"
+    assert objects_of(forge, project) == []

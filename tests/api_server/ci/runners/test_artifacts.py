@@ -104,10 +104,10 @@ async def test_uploads_need_the_token_of_a_running_job(runner: Runner, job: Runn
     assert (answer.status, answer.body) == (403, {"message": "403 Forbidden - Job is not running"})
 
 
-async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
-    async with new_forge(artifact_limit=1000) as forge:
+async def test_what_is_too_large_is_413_and_leaves_nothing(forge: Forge) -> None:
+    with forge.changed_settings(artifact_limit=1000):
         project = await ci_project(forge)
-        runner = await a_runner(forge)
+        runner = await a_runner(forge, project_id=project.id)
         await project.pipeline()
         job = await runner.job()
         assert (await job.upload(b"x" * 1000)).status == 201
@@ -116,7 +116,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(new_forge) -> None:
         for size, status in ((1000, 200), (1001, 413)):
             headers = {"JOB-TOKEN": job.token}
             assert (await job.client.post(authorize, {"filesize": size}, headers=headers)).status == status
-        folder = forge.settings.data_dir / "objects" / "projects"
+        folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
         assert len(files_below(folder)) == 2  # with its index
 
 

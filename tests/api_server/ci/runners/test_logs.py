@@ -98,10 +98,10 @@ async def test_a_canceled_job_tells_its_runner_so(project: CiProject, job: Runni
     assert answer.body == {"message": "403 Forbidden - Job is not running"}
 
 
-async def test_a_log_over_the_limit_fails_the_job(new_forge) -> None:
-    async with new_forge(log_limit=10) as forge:
+async def test_a_log_over_the_limit_fails_the_job(forge: Forge) -> None:
+    with forge.changed_settings(log_limit=10):
         project = await ci_project(forge)
-        runner = await a_runner(forge)
+        runner = await a_runner(forge, project_id=project.id)
         await project.pipeline()
         job = await runner.job()
         await job.log(b"0123456789")

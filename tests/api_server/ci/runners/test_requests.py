@@ -83,9 +83,8 @@ async def test_a_waiting_runner_wakes_at_once_on_a_new_job(forge: Forge, project
     assert (await asyncio.wait_for(waiting, forge.settings.runner_poll_timeout / 2)).status == 201
 
 
-async def test_a_wait_ends_with_204(new_forge) -> None:
-    async with new_forge(runner_poll_timeout=1) as forge:
-        runner = await a_runner(forge)
+async def test_a_wait_ends_with_204(forge: Forge, runner: Runner) -> None:
+    with forge.changed_settings(runner_poll_timeout=1):
         began = time.monotonic()
         assert (await runner.poll(last_update="x")).status == 204
         assert time.monotonic() - began >= 0.9
@@ -195,15 +194,15 @@ async def test_runners_of_a_project_and_of_a_group_stay_there(forge: Forge) -> N
     assert (await of_project.poll()).status == 201
 
 
-async def test_projects_take_turns(new_forge) -> None:
+async def test_projects_take_turns(forge: Forge) -> None:
     """The project with the fewest running jobs is served first, so a large pipeline does not keep others waiting."""
-    async with new_forge() as forge:
-        runner = await a_runner(forge)
-        large, small = await ci_project(forge), await ci_project(forge)
-        await large.pipeline("a: {script: 'true'}\nb: {script: 'true'}\nc: {script: 'true'}\n")
-        await small.pipeline("d: {script: 'true'}\n")
-        names = [(await runner.job()).payload["job_info"]["name"] for _ in range(4)]
-        assert names == ["a", "d", "b", "c"]
+    group = (await forge.group())["id"]
+    runner = await a_runner(forge, group_id=group)
+    large, small = [await ci_project(forge, namespace_id=group) for _ in range(2)]
+    await large.pipeline("a: {script: 'true'}\nb: {script: 'true'}\nc: {script: 'true'}\n")
+    await small.pipeline("d: {script: 'true'}\n")
+    names = [(await runner.job()).payload["job_info"]["name"] for _ in range(4)]
+    assert names == ["a", "d", "b", "c"]
 
 
 async def test_jobs_of_a_project_without_ci_wait(forge: Forge, project: CiProject) -> None:

@@ -1,7 +1,6 @@
 """Pipeline schedules as the API keeps them: who may do what, and what is refused."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import gitlab
@@ -9,7 +8,7 @@ import pytest
 
 from api_server.web.access import Role
 from tests.support.ci import CiProject, ci_project, eventually
-from tests.support.forge import Forge, Person, running_forge
+from tests.support.forge import Forge, Person
 
 JOB = "nightly: {script: echo, only: [schedules]}\nother: {script: echo, except: [schedules]}\n"
 NEW = {"description": "nightly", "ref": "topic", "cron": "0 4 1 1 *"}
@@ -150,8 +149,8 @@ async def test_its_variables_are_its_owners_and_kept_sealed(
     assert (gone.status, gone.body) == (404, {"message": "404 Pipeline Schedule Variable Not Found"})
 
 
-async def test_a_schedule_has_only_so_many_variables(new_database: Any, tmp_path: Path) -> None:
-    async with running_forge(new_database(), tmp_path, work=False, variables_limit=1) as forge:
+async def test_a_schedule_has_only_so_many_variables(forge: Forge) -> None:
+    with forge.changed_settings(variables_limit=1):
         where = f"/projects/{(await forge.project())['id']}/pipeline_schedules"
         variables = f"{where}/{(await forge.root.post(where, NEW)).body['id']}/variables"
         assert (await forge.root.post(variables, {"key": "A", "value": "1"})).status == 201

@@ -1,8 +1,7 @@
 """The LFS API as its specification describes it, in plain HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import attrs
 import pytest
@@ -231,16 +230,16 @@ async def test_a_running_job_fetches_with_its_token_and_brings_nothing(forge: Fo
     assert await answers(attrs.evolve(client, token=token)) == [200, 200, 403, 403, 403]
 
 
-async def test_deleting_a_project_deletes_its_objects(new_forge: Callable[..., Any]) -> None:
-    async with new_forge() as forge:
-        alice = await forge.user("alice")
-        project = await forge.project(alice)
-        await LfsClient.of(forge, project, alice).bring(CONTENT)
-        assert len(await stored_keys(forge, project["id"])) == 1
-        assert (await alice.api.delete(f"/projects/{project['id']}")).status == 202
+async def test_deleting_a_project_deletes_its_objects(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    await LfsClient.of(forge, project, alice).bring(CONTENT)
+    assert len(await stored_keys(forge, project["id"])) == 1
+    assert (await alice.api.delete(f"/projects/{project['id']}")).status == 202
 
-        async def gone() -> bool:
-            return not await stored_keys(forge, project["id"])
+    async def gone() -> bool:
+        return not await stored_keys(forge, project["id"])
 
-        assert await eventually(gone)
-        assert await forge.database.value("SELECT count(*) FROM lfs_objects") == 0
+    assert await eventually(gone)
+    count = "SELECT count(*) FROM lfs_objects WHERE project_id = %(id)s"
+    assert await forge.database.value(count, id=project["id"]) == 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -76,9 +75,9 @@ def test_whatever_json_is_sent_is_a_batch_or_refused(sent: Any) -> None:
 
 
 async def test_objects_beyond_the_operators_limit_are_refused_before_they_are_sent(
-    new_forge: Callable[..., Any],
+    forge: Forge,
 ) -> None:
-    async with new_forge(lfs_limit=10) as forge:
+    with forge.changed_settings(lfs_limit=10):
         client = LfsClient.of(forge, await forge.project(), None)
         client = attrs.evolve(client, token=forge.root.token)
         text = "The object is larger than the 10 bytes that this server takes."

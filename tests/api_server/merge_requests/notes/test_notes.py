@@ -1,8 +1,6 @@
 """Notes by themselves: written, shown, listed, edited and deleted, and by whom."""
 
-import contextlib
 import io
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -191,10 +189,10 @@ async def test_of_what_is_not_there_nothing_is_said(talk: Talk) -> None:
 
 
 async def test_there_is_an_end_to_what_is_said(
-    new_forge: Callable[..., contextlib.AbstractAsyncContextManager[Forge]],
+    forge: Forge,
 ) -> None:
     """Of how many notes, and of how much text."""
-    async with new_forge(notes_limit=2, notes_size_limit=3000, work=False) as forge:
+    with forge.changed_settings(notes_limit=2, notes_size_limit=3000):
         owner = await forge.user("owner")
         project = await new_project(forge, owner)
         opened = await open_merge_request(owner, project)

@@ -1,14 +1,13 @@
 """A server that answers about mirrors without running them."""
 
 import socket
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.outgoing import RESOLVER
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import Forge, SharedForges
 
 
 class ExampleResolver(AbstractResolver):
@@ -32,11 +31,7 @@ def resolve_examples(app: web.Application) -> None:
     app[RESOLVER] = ExampleResolver()
 
 
-@pytest.fixture(scope="session")
-async def answering(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Forge]:
+@pytest.fixture(scope="module")
+async def answering(shared_forge: SharedForges) -> Forge:
     """Its queue stands still; it calls no local addresses, and example.org resolves."""
-    folder = tmp_path_factory.mktemp("answering")
-    async with running_forge(new_database(), folder, resolve_examples, work=False) as running:
-        yield running
+    return await shared_forge(change_app=resolve_examples)

@@ -7,7 +7,7 @@ import pytest
 
 from api_server.git.remote.ssh_keys import make_key_pair
 from tests.api_server.mirrors.service import SHOWN, URL, database
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 from tests.support.waiting import until_somebody_waits
 
 BLANK = "can't be blank"
@@ -50,15 +50,15 @@ async def test_a_regex_and_protected_branches_replace_each_other(answering: Forg
     assert refused.body["message"]["mirror_branch_regex"][0].startswith("is not a valid RE2 expression")
 
 
-async def test_a_regex_needs_premium(new_forge: Any) -> None:
-    async with new_forge(tier="free", work=False, allow_local_requests=True) as forge:
-        project = await forge.project()
-        path = f"/projects/{project['id']}/remote_mirrors"
-        values = {"url": "http://127.0.0.1/x.git"}
-        refused = await forge.root.post(path, values | {"mirror_branch_regex": "x"})
-        text = "403 Forbidden - Mirror branch regex is not available on the free tier"
-        assert (refused.status, refused.body) == (403, {"message": text})
-        assert (await forge.root.post(path, values)).status == 201
+async def test_a_regex_needs_premium(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free", allow_local_requests=True)
+    project = await forge.project()
+    path = f"/projects/{project['id']}/remote_mirrors"
+    values = {"url": "http://127.0.0.1/x.git"}
+    refused = await forge.root.post(path, values | {"mirror_branch_regex": "x"})
+    text = "403 Forbidden - Mirror branch regex is not available on the free tier"
+    assert (refused.status, refused.body) == (403, {"message": text})
+    assert (await forge.root.post(path, values)).status == 201
 
 
 async def test_a_mirror_that_logs_in_by_key_gets_a_pair_whose_public_half_is_shown(answering: Forge) -> None:
