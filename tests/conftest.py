@@ -18,6 +18,7 @@ import structlog
 from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local import embedded_postgres
+from tests.support import folders
 from tests.support.answered import every_answer_fits, pytest_sessionfinish, pytest_testnodedown
 from tests.support.forge import Forge, SharedForges, new_name, running_forge
 from tests.support.logs import Logger
@@ -56,13 +57,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C means something to what tests start, also where a shell has started them in the background, with these
-    signals ignored."""
+    signals ignored. Temporary files are in memory where there is room, unless TMPDIR says where they are."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
         config.option.all = True  # workers are given this option, and paths in any case
     hypothesis.settings.load_profile("ci" if config.option.all or os.environ.get("CI") else "everyday")
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run cleans up, as after Ctrl-C
+        if "TMPDIR" not in os.environ and folders.has_room():
+            config.add_cleanup(folders.move_temporary_files())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
