@@ -65,12 +65,15 @@ install_into_venv() {
     echo "Installing into $venv (about a minute the first time) ..." >&2
     quiet=-qq
     [ -t 2 ] && quiet=
-    rm -f "$venv"/installed-* || exit 1
+    now=$(fingerprint)
+    for stamp in "$venv"/installed-*; do # others with the same versions stay: pip adds, and removes nothing
+        [ -r "$stamp" ] && [ "$(cat "$stamp")" != "$now" ] && rm -f "$stamp"
+    done
     # $quiet is one word or none.
     (cd "$checkout" && "$python" -m pip install --disable-pip-version-check $quiet \
         --constraint constraints.txt --editable ".${1:+[$1]}" >&2) ||
         fail 'The dependencies could not be installed; see above.'
-    fingerprint >"$venv/installed-${1:-run-time}"
+    printf '%s\n' "$now" >"$venv/installed-${1:-run-time}"
 }
 
 # beside EXTRA: as `have`, in an environment of its own, whose Python it prints: for what does not go together with the

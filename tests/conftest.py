@@ -18,13 +18,22 @@ import structlog
 from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local import embedded_postgres
+from tests.support import costs, folders
 from tests.support.answered import every_answer_fits, pytest_sessionfinish, pytest_testnodedown
+from tests.support.costs import pytest_addoption, pytest_collection_modifyitems
 from tests.support.forge import Forge, SharedForges, new_name, running_forge
 from tests.support.logs import Logger
 from tests.support.no_way_out import nothing_leaves
 from tests.support.watchdog import Watchdog, slowness
 
-__all__ = ["every_answer_fits", "nothing_leaves", "pytest_sessionfinish", "pytest_testnodedown"]
+__all__ = [
+    "every_answer_fits",
+    "nothing_leaves",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_sessionfinish",
+    "pytest_testnodedown",
+]
 
 # As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
 structlog.configure(
@@ -50,30 +59,18 @@ hypothesis.settings.register_profile("ci", _PATIENT, max_examples=100, derandomi
 LONGEST_CALLBACK = 0.05
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="the slow tests too, also where none is named")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C means something to what tests start, also where a shell has started them in the background, with these
-    signals ignored."""
+    signals ignored. Temporary files are in memory where there is room, unless TMPDIR says where they are."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
-    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
-        config.option.all = True  # workers are given this option, and paths in any case
+    costs.configure(config)
     hypothesis.settings.load_profile("ci" if config.option.all or os.environ.get("CI") else "everyday")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The slow ones first, so that no worker is left alone with them at the end."""
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    others = [item for item in items if not item.get_closest_marker("slow")]
-    if config.option.all:
-        items[:] = slow + others
-    else:
-        items[:] = others
-        config.hook.pytest_deselected(items=slow)
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run cleans up, as after Ctrl-C
+        if "TMPDIR" not in os.environ and folders.has_room():
+            config.add_cleanup(folders.move_temporary_files())
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,6 @@ async def until_nothing_is_under_way(forge: Forge) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 async def test_a_server_that_nobody_calls_writes_nothing(new_forge: Any) -> None:
     async with new_forge(allow_local_requests=True) as forge:
         await furnish(forge)

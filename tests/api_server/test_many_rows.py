@@ -188,7 +188,6 @@ CHEAP: dict[str, tuple[str, Read]] = {
 }
 
 
-@pytest.mark.slow
 async def test_the_index_is_asked_for_the_beginning_of_a_long_text_only(many: Database) -> None:
     explaining = Explaining(many)
     values: dict[str, Any] = {"for_administrator": True, "username": None, "active": False, "blocked": False}

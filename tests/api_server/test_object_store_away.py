@@ -91,7 +91,6 @@ def store_away(forge: Forge) -> Iterator[None]:
     elsewhere.rename(folder)
 
 
-@pytest.mark.slow
 async def test_every_request_is_503_until_it_is_back(scene: Scene) -> None:
     with store_away(scene.forge):
         refused = await scene.each()

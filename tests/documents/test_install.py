@@ -86,7 +86,6 @@ def test_systemd_takes_the_units_and_finds_them_closed(unit: Path, tmp_path: Pat
             assert ran.stdout == ""
 
 
-@pytest.mark.slow
 @needs_nginx
 async def test_people_and_git_reach_the_service_through_nginx(
     new_forge: Callable[..., AbstractAsyncContextManager[Forge]], tmp_path: Path

@@ -147,7 +147,6 @@ def problems_of(running: Place, block: Block) -> Iterator[str]:
             yield f"{block.id}: status {ran.returncode}: {ran.stdout[-2000:]}"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_is_printed_works_and_works_again(running: Place) -> None:
     """All in one test: the service is started once, however many workers there are."""

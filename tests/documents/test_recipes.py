@@ -88,12 +88,10 @@ def test_a_program_finds_the_server(
     assert said.splitlines()[-1] == "made root/hello"
 
 
-@pytest.mark.slow
 def test_unittest(environment: dict[str, str]) -> None:
     assert "Ran 3 tests" in run(RECIPES, sys.executable, "-m", "unittest", "test_client", **environment)
 
 
-@pytest.mark.slow
 def test_vitest_with_gitbeaker(environment: dict[str, str]) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not on this machine")

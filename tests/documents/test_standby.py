@@ -19,7 +19,6 @@ from tests.support.checkout import CHECKOUT
 from tests.support.standbys import Standby
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
 ]
 

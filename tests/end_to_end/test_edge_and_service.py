@@ -87,7 +87,6 @@ async def _project(joined: Joined, folder: Path, visibility: str) -> tuple[Perso
     return alice, project, f"/{project['path_with_namespace']}"
 
 
-@pytest.mark.slow
 async def test_a_public_file_is_fetched_once_and_served_to_everybody(joined: Joined, tmp_path: Path) -> None:
     _, _, path = await _project(joined, tmp_path / "w", "public")
     user = await joined.forge.anonymous.get(f"{joined.forge.base}{path}/-/raw/main/README.md")
@@ -177,7 +176,6 @@ async def test_after_the_token_is_replaced_the_next_fetch_is_refused(joined: Joi
     assert parse_qs(urlsplit(link).query)["token"] != parse_qs(urlsplit(renewed).query)["token"]
 
 
-@pytest.mark.slow
 async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     joined: Joined, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ from tests.support.server_process import ServerProcess, server_process
 from tests.support.standbys import Standby
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
 ]

@@ -45,7 +45,6 @@ async def _read(server: ServerProcess, url: str, **headers: str) -> tuple[int, i
         return answer.status, count, first
 
 
-@pytest.mark.slow
 async def test_three_readers_of_a_file_of_64_mib(stored: Any) -> None:
     server, api, page = stored
     before = server.peak_memory()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.support.forge import ROOT_TOKEN
 from tests.support.server_process import ServerProcess, server_process
@@ -39,7 +38,6 @@ async def _fetched(server: ServerProcess, project: dict[str, Any], oid: str) -> 
         return await _oid(answer.content.iter_chunked(2**16))
 
 
-@pytest.mark.slow
 async def test_an_object_of_120_mib(new_database: Callable[[], str], tmp_path: Path) -> None:
     oid = await _oid(_content())
     async with (

@@ -80,7 +80,6 @@ async def _commit(forge: Forge, project_id: int, content: bytes) -> str:
     return commit
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clone", "object"])
 async def test_a_slow_reader_gets_everything(large: Large, kind: str) -> None:
     async with talk(large.server.port, takes_little=True) as client:
@@ -92,7 +91,6 @@ async def test_a_slow_reader_gets_everything(large: Large, kind: str) -> None:
             received += len(await client.reader.readexactly(500_000))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clone", "object"])
 async def test_a_reader_that_takes_nothing_is_cut_off(large: Large, kind: str) -> None:
     connections = large.server.connections
@@ -105,7 +103,6 @@ async def test_a_reader_that_takes_nothing_is_cut_off(large: Large, kind: str) -
         assert len(await client.rest()) < SIZE
 
 
-@pytest.mark.slow
 async def test_a_runner_may_wait_for_a_job(large: Large) -> None:
     runner = await large.forge.root.post("/user/runners", {"runner_type": "instance_type"})
     values = {"token": runner.body["token"], "info": INFO, "last_update": "x"}

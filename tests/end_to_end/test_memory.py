@@ -65,7 +65,6 @@ async def _size(server: ServerProcess, path: str) -> int:
     return read
 
 
-@pytest.mark.slow
 async def test_a_log_of_100_mib(server: ServerProcess) -> None:
     """It goes in by one PATCH, comes out while it grows and when it is sealed."""
     project, job = await _running_job(server)
@@ -132,7 +131,6 @@ async def _upload(job: RunningJob, content: bytes) -> None:
     assert answer.status == 201, answer
 
 
-@pytest.mark.slow
 async def test_a_push_and_a_clone_of_100_mib(server: ServerProcess, tmp_path: Path) -> None:
     project = (await server.root.post("/projects", {"name": "large", "visibility": "public"})).body
     git = Git(tmp_path / "large")

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forgelet.local import embedded_postgres
@@ -15,7 +14,6 @@ CONFIG = "build:\n  script: echo\n"
 LISTENER = "listening for jobs"
 
 
-@pytest.mark.slow
 async def test_runners_that_wait_are_woken_after_postgresql_has_been_restarted(tmp_path: Path) -> None:
     with embedded_postgres.temporary() as cluster:
         log = cluster.log

@@ -37,7 +37,6 @@ class Log:
         return self.lines(event)[count - 1]
 
 
-@pytest.mark.slow
 async def test_limits_tokens_and_the_log_are_those_of_now(
     new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

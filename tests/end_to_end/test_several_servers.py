@@ -50,7 +50,6 @@ async def outside() -> AsyncIterator[Outside]:
         outside.answers.set()
 
 
-@pytest.mark.slow
 async def test_what_a_killed_server_had_in_hand_is_done_by_another(
     outside: Outside, new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -6,8 +6,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from api_server.git.packing import Style, pack
 from tests.support.forge import ROOT_TOKEN
 from tests.support.git_client import Git
@@ -17,7 +15,6 @@ ROUNDS = 3
 PUSHERS = 2  # of each server
 
 
-@pytest.mark.slow
 async def test_what_two_servers_do_in_one_repository_at_once_is_all_there(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,6 @@ async def _ended(module: str, **environment: object) -> str:
     return said.decode().strip()
 
 
-@pytest.mark.slow
 async def test_a_second_server_on_a_taken_port_touches_nothing(
     taken_port: int, empty_database: str, tmp_path: Path
 ) -> None:
@@ -77,7 +76,6 @@ async def test_a_second_edge_on_a_taken_port_touches_nothing(taken_port: int, tm
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.slow
 async def test_clients_are_told_to_come_back_while_the_database_is_migrated(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import aiohttp
 import attrs
-import pytest
 
 from tests.api_server.code.raw_push import NO_COMMIT, commands, credentials, pack_of
 from tests.support.forge import ROOT_TOKEN, Client
@@ -52,7 +51,6 @@ class Body:
             return answer.status
 
 
-@pytest.mark.slow
 async def test_what_is_being_sent_arrives_and_nothing_else_begins(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -102,7 +100,6 @@ async def test_what_is_being_sent_arrives_and_nothing_else_begins(
                 assert (answer.status, await answer.read()) == (200, CONTENT)
 
 
-@pytest.mark.slow
 async def test_a_client_that_stalls_is_cut_off_in_time(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -27,7 +27,6 @@ async def server(
         yield server
 
 
-@pytest.mark.slow
 async def test_bodies_of_strangers_are_not_held(server: ServerProcess) -> None:
     port = int(server.base.rpartition(":")[2])
     head = request("POST", "/api/v4/groups", "Content-Type: application/json", f"Content-Length: {BODY}")

@@ -6,12 +6,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server_process import ServerProcess, server_process
-
-pytestmark = pytest.mark.slow
 
 WORKERS = 2
 POOL = 10

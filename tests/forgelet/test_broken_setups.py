@@ -115,7 +115,6 @@ async def doctor(setup: Setup, programs: Programs, *arguments: str) -> Ended:
     )
 
 
-@pytest.mark.slow
 async def test_of_a_service_that_works_nothing_is_said(setup: Setup, programs: Programs) -> None:
     ended = await doctor(setup, programs)
     assert ended.errors == ""

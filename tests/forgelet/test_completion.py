@@ -25,7 +25,6 @@ def test_the_script_is_printed_and_with_json_the_same(shell: str) -> None:
         subprocess.run([program, "-n", "/dev/stdin"], input=shown.stdout, text=True, check=True)
 
 
-@pytest.mark.slow
 def test_bash_completes_commands_that_are_imported_when_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "forgelet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m forgelet "$@"\n')
     (tmp_path / "forgelet").chmod(0o755)

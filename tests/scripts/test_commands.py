@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.checkout import CHECKOUT
 
-from .copied import RECORDER, VERSION, Copy
+from .copied import VERSION, Copy
 
 COMMANDS = [
     "scripts/up",
@@ -49,19 +49,28 @@ def test_an_installation_is_made_once_until_what_it_depends_on_changes(copy: Cop
 def test_the_tests_and_the_checks_bring_what_they_need_and_it_serves_the_others_too(copy: Copy) -> None:
     copy.run("scripts/up")
     copy.run("scripts/test")
-    assert copy.installed() == [FOR_UP, ".[test]", ".[openapi]"]
+    assert copy.installed() == [FOR_UP, ".[test]"]
     copy.run("scripts/check")
     copy.run("scripts/test")
     copy.run("scripts/up")
     assert copy.installed() == [".[dev]"]
 
 
-def test_what_looks_from_outside_is_beside_the_tests_and_they_are_told_where(copy: Copy) -> None:
-    copy.add_python(
-        "python3", VERSION, f'[ "${{3-}}" != pytest ] || echo "$FORGELET_OPENAPI_PYTHON" >&2\n{RECORDER}'
-    )
-    assert copy.run("scripts/test")[1].splitlines()[-1] == f"{copy.path}/.venv/{VERSION}-openapi/bin/python"
-    assert copy.run("scripts/test", FAILING=".[openapi]")[0] == 0  # it is there
+def test_what_was_installed_before_stays_until_the_versions_change(copy: Copy) -> None:
+    for command in ("scripts/check", "scripts/bench/run", "scripts/check", "scripts/bench/run"):
+        copy.run(command)
+    assert copy.installed() == [".[dev]", ".[bench]"]
+    with (copy.path / "constraints.txt").open("a") as constraints:
+        constraints.write("one-more==1.0\n")
+    copy.run("scripts/bench/run")
+    copy.run("scripts/check")
+    assert copy.installed() == [".[bench]", ".[dev]"]
+
+
+def test_what_looks_from_outside_is_made_once_beside_the_tests_and_named(copy: Copy) -> None:
+    for _ in range(2):
+        assert copy.run("scripts/fuzz/run")[0] == 0
+    assert copy.installed() == [".", ".[openapi]"]
 
 
 def test_an_installation_that_failed_is_tried_again(copy: Copy) -> None:

@@ -203,7 +203,6 @@ TOGETHER_ON_A_FLEET = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # half a minute on a machine that has time, and no more than this where it has none
 @pytest.mark.parametrize(
     ("shape", "together"),

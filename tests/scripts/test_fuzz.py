@@ -20,7 +20,6 @@ from tests.support.route_table import ROUTES
 _ONE_IN = 8
 
 
-@pytest.mark.slow
 def test_nothing_is_found() -> None:
     paths = document(ROUTES)["paths"]
     names = sorted(operation["operationId"] for item in paths.values() for operation in item.values())

@@ -57,7 +57,6 @@ async def _wait_for(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [30_000, 3_000_000])
 async def test_200_cold_requests_are_one_origin_request_with_identical_bytes(
     edge: Edge, origin: Origin, size: int

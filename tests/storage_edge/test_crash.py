@@ -55,7 +55,6 @@ def served(origin: Origin) -> Origin:
     return origin
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 5 * KILLS)
 async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Origin, tmp_path: Path) -> None:
     dice = random.Random(7)

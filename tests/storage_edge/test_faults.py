@@ -63,7 +63,6 @@ def no_garbage_is_collected() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage_is_collected")
 @pytest.mark.parametrize(("size", "again"), [(1000, "; hit"), (700_000, "fwd=uri-miss")])
 async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(

@@ -89,7 +89,6 @@ async def _secret_is_kept(client: Client, origin: Origin, directory: Path, *edge
                 pass
 
 
-@pytest.mark.slow
 async def test_a_purge_holds_on_a_full_disk_for_all_processes_and_after_kill_9(
     origin: Origin, client: Client, disk: Disk
 ) -> None:
@@ -108,7 +107,6 @@ async def test_a_purge_holds_on_a_full_disk_for_all_processes_and_after_kill_9(
         assert (await client.get(again, SECRET)).status == 404
 
 
-@pytest.mark.slow
 async def test_a_purge_that_nothing_can_be_written_of_is_one_of_everything(
     origin: Origin, client: Client, tmp_path: Path
 ) -> None:
@@ -124,7 +122,6 @@ async def test_a_purge_that_nothing_can_be_written_of_is_one_of_everything(
         assert (await client.get(again, SECRET)).status == 404
 
 
-@pytest.mark.slow
 async def test_a_full_disk_costs_no_client_a_byte_and_heals_by_itself(
     origin: Origin, client: Client, disk: Disk
 ) -> None:
@@ -145,7 +142,6 @@ async def test_a_full_disk_costs_no_client_a_byte_and_heals_by_itself(
     assert len(said) < 30, said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("was_there", [True, False])
 async def test_the_edge_starts_on_a_full_disk_and_serves(
     origin: Origin, client: Client, disk: Disk, was_there: bool

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 
 import attrs
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +80,6 @@ def _content(target: str, version: int, size: int) -> bytes:
     return head + b"s" * (size - len(head))
 
 
-@pytest.mark.slow
 @given(st.lists(STEP, min_size=1, max_size=8), st.sampled_from([200, 300_000]), st.booleans())
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_nobody_gets_what_the_service_would_refuse(

@@ -26,7 +26,6 @@ def _peak(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 100])
 async def test_a_body_that_comes_and_goes_is_not_in_memory(
     origin: Origin, tmp_path: Path, clients: int

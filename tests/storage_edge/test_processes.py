@@ -81,7 +81,6 @@ async def test_it_listens_with_tls_and_with_nothing_else(
     assert len(origin.requests) <= 2
 
 
-@pytest.mark.slow
 async def test_two_processes_on_one_port_share_what_is_stored_and_every_purge(
     origin: Origin, tmp_path: Path
 ) -> None:
@@ -103,7 +102,6 @@ async def test_two_processes_on_one_port_share_what_is_stored_and_every_purge(
         assert any("; hit" in str(line.get("cache")) for line in log)
 
 
-@pytest.mark.slow
 async def test_of_several_processes_each_has_metrics_of_its_own(origin: Origin, tmp_path: Path) -> None:
     origin.answers(b"0")
     ports = [free_port(), free_port()]
@@ -139,7 +137,6 @@ async def test_what_several_processes_have_counted_is_not_served_on_the_port_the
         await edge.stop()
 
 
-@pytest.mark.slow
 async def test_a_reload_ends_what_is_in_flight_and_keeps_the_cache(origin: Origin, tmp_path: Path) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -185,7 +182,6 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
         await stopped
 
 
-@pytest.mark.slow
 async def test_a_client_that_takes_nothing_is_cut_off_in_time(origin: Origin, tmp_path: Path) -> None:
     """A process that waits for several things in turn needs several times as long as it may."""
     origin.answers(bytes(20_000_000))

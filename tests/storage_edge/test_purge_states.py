@@ -165,7 +165,6 @@ async def _carry_out(steps: list[tuple[str, str, int, object]]) -> None:
             await world.close()
 
 
-@pytest.mark.slow
 @given(steps=st.lists(STEP, min_size=1, max_size=12))
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_nothing_that_was_purged_is_served(

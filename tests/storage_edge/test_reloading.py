@@ -135,7 +135,6 @@ def _is_shown(context: ssl.SSLContext, trusting: ssl.SSLContext) -> bool:
     return client.getpeercert() is not None
 
 
-@pytest.mark.slow
 async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
     origin: Origin, serve: Serve, clock: Clock, tmp_path: Path
 ) -> None:

@@ -49,7 +49,6 @@ async def test_a_head_that_trickles_in_ends_the_connection(
     writer.close()
 
 
-@pytest.mark.slow
 async def test_a_reader_that_does_not_read_is_cut_off(port: int, origin: Origin) -> None:
     origin.answers(b"x" * 50_000_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
@@ -103,7 +102,6 @@ async def test_a_reader_that_does_not_read_what_is_in_memory_is_cut_off(
             await reader.readexactly(4_000_000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_slow_reader_of_what_is_in_memory_is_not_cut_off(
     port: int, origin: Origin, known: bool

@@ -13,8 +13,6 @@ from tests.storage_edge.conftest import PURGE_TOKEN, Origin
 from tests.storage_edge.processes import EdgeProcess, edge_process
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.slow
-
 RAW = "/group/app/-/raw/main/README.md"
 WORKERS = 2
 #: New connections until both workers have surely been met.

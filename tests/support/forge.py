@@ -24,7 +24,7 @@ from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE
 from common.serving import serving
-from tests.support import answered
+from tests.support import answered, costs
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
 _numbers = itertools.count(1)
@@ -278,13 +278,17 @@ class SharedForges:
         key = repr(sorted(settings.items()))
         self._in_use.add(key)
         if key not in self._running:
-            await self._make_room()
-            async with contextlib.AsyncExitStack() as stack:
-                url = stack.enter_context(self._new_database())
-                forge = await stack.enter_async_context(running_forge(url, self._new_folder(), **settings))
-                self._running[key] = forge, stack.pop_all()
+            with costs.shared():
+                await self._start(key, settings)
         self._running[key] = self._running.pop(key)
         return self._running[key][0]
+
+    async def _start(self, key: str, settings: dict[str, Any]) -> None:
+        await self._make_room()
+        async with contextlib.AsyncExitStack() as stack:
+            url = stack.enter_context(self._new_database())
+            forge = await stack.enter_async_context(running_forge(url, self._new_folder(), **settings))
+            self._running[key] = forge, stack.pop_all()
 
     def release(self) -> None:
         """Nobody uses a server any more that was asked for until now."""

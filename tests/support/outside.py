@@ -1,28 +1,50 @@
 """What looks at the API's description from outside, in an environment of its own.
 
-`scripts/test` makes it, of the extra `openapi` of pyproject.toml, and says where it is. Without it these tests
-are skipped.
+It is made by the first test that needs it, of the extra `openapi` of pyproject.toml, beside the environment that
+`scripts/test` has made. Where that is another one, FORGELET_OPENAPI_PYTHON names its Python, or the tests are skipped.
 """
 
+import fcntl
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import CHECKOUT
+
 #: Clients that have been generated, by the digest of the description; beside the environment that makes them.
 _KEPT = 3
 
 
+@functools.cache
 def outside_python() -> str:
     """The Python of that environment. Skips the test where there is none."""
-    python = os.environ.get("FORGELET_OPENAPI_PYTHON", "")
+    python = os.environ.get("FORGELET_OPENAPI_PYTHON") or _made_beside()
     if not os.access(python, os.X_OK):
-        pytest.skip("needs the environment of the extra `openapi`, which scripts/test makes and names")
+        pytest.skip("needs the environment of the extra `openapi`: run scripts/test")
     return python
+
+
+def _made_beside() -> str:
+    """The Python of the environment beside ours, which is made unless it is there. Raises `CalledProcessError` where
+    that fails."""
+    environments = CHECKOUT / ".venv"
+    if Path(sys.prefix).parent != environments:
+        return ""
+    command = ["sh", "-c", ". scripts/python.sh && beside openapi", "scripts/test"]
+    environment = {**os.environ, "FORGELET_PYTHON": sys._base_executable}  # type: ignore[attr-defined]
+    with (environments / "openapi.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait
+        done = subprocess.run(
+            command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    return done.stdout
 
 
 def run_outside(*arguments: str, **options: str) -> "subprocess.CompletedProcess[str]":

@@ -168,7 +168,6 @@ WRITES: list[Callable[[Traced], Awaitable[set[str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 async def test_what_is_acknowledged_is_on_the_disk(traced: Traced) -> None:
     """Contents before they get their names, and names before the answer."""
     assert traced.disk_at(time.time()).dirty == set()

@@ -111,7 +111,6 @@ async def test_a_name_with_a_line_break_stands_in_no_header_field(stored: Any) -
     assert (head.status, head.headers["X-Gitlab-File-Name"]) == (200, "a_b")
 
 
-@pytest.mark.slow
 async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, tmp_path: Path) -> None:
     async with new_forge(file_streams_per_caller=1, repository_patience=0.0, file_json_limit=2**30) as forge:
         alice = await forge.user("alice")

@@ -91,7 +91,6 @@ async def _write(full: Full, what: str) -> Any:
     return await full.owner.api.post(f"{url}/tags", body)
 
 
-@pytest.mark.slow
 async def test_the_api_says_that_it_cannot_store(full: Full) -> None:
     full.fill()
     for what in ("commit", "branch", "tag"):

@@ -110,7 +110,6 @@ async def test_silent_clients_hold_no_gits(forge: Forge, tmp_path: Path) -> None
     served.close()
 
 
-@pytest.mark.slow
 async def test_a_client_that_does_not_take_its_answer_is_cut_off(serve: Callable[..., Any]) -> None:
     served = await serve(send_timeout=1)
     wanted = served.wanted()
@@ -119,7 +118,6 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(serve: Callable
     await until_no_git_runs(served.repository)
 
 
-@pytest.mark.slow
 async def test_a_client_that_stops_in_the_middle_of_a_push_is_cut_off(serve: Callable[..., Any]) -> None:
     served = await serve(body_timeout=1)
     head = commands((served.head, "1" * 40, "refs/heads/main"))
@@ -129,7 +127,6 @@ async def test_a_client_that_stops_in_the_middle_of_a_push_is_cut_off(serve: Cal
     assert list((served.repository / "objects").glob("tmp_objdir*")) == []
 
 
-@pytest.mark.slow
 async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -109,7 +109,6 @@ async def limited(new_forge: Any, folder: Path, **limits: float) -> AsyncIterato
             child_limits.set_limits(usual)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
@@ -130,7 +129,6 @@ async def test_what_takes_too_much_is_given_up(
         assert (await alice.api.get(f"{where}/commits/main?stats=false")).status == 200
 
 
-@pytest.mark.slow
 async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: Path) -> None:
     async with limited(new_forge, tmp_path, **SOON) as (forge, alice, where):
         bob = await forge.user("bob")

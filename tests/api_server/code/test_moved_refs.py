@@ -192,7 +192,6 @@ exit $status
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["commit", "merge"])
 async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was(
     new_database: Any, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,6 @@ from tests.support.waiting import until
 MIB = 2**20
 
 
-@pytest.mark.slow
 async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
     forge: Forge, tmp_path: Path
 ) -> None:

@@ -21,7 +21,6 @@ def description() -> bytes:
     return orjson.dumps(document(ROUTES))
 
 
-@pytest.mark.slow
 def test_it_is_valid(description: bytes, tmp_path: Path) -> None:
     (tmp_path / "openapi.json").write_bytes(description)
     done = run_outside("-m", "openapi_spec_validator", str(tmp_path / "openapi.json"))

@@ -100,7 +100,6 @@ def is_refused(name: str, kind: str) -> bool:
     return False
 
 
-@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 10)
 @example({(name, kind) for name in NAMES for kind in MODES})
 @given(st.sets(st.tuples(NEARLY, KINDS), min_size=20, max_size=60))
@@ -116,7 +115,6 @@ def test_other_paths_that_no_file_can_have(path: str) -> None:
         check_path(path, FileMode.BLOB)
 
 
-@pytest.mark.slow
 async def test_whatever_is_not_refused_can_be_committed_and_passes_git(repositories: Repositories) -> None:
     fitting = [name for name in NAMES if not is_refused(name, "file")]
     actions = [FileAction("create", f"folder/{name}", b"") for name in fitting]

@@ -147,7 +147,6 @@ async def _brought(repositories: Repositories, number: int) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.slow
 async def test_packs_stay_few_and_what_is_written_grows_little_faster_than_what_there_is(
     repositories: Repositories,
 ) -> None:

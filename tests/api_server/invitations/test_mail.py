@@ -95,7 +95,6 @@ async def test_a_wrong_password_is_tried_again(postal_forge: Forge, mailbox: Mai
     assert "wrong" not in repr(server)
 
 
-@pytest.mark.slow
 async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the_same_id(
     new_database: Callable[[], str], mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

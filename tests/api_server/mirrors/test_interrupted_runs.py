@@ -35,7 +35,6 @@ async def test_a_run_that_was_cut_off_is_made_again(
     assert target.refs() == {MAIN: commit}
 
 
-@pytest.mark.slow
 async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     new_database: Callable[[], str],
     tmp_path: Path,

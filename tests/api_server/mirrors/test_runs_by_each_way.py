@@ -14,7 +14,6 @@ from tests.support.forge import Forge
 from tests.support.git_client import git_url, push_files
 
 
-@pytest.mark.slow
 async def test_mirrors_by_ssh_with_the_key_that_the_service_made(
     working: Forge, target: BareRepository, tmp_path: Path
 ) -> None:
@@ -47,7 +46,6 @@ async def test_mirrors_by_ssh_with_the_key_that_the_service_made(
         assert shown["host_keys"] == [{"fingerprint_sha256": expected}]
 
 
-@pytest.mark.slow
 async def test_mirrors_by_ssh_with_a_password(
     working: Forge, target: BareRepository, ssh_by_password: SshTarget
 ) -> None:

@@ -65,7 +65,6 @@ async def test_a_first_commit_needs_no_git(
         assert branch.body["commit"]["title"] == "Initial commit"
 
 
-@pytest.mark.slow
 async def test_where_another_listener_fails_the_first_commit_goes_too(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:

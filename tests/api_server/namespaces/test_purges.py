@@ -190,7 +190,6 @@ async def test_of_a_project_that_begins_with_a_commit(with_edge: tuple[Forge, To
     assert keys == {key(shown)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refspec", "named"),
     [("HEAD:feature", "feature"), ("HEAD:new", None), (":feature", None), ("HEAD:refs/tags/v2", None)],

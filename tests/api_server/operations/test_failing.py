@@ -31,7 +31,6 @@ async def scene(new_forge: Callable[..., Any], tmp_path: Path) -> AsyncIterator[
         yield scene
 
 
-@pytest.mark.slow
 async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> None:
     await scene.break_all()
     await scene.queue_unknown(2)
@@ -68,7 +67,6 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
     assert [one for one in map(repr, found.values()) if SECRET in one or PURGE_TOKEN in one] == []
 
 
-@pytest.mark.slow
 async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> None:
     await scene.break_all()
     await scene.queue_unknown(1)

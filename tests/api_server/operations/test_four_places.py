@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from forgelet.doctor.patient import Patient
 from forgelet.doctor.work import work
@@ -19,7 +18,6 @@ from tests.support.browser import Browser, browsing
 KINDS = ("store", "task")
 
 
-@pytest.mark.slow
 async def test_what_fails_is_told_everywhere_and_what_works_again_nowhere(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:

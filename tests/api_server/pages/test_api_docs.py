@@ -45,7 +45,6 @@ async def test_without_scripts_it_is_a_list_of_all_operations(docs: Page) -> Non
     await expect(docs.get_by_role("heading", name="API", exact=True)).to_be_visible()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("docs", [True], indirect=True)
 async def test_an_operation_is_tried_out_with_ones_token(docs: Page, forge: Forge) -> None:
     person = await forge.user("tries")

@@ -101,7 +101,6 @@ async def test_the_api_takes_no_such_form_either(forge: Forge) -> None:
         assert answer.status == 400, await answer.text()
 
 
-@pytest.mark.slow
 async def test_a_root_folder_of_very_many_files_keeps_nobody_waiting(forge: Forge, tmp_path: Path) -> None:
     """Looking for its README; the tests' watchdog says who holds the loop."""
     owner, made = await forge.user(), await plumbing(tmp_path)

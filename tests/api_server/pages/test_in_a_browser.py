@@ -57,7 +57,6 @@ async def _invitation(forge: Forge, email: str) -> tuple[str, str]:
     return source, await page_of(forge, email)
 
 
-@pytest.mark.slow
 async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Forge) -> None:
     person = await page_forge.user(password=PASSWORD, skip_confirmation=False)
     source, link = await _invitation(page_forge, person.email)
@@ -83,7 +82,6 @@ async def test_an_invitation_is_declined_without_an_account(page: Page, page_for
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
 
 
-@pytest.mark.slow
 async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -> None:
     person = await page_forge.user(password=PASSWORD)
     await page.goto("/-/sign_in")
@@ -127,7 +125,6 @@ async def test_a_wrong_password_is_told_beside_the_form(chromium: Browser, page_
     await page.close()
 
 
-@pytest.mark.slow
 async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forge) -> None:
     person = await page_forge.user(password=PASSWORD)
     cookie = await new_session(page_forge, person.id)

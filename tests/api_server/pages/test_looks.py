@@ -84,7 +84,6 @@ async def signed_in(chromium: Browser, scene: tuple[Forge, Things], who: Who) ->
     return context
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", ["stranger", "owner", "boss"])
 async def test_every_page_is_readable_by_everybody(
     chromium: Browser, scene: tuple[Forge, Things], who: Who
@@ -151,7 +150,6 @@ async def _leave_picture(page: Page, look: Look, kind: str) -> None:
         await page.screenshot(path=Path(FOLDER) / f"{name}-{kind}.png", full_page=True)
 
 
-@pytest.mark.slow
 async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tuple[Forge, Things]) -> None:
     """First the way past what all pages have, then what can be used, each with a mark around it."""
     context = await signed_in(chromium, scene, "owner")

@@ -83,7 +83,6 @@ async def traced(server: ServerProcess, output: Path) -> AsyncIterator[None]:
     await reading
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace")
 async def test_system_calls_of_acknowledged_uploads(
     running: tuple[ServerProcess, Path], tmp_path: Path

@@ -36,7 +36,6 @@ async def _add(database: Database, number: int, *, at_commit: bool = False) -> N
         await add("INSERT INTO kept VALUES (%(number)s)", number=number)
 
 
-@pytest.mark.slow
 @replicated
 async def test_nothing_is_lost_that_was_acknowledged() -> None:
     with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
@@ -70,7 +69,6 @@ async def test_nothing_is_lost_that_was_acknowledged() -> None:
             assert acknowledged - {row.number for row in rows} == set()
 
 
-@pytest.mark.slow
 @replicated
 async def test_what_no_standby_has_is_not_acknowledged() -> None:
     """PostgreSQL ends its waiting like any other statement, by a warning, and the commit stays on the primary alone."""

@@ -44,7 +44,6 @@ def _schema(url: str) -> str:
         return str(cursor.fetchone()[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("made", ["_yoyo_version", "merge_requests"])
 def test_after_an_interruption_the_next_start_goes_on(
     empty: tuple[str, str], new_database: Callable[[], str], made: str
@@ -71,7 +70,6 @@ def way(request: pytest.FixtureRequest, empty: tuple[str, str]) -> Iterator[str]
         yield url
 
 
-@pytest.mark.slow
 def test_those_that_start_at_once_migrate_once(
     way: str, empty: tuple[str, str], new_database: Callable[[], str]
 ) -> None:

@@ -16,7 +16,6 @@ from tests.support.forge import running_forge
 from tests.support.standbys import Standby
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
 ]
 

@@ -107,7 +107,6 @@ async def _ready(forge: Forge) -> Any:
     return answer.body if answer.body["status"] == "ok" else None
 
 
-@pytest.mark.slow
 async def test_a_frozen_one_is_given_up_in_time_and_taken_up_again(
     cluster: Cluster, project: CiProject
 ) -> None:

@@ -107,7 +107,6 @@ async def test_the_trail_cannot_be_changed_by_it(roles: Roles) -> None:
     assert possible == []
 
 
-@pytest.mark.slow
 def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -> None:
     run_migrate(roles.owner, "--grant-to", roles.name)
     with as_role(roles.owner) as cursor:

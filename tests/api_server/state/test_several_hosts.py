@@ -78,7 +78,6 @@ def test_all_hosts_are_named_in_what_is_said_of_them() -> None:
     assert "secret" not in said.value.message
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed")
 async def test_a_standby_is_passed_over(postgres: embedded_postgres.Cluster) -> None:
     with standbys.standby_of(postgres) as standby:

@@ -153,7 +153,6 @@ async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Pat
     assert await second == await place.bytes(url)
 
 
-@pytest.mark.slow
 async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None:
     async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0) as forge:
         one, other, third = [await stick(forge) for _ in range(3)]

@@ -77,7 +77,6 @@ async def do(scene: Scene, route: Route) -> int:
     return answer.status
 
 
-@pytest.mark.slow
 async def test_all_that_requests_have_changed_is_as_before(scene: Scene) -> None:
     """All requests that write, in an order that nobody has chosen, some of them on what others have left."""
     dice = random.Random(15)
@@ -104,7 +103,6 @@ async def test_ids_begin_again_where_they_were(scene: Scene) -> None:
     assert made[0] == made[1]
 
 
-@pytest.mark.slow
 async def test_snapshots_are_states_of_their_own(scene: Scene) -> None:
     forge = scene.forge
     await reset(forge)

@@ -153,7 +153,6 @@ def sources() -> dict[str, int]:
     return {}
 
 
-@pytest.mark.slow
 @given(sent=requests())
 @settings(
     max_examples=4 * settings().max_examples,

@@ -102,7 +102,6 @@ async def test_every_way_in_says_503_until_the_database_is_back(
         await until(lambda: (len(pool._used), pool._room._value) == (0, 3))  # none is lost for good
 
 
-@pytest.mark.slow
 async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     place.way.take("refused")
     errors.often._said.clear()  # what other tests have said

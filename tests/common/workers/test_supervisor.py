@@ -14,8 +14,6 @@ import pytest
 
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.slow
-
 #: Of the module that a test may shorten.
 PROGRAM = (
     "from common.workers import supervisor, worker; worker.READY_SECONDS = {ready_seconds}; supervisor.main()"

@@ -117,7 +117,6 @@ async def file(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.slow
 async def test_objects_go_from_one_bucket_to_another(scene: Scene, file: Path, empty: Places) -> None:
     done = await scene.restore(file, empty)
     assert done.exit_code == 0, done.output

@@ -176,7 +176,6 @@ def test_what_breaks_off_within_a_part_is_said_in_one_sentence(text: bytes, empt
     assert not any(empty.data_dir.iterdir())
 
 
-@pytest.mark.slow
 def test_what_is_not_empty_is_refused(text: bytes, empty: Places, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()

@@ -55,7 +55,6 @@ async def commit(project: CiProject, client: Client, branch: str, path: str, **v
     return str(made.body["id"])
 
 
-@pytest.mark.slow
 async def test_what_happens_meanwhile_is_not_in_it_and_takes_nothing_from_it(
     here: Forge, empty: Places
 ) -> None:
@@ -82,7 +81,6 @@ async def test_what_happens_meanwhile_is_not_in_it_and_takes_nothing_from_it(
         assert (await again.root.get(f"{url}/files/two%2Etxt?ref=main")).status == 404
 
 
-@pytest.mark.slow
 async def test_pushes_wait_only_while_what_has_moved_is_read_again(
     here: Forge, empty: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +123,6 @@ async def test_pushes_wait_only_while_what_has_moved_is_read_again(
         assert f"refs/keep-around/{kept}" in repository.references
 
 
-@pytest.mark.slow
 async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Forge, empty: Places) -> None:
     project = await ci_project(here)
     old = (await project.api.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]

@@ -77,7 +77,6 @@ async def again(places: Places) -> AsyncIterator[Forge]:
         yield forge
 
 
-@pytest.mark.slow
 async def test_every_answer_is_the_same(kept: Kept, empty: Places) -> None:
     told = await asyncio.to_thread(restored, empty, kept.text)
     assert (told.projects, told.objects, told.missing) == (kept.made.projects, kept.made.objects, [])
@@ -107,7 +106,6 @@ def test_no_secret_is_in_clear(kept: Kept) -> None:
         assert secret.encode() not in together
 
 
-@pytest.mark.slow
 async def test_an_older_schema_is_brought_up_to_date(empty: Places, tmp_path: Any) -> None:
     """Of a version without the newest migrations, whose functions are not there."""
     old = Places(empty.database_url.replace("/restored", "/older_restored"), tmp_path / "older")

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-import pytest
-
 from tests.support.database_roles import as_role
 
 from .running import answer, mistake, of_server
 
 
-@pytest.mark.slow
 def test_what_is_to_be_done_is_said_first_and_then_done_once(
     postgres_url: str, tmp_path: Path, new_database: Callable[[], str]
 ) -> None:

@@ -51,7 +51,6 @@ def test_every_source_of_programs_gives_a_working_server_that_leaves_nothing(bin
     assert not folder.exists()
 
 
-@pytest.mark.slow
 def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
     cluster: Cluster, place: Path
 ) -> None:
@@ -63,7 +62,6 @@ def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
     assert sockets.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.slow
 def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) -> None:
     cluster = Cluster(cluster_folders.made(place / "postgres"), "a-password", durable=True)
     server = cluster.start(place / "log")
@@ -75,7 +73,6 @@ def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) ->
     cluster.stop()
 
 
-@pytest.mark.slow
 def test_a_server_left_behind_is_ended_before_the_next_starts(cluster: Cluster, place: Path) -> None:
     left = cluster.start(place / "log")
     second = Cluster(cluster.data.parent, "a-password", durable=False)
@@ -91,7 +88,6 @@ def stale_pid_file(data: Path, pid: int) -> str:
     return f"{pid}\n{data}\n0\n5432\n{data.parent}\n\n0 0\nready   \n"
 
 
-@pytest.mark.slow
 def test_lock_files_that_name_living_strangers_do_not_stop_the_start(cluster: Cluster, place: Path) -> None:
     """Numbers come again, in a container at every start: of init, of ourselves, of who started us, of the kernel; and
     after a crash of the machine the files may be empty."""
@@ -124,7 +120,6 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.slow
 @only_root
 def test_a_container_that_was_killed_starts_again_with_the_same_numbers(
     cluster: Cluster, place: Path
@@ -244,7 +239,6 @@ def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.
             postgres_binaries.preferred()
 
 
-@pytest.mark.slow
 @only_root
 def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_directory(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,7 +257,6 @@ def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_d
         cluster.stop()
 
 
-@pytest.mark.slow
 @only_root
 def test_programs_that_the_account_cannot_read_are_copied_once(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

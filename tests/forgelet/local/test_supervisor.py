@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg2
-import pytest
 
 from .conftest import Up, come_true, gone
 from .test_up import environment, starts
@@ -27,7 +26,6 @@ def postgres_of(up: Up) -> int:
     return int((up.data / "postgres/data/postmaster.pid").read_text().split()[0])
 
 
-@pytest.mark.slow
 def test_what_is_killed_is_started_again_until_it_is_too_often(start_up: StartUp, place: Path) -> None:
     """One line for each end, with the last words of that process itself. The others run on, and PostgreSQL is where it
     was: also where its socket could not be in the data directory, whose path is too long."""
@@ -82,7 +80,6 @@ def _answers(url: str) -> bool:
     return True
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_everything_at_once(start_up: StartUp) -> None:
     up = start_up(STAND_IN_EDGE="hangs at the end", FORGELET_EDGE_SHUTDOWN_TIMEOUT="3600")
     up.wait_until_ready()
@@ -95,7 +92,6 @@ def test_a_second_signal_ends_everything_at_once(start_up: StartUp) -> None:
     assert gone(children, seconds=0.5)
 
 
-@pytest.mark.slow
 def test_a_terminal_that_is_gone_ends_everything(start_up: StartUp) -> None:
     """Though its end is a hangup too; what is in flight may be finished."""
     ours, theirs = os.openpty()

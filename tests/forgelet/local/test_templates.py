@@ -33,7 +33,6 @@ def setting(url: str, name: str) -> str:
         return str(cursor.fetchone()[0])
 
 
-@pytest.mark.slow
 def test_copies_are_migrated_and_separate(place: Path, caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
     kept = caches / "forgelet/clusters"
@@ -56,7 +55,6 @@ def test_copies_are_migrated_and_separate(place: Path, caches: Path, monkeypatch
     assert (kept.stat().st_mode | (kept / "postgres-password").stat().st_mode) & 0o077 == 0
 
 
-@pytest.mark.slow
 def test_a_broken_template_and_a_lost_password_are_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +100,6 @@ def test_templates_are_few(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {"3", "4", "5", "lock"}
 
 
-@pytest.mark.slow
 def test_without_a_cache_it_is_initdb(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     with started(place / "data") as url:

@@ -29,7 +29,6 @@ def facts(up: Up) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_two_at_once_have_ports_and_data_of_their_own_and_leave_nothing(start_testing: StartTesting) -> None:
     ups = [start_testing(), start_testing()]
     found = [facts(up) for up in ups]
@@ -78,7 +77,6 @@ def test_others_are_let_in_where_that_is_asked_for_and_get_urls_that_lead_here(
         socket.create_connection(("127.0.0.2", port), timeout=5).close()
 
 
-@pytest.mark.slow
 def test_what_a_killed_one_left_is_removed_by_the_next(start_testing: StartTesting) -> None:
     first = start_testing("--no-edge")
     found = facts(first)
@@ -144,7 +142,6 @@ def test_a_ready_file_goes_with_who_wrote_it_and_not_with_one_of_the_same_number
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_it_ends_with_the_pipe_that_its_parent_holds(start_testing: StartTesting) -> None:
     up = start_testing("--until-eof", "--gitlab-version", "16.4", stdin=subprocess.PIPE)
     found = facts(up)
@@ -163,7 +160,6 @@ def test_it_ends_with_the_pipe_also_before_it_is_ready(start_testing: StartTesti
     assert list(Path("/dev/shm").glob(f"forgelet-testing-{up.process.pid}-*")) == []
 
 
-@pytest.mark.slow
 def test_a_named_folder_keeps_what_was_there(start_testing: StartTesting, place: Path) -> None:
     (place / "data").mkdir(mode=0o711)
     up = start_testing("--no-edge", "--data-dir", str(place / "data"))

@@ -51,7 +51,6 @@ def assert_one_sentence(up: Up, *words: str) -> None:
         assert word in errors
 
 
-@pytest.mark.slow
 def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -> None:
     up = start_up()
     shown = up.wait_until_ready()
@@ -88,7 +87,6 @@ def found(up: Up) -> Instance:
     return instance
 
 
-@pytest.mark.slow
 def test_a_command_starts_the_database_of_a_stopped_one_for_itself(start_up: StartUp) -> None:
     up = start_up()
     up.wait_until_ready()
@@ -102,7 +100,6 @@ def test_a_command_starts_the_database_of_a_stopped_one_for_itself(start_up: Sta
     assert not (up.data / "postgres/data/postmaster.pid").exists()
 
 
-@pytest.mark.slow
 def test_secrets_are_in_files_of_ours_alone_and_on_no_command_line(start_up: StartUp) -> None:
     up = start_up()
     up.wait_until_ready()
@@ -125,7 +122,6 @@ def test_secrets_are_in_files_of_ours_alone_and_on_no_command_line(start_up: Sta
     assert environment(up, "edge").keys() & {"ROOT_TOKEN", "DATABASE_URL"} == set()
 
 
-@pytest.mark.slow
 def test_after_kill_9_the_next_up_finds_its_data_on_other_ports_and_shows_no_token_again(
     start_up: StartUp,
 ) -> None:
@@ -143,7 +139,6 @@ def test_after_kill_9_the_next_up_finds_its_data_on_other_ports_and_shows_no_tok
     assert str(second.data / "secrets/root-token") in shown
 
 
-@pytest.mark.slow
 def test_what_outlived_a_killed_up_is_ended_before_its_ports_are_wanted_again(start_up: StartUp) -> None:
     """Also the programs that the servers had started, which work below their folders and may hold locks."""
     first = start_up(STAND_IN_EDGE="hangs at the end")
@@ -159,7 +154,6 @@ def test_what_outlived_a_killed_up_is_ended_before_its_ports_are_wanted_again(st
         assert gone([*children, program.pid], seconds=0.5)
 
 
-@pytest.mark.slow
 def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp, place: Path) -> None:
     (place / "token").write_text("preset-token-1\n")
     up = start_up("--root-token-file", str(place / "token"))
@@ -180,7 +174,6 @@ def test_a_preset_token_is_kept_for_later_runs(start_up: StartUp, place: Path) -
     assert "EDGE_URLS" not in environment(again, "api")
 
 
-@pytest.mark.slow
 def test_a_process_that_ignores_the_signal_is_ended_all_the_same(start_up: StartUp) -> None:
     up = start_up(STAND_IN_EDGE="hangs at the end", FORGELET_EDGE_SHUTDOWN_TIMEOUT="0")
     up.wait_until_ready()
@@ -190,7 +183,6 @@ def test_a_process_that_ignores_the_signal_is_ended_all_the_same(start_up: Start
     assert gone(children, seconds=0.5)
 
 
-@pytest.mark.slow
 def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(start_up: StartUp) -> None:
     up = start_up(STAND_IN_API="dies")
     assert_one_sentence(
@@ -198,7 +190,6 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
     )
 
 
-@pytest.mark.slow
 def test_an_external_database_is_used_in_place_of_ours(start_up: StartUp) -> None:
     with temporary() as cluster:
         up = start_up(FORGELET_DATABASE_URL=cluster.url())

@@ -5,14 +5,11 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.support.waiting import until
 
 from .sessions import TESTS, ended, is_gone, session
 
 
-@pytest.mark.slow
 async def test_a_session_of_tests(tmp_path: Path) -> None:
     waits = tmp_path / "waits"
     (tmp_path / "pytest.ini").write_text("[pytest]\nforgelet_options = --runner\n")

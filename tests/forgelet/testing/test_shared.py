@@ -6,8 +6,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.support.waiting import until
 
 from .sessions import ended, is_gone, session
@@ -15,7 +13,6 @@ from .sessions import ended, is_gone, session
 WORKERS = ("-p", "xdist", "-n", "2", "--dist", "each")
 
 
-@pytest.mark.slow
 async def test_a_shared_server_ends_with_the_last_worker(tmp_path: Path) -> None:
     waiting = [tmp_path / f"waits-gw{number}" for number in range(2)]
     (tmp_path / "pytest.ini").write_text("[pytest]\nforgelet_options = --no-edge\n")

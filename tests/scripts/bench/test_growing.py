@@ -54,7 +54,6 @@ def test_what_does_not_fit_on_the_disk_is_not_begun() -> None:
     assert "GiB are free" in done.output
 
 
-@pytest.mark.slow
 def test_lists_over_many_rows_read_no_whole_table(tmp_path: Path) -> None:
     kept = tmp_path / "growth.json"
     arguments = ["--rows", "20000", "--beside", "5000", "--projects", "100", "--json", str(kept)]

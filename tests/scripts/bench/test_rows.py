@@ -106,7 +106,6 @@ def test_names_of_groups_stand_for_their_rows() -> None:
     assert __main__._chosen(("resets", "user")) == ["user", "reset", "reset-worn"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("group", [name for name in registry.GROUPS if name != "single_reads"])
 def test_each_row_can_be_measured_in_short(group: str, tmp_path: Path) -> None:

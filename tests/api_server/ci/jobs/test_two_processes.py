@@ -7,7 +7,6 @@ import time
 import zipfile
 
 import aiohttp
-import pytest
 
 from api_server.state.counts import REMEMBERED_FOR
 from tests.support.ci import CiProject, ci_project
@@ -87,7 +86,6 @@ async def test_a_job_goes_with_its_project_everywhere_at_once(two_forges: tuple[
     assert listed.body == {"message": "404 Project Not Found"}
 
 
-@pytest.mark.slow
 async def test_reading_a_job_while_it_is_deleted_gives_all_of_it_or_404(
     two_forges: tuple[Forge, Forge],
 ) -> None:
@@ -136,7 +134,6 @@ def _ids(answer: Answer) -> int | list[int]:
     return [one["id"] for one in answer.body] if isinstance(answer.body, list) else answer.body["id"]
 
 
-@pytest.mark.slow
 async def test_a_log_that_is_erased_while_it_is_read_is_whole_or_cut_off(
     two_forges: tuple[Forge, Forge],
 ) -> None:

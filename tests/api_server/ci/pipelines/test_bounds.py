@@ -59,7 +59,6 @@ async def outcomes(project: CiProject) -> dict[str, int]:
     return {row.outcome: row.count for row in await project.forge.database.rows(REASONS, id=project.id)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "expected"),
     [

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.api_server.ci.runners.test_artifacts import ZIP, archive, artifacts_of, read
 from tests.support.ci import CiProject, ci_project, eventually
@@ -38,7 +37,6 @@ def objects_of(forge: Forge, project: CiProject) -> list[Path]:
     return files_below(forge.settings.data_dir / "objects" / "projects" / str(project.id))
 
 
-@pytest.mark.slow
 async def test_an_archive_holds_no_more_than_the_limits_allow(new_forge) -> None:
     async with new_forge(artifact_members_limit=2, artifact_unpacked_limit=200_000) as forge:
         project, (job, other) = await running(forge)
@@ -111,7 +109,6 @@ async def test_the_artifacts_of_a_project_have_a_limit_together(forge: Forge) ->
 MIB = 2**20
 
 
-@pytest.mark.slow
 async def test_what_is_arriving_counts_and_is_let_go_of(forge: Forge) -> None:
     """One upload has half of the project's room and stands still: another of more than the rest is refused before
     its body is read, and taken once the first has gone."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import aiohttp
 import attrs
-import pytest
 
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.runner import INFO, RunningJob, checksum
@@ -41,7 +40,6 @@ class Sender:
             self.acknowledged = acknowledged
 
 
-@pytest.mark.slow
 async def test_acknowledged_bytes_survive_kill_9_once(new_database: Any, tmp_path: Path) -> None:
     async with server_process(new_database(), tmp_path) as server:
         project, runner = await _project_with_jobs(server)

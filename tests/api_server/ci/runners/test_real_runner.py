@@ -82,7 +82,6 @@ async def run_one_job(program: Path, folder: Path, runner: Runner) -> int:
     return process.returncode or 0
 
 
-@pytest.mark.slow
 async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     forge: Forge, runner_program: Path, tmp_path: Path
 ) -> None:

@@ -51,7 +51,6 @@ async def statuses(project: CiProject, job: RunningJob) -> list[int]:
     return [(await project.api.get(url + path)).status for path in ("", "/trace", "/artifacts")]
 
 
-@pytest.mark.slow
 async def test_the_command(new_forge) -> None:
     async with new_forge() as forge:
         project = await ci_project(forge)

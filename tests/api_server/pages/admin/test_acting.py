@@ -138,7 +138,6 @@ async def test_a_form_leads_back_to_administrators_pages_only(boss: Browser, bac
     assert boss.path == "/admin"
 
 
-@pytest.mark.slow
 async def test_a_form_that_is_not_ours_does_nothing(scene: Scene, boss: Browser) -> None:
     clerk = await scene.forge.user("clerk")
     await boss.get("/admin/users")

@@ -60,7 +60,6 @@ async def _go(page: Page, section: str) -> None:
     )
 
 
-@pytest.mark.slow
 async def test_the_external_storage_is_set_and_its_button_pressed(page: Page, scene: Scene) -> None:
     await scene.forge.project(visibility="public", initialize_with_readme=True)
     await _go(page, "External storage")
@@ -79,7 +78,6 @@ async def test_the_external_storage_is_set_and_its_button_pressed(page: Page, sc
     await expect(page.get_by_role("status")).to_contain_text("Purged: ")
 
 
-@pytest.mark.slow
 async def test_a_delivery_is_sent_again(page: Page, scene: Scene) -> None:
     alice = await scene.forge.user("alice")
     project = await new_project(scene.forge, alice)
@@ -120,7 +118,6 @@ async def _fail_for_good(scene: Scene, task: str) -> None:
         await enqueue(transaction, task)
 
 
-@pytest.mark.slow
 async def test_a_task_is_tried_again_and_removed(page: Page, scene: Scene) -> None:
     await _fail_for_good(scene, "of_another_version")
     await _go(page, "Background tasks")

@@ -61,7 +61,6 @@ async def _comes(page: Page, where: Locator, text: str) -> None:
             await page.clock.run_for(500)
 
 
-@pytest.mark.slow
 async def test_a_running_job_is_followed_to_its_end(page: Page, scene: Scene) -> None:
     job, path = await running(scene, "followed")
     log = BEGINNING
@@ -105,7 +104,6 @@ async def test_a_running_job_is_followed_to_its_end(page: Page, scene: Scene) ->
     assert await page.locator("#log").inner_html() == live  # piece by piece is what it is at once
 
 
-@pytest.mark.slow
 async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page, scene: Scene) -> None:
     job, path = await running(scene, "keyboard")
     await job.log(BEGINNING)
@@ -126,7 +124,6 @@ async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page,
     await expect(page.locator(".said")).to_contain_text("The job is canceled")
 
 
-@pytest.mark.slow
 async def test_without_scripts_the_log_is_there_and_loads_again(chromium: Browser, scene: Scene) -> None:
     job, path = await running(scene, "plain")
     await job.log(BEGINNING)

@@ -1,0 +1,55 @@
+"""Where the temporary files of a run are, and what becomes of them."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import folders
+from tests.support.checkout import CHECKOUT
+
+MOVING = """
+import sys, tempfile
+from pathlib import Path
+from tests.support.folders import move_temporary_files
+
+remove = move_temporary_files(Path(sys.argv[1]))
+Path(tempfile.mkdtemp(), "file").touch()
+print(tempfile.gettempdir(), flush=True)
+input()
+remove()
+"""
+
+
+@contextlib.contextmanager
+def moved(place: Path) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
+    """A process that has its temporary files in a folder of `place`, and removes them at the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", MOVING, str(place)],
+        env={"PYTHONPATH": str(CHECKOUT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate("\n")
+
+
+def test_temporary_files_go_with_their_run_or_with_the_next_one(tmp_path: Path) -> None:
+    with moved(tmp_path) as (killed, left), moved(tmp_path) as (_, kept):
+        assert sorted(tmp_path.iterdir()) == sorted([left, kept])
+        killed.kill()
+        killed.wait()
+        with moved(tmp_path) as (_, new):
+            assert sorted(tmp_path.iterdir()) == sorted([kept, new])
+        assert list(tmp_path.iterdir()) == [kept]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_memory_with_room_is_used() -> None:
+    assert not folders.has_room(Path("/proc"))
+    assert not folders.has_room(Path("/nowhere"))
+    assert not folders.has_room(room=2**60)
