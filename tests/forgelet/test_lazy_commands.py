@@ -45,6 +45,8 @@ def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
         (["--version"], "forgelet "),
         (["tokn"], "Error: No such command 'tokn'. Did you mean 'token'?"),
         (["--jsn"], "Error: No such option '--jsn'. Did you mean '--json'?"),
+        (["up", "--help"], "--ready-file"),
+        (["up", "--tesing"], "Error: No such option '--tesing'. Did you mean '--testing'?"),
         (["completion", "bash"], "_FORGELET_COMPLETE"),
         (["config", "--help"], "show"),
     ],
