@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.app import joined
 from api_server.state import migrate, secret_key
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
@@ -28,6 +27,8 @@ _POOL = 2
 async def application(instance: Instance) -> AsyncIterator[web.Application]:
     """The application with its database, whether the service runs or not. Raises `Mistake` where the database is not of
     this version, or the secret key is not that of the database; and for what the block is refused."""
+    from api_server.app import joined  # the whole server: help and mistakes do without
+
     url = instance.ready_database_url
     settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
     if migrate.planned(url):

@@ -2,30 +2,69 @@
 
 import click
 
-from forgelet.frame import Group
+from forgelet.frame import Group, Lazy
 
-#: What an operator does beside the running servers; each is imported when it is wanted.
+#: What an operator does beside the running servers, by name; the sentences are those of the commands themselves.
 COMMANDS = {
-    "api": "api_server.__main__:main",
-    "audit": "forgelet.commands.audit:audit",
-    "backup": "forgelet.commands.backup:backup_command",
-    "completion": "forgelet.commands.completion:completion",
-    "config": "forgelet.commands.config:config",
-    "delivery": "forgelet.commands.outgoing:delivery",
-    "doctor": "forgelet.commands.doctor:doctor",
-    "edge": "forgelet.commands.edge:edge",
-    "jobs": "forgelet.commands.jobs:jobs",
-    "migrate": "forgelet.commands.migrate:migrate",
-    "mirror": "forgelet.commands.outgoing:mirror",
-    "repository": "forgelet.commands.repository:repository",
-    "restore": "forgelet.commands.restore:restore_command",
-    "runner": "forgelet.commands.runners:runner",
-    "store": "forgelet.commands.store:store",
-    "task": "forgelet.commands.task:task",
-    "token": "forgelet.commands.tokens:token",
-    "up": "forgelet.local.up:up",
-    "user": "forgelet.commands.users:user",
-    "worker": "api_server.__main__:worker",
+    "api": Lazy(
+        "api_server.__main__:main",
+        "The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area.",
+    ),
+    "audit": Lazy(
+        "forgelet.commands.audit:audit",
+        "The audit trail: verify its chain, export events, remove old months.",
+    ),
+    "backup": Lazy(
+        "forgelet.commands.backup:backup_command",
+        "Writes a backup of the whole instance to FILE, or to standard output where that is `-`.",
+    ),
+    "completion": Lazy(
+        "forgelet.commands.completion:completion",
+        "Prints what makes SHELL complete `forgelet` on the Tab key.",
+    ),
+    "config": Lazy("forgelet.commands.config:config", "Settings of both processes."),
+    "delivery": Lazy("forgelet.commands.outgoing:delivery", "Deliveries to external status checks."),
+    "doctor": Lazy(
+        "forgelet.commands.doctor:doctor",
+        "Looks at everything that the service needs, and says in a line each what is wrong and what to do.",
+    ),
+    "edge": Lazy(
+        "forgelet.commands.edge:edge",
+        "Runs a storage edge; or asks those that run: `edge status`, `edge list`, `edge purge`.",
+    ),
+    "jobs": Lazy("forgelet.commands.jobs:jobs", "Jobs: remove the logs and artifacts of old ones."),
+    "migrate": Lazy(
+        "forgelet.commands.migrate:migrate",
+        "Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve.",
+    ),
+    "mirror": Lazy("forgelet.commands.outgoing:mirror", "Push mirrors of all projects."),
+    "repository": Lazy(
+        "forgelet.commands.repository:repository", "Repositories: whether they are whole, and packing them."
+    ),
+    "restore": Lazy(
+        "forgelet.commands.restore:restore_command",
+        "Restores the backup FILE (`-` is standard input) into an empty folder, so that `forgelet up` goes on"
+        " from there.",
+    ),
+    "runner": Lazy("forgelet.commands.runners:runner", "Runners: the programs that execute jobs."),
+    "store": Lazy("forgelet.commands.store:store", "Stored objects: logs, artifacts and files of Git LFS."),
+    "task": Lazy(
+        "forgelet.commands.task:task", "Background tasks: what waits, is at work, or has failed for good."
+    ),
+    "token": Lazy(
+        "forgelet.commands.tokens:token", "Personal access tokens, with which programs sign in as a user."
+    ),
+    "up": Lazy(
+        "forgelet.local.up:up",
+        "Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.",
+    ),
+    "user": Lazy(
+        "forgelet.commands.users:user", "Accounts: make one, set its password, block and unblock it."
+    ),
+    "worker": Lazy(
+        "api_server.__main__:worker",
+        "The API server's background work alone: deliveries, mirrors, mail, purges, clearing up.",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ import functools
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -79,24 +79,40 @@ class Command(_Shared):
                 raise
 
 
+class Lazy(NamedTuple):
+    """A command that is imported when it is used: where it is (`module:attribute`), and the first sentence of its help,
+    by which lists of commands show it without importing it."""
+
+    place: str
+    summary: str
+
+
+class _NotImported(click.Command):
+    """Stands for a lazy command in lists of commands: help, completion, suggestions."""
+
+    def __init__(self, name: str, lazy: Lazy) -> None:
+        super().__init__(name, help=lazy.summary)
+        self._module, _, self._attribute = lazy.place.partition(":")
+
+    def imported(self) -> click.Command:
+        command: click.Command = getattr(importlib.import_module(self._module), self._attribute)
+        return command
+
+
 class Group(_Shared, mistakes.Group):
-    """Commands; `lazy` ones, as `module:attribute` by their names, are imported when they are wanted."""
+    """A group of commands; the `lazy` ones, by their names, are imported when one of them is called."""
 
     command_class = Command
     group_class = type
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, lazy: Mapping[str, Lazy] | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._lazy = dict(lazy or {})
+        for name, command in (lazy or {}).items():
+            self.add_command(_NotImported(name, command))
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in alphabetical order."""
-        return sorted({*super().list_commands(ctx), *self._lazy})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name, imported now, or None."""
-        if cmd_name in self._lazy:
-            module, _, attribute = self._lazy[cmd_name].partition(":")
-            found: click.Command = getattr(importlib.import_module(module), attribute)
-            return found
-        return super().get_command(ctx, cmd_name)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name, the command, imported now, and the arguments that are left for it."""
+        name, command, left = super().resolve_command(ctx, args)
+        return name, command.imported() if isinstance(command, _NotImported) else command, left

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api_server.settings import Settings as ApiSettings
 from common.mistakes import Mistake
-from common.settings import SETTINGS_FILE_VARIABLE, Sources, section_of
 from forgelet.local import places, variables
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.running import Running, found_running
-from storage_edge.settings import Settings as EdgeSettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # help and completion import neither the servers nor their settings
+    from api_server.settings import Settings as ApiSettings
     from api_server.state.database import Database
+    from common.settings import Sources
+    from forgelet.local.running import Running
+    from storage_edge.settings import Settings as EdgeSettings
 
 #: Settings without which there is no server: where one of them is given, that server is meant.
 _OWN = {"database_url", "data_dir"}
@@ -44,8 +44,10 @@ class Instance:
         return None if _has_own_settings() else _existing(_by_itself())
 
     @functools.cached_property
-    def running(self) -> Running | None:
+    def running(self) -> "Running | None":
         """What the `forgelet up` that runs has written down; None where none does, or settings say where things are."""
+        from forgelet.local.running import found_running
+
         return None if self.data is None else found_running(self.data)
 
     @functools.cached_property
@@ -58,23 +60,23 @@ class Instance:
         return variables.of_stopped(self.data)
 
     @functools.cached_property
-    def api_sources(self) -> Sources[ApiSettings]:
+    def api_sources(self) -> "Sources[ApiSettings]":
         """Where the API server's settings come from."""
         return variables.API.sources(self.environment)
 
     @functools.cached_property
-    def edge_sources(self) -> Sources[EdgeSettings]:
+    def edge_sources(self) -> "Sources[EdgeSettings]":
         """Where the storage edge's settings come from."""
         return variables.EDGE.sources(self.environment)
 
     @functools.cached_property
-    def api_settings(self) -> ApiSettings:
+    def api_settings(self) -> "ApiSettings":
         """The API server's. Its `database_url` may be that of a PostgreSQL of our own that does not run: commands use
         `ready_database_url` or `database`."""
         return self.api_sources.settings()
 
     @functools.cached_property
-    def edge_settings(self) -> EdgeSettings:
+    def edge_settings(self) -> "EdgeSettings":
         """The storage edge's, as far as it is run with the same variables or file."""
         return self.edge_sources.settings()
 
@@ -135,6 +137,8 @@ class Instance:
 
 
 def _has_own_settings() -> bool:
+    from common.settings import section_of
+
     of_file = {key.replace("-", "_") for key in section_of(os.environ, variables.API.section)}
     variable = variables.API.sources(os.environ).variable
     return not of_file.isdisjoint(_OWN) or any(variable(name) in os.environ for name in _OWN)
@@ -152,6 +156,8 @@ def _by_itself() -> DataDirectory:
     if running:
         return running[0]
     if not default.exists():
+        from common.settings import SETTINGS_FILE_VARIABLE
+
         raise Mistake(
             "No forgelet runs here: start `forgelet up`, name its folder by --data-dir, or give the server's"
             f" settings by FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or by {SETTINGS_FILE_VARIABLE}"

@@ -37,7 +37,7 @@ def reference() -> str:
 
 def _sections(context: click.Context, group: click.Group) -> Iterator[str]:
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        _, command, _ = group.resolve_command(context, [name])
         assert command is not None
         below = click.Context(command, info_name=name, parent=context, **command.context_settings)
         level = "##" if context.parent is None else "###"

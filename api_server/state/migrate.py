@@ -8,7 +8,6 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 import psycopg2
-from procrastinate.schema import SchemaManager
 
 from api_server.state import driver
 from api_server.state.errors import Unavailable
@@ -193,6 +192,8 @@ def _bring_up_to_date(url: str, cursor: Any) -> None:
 
 
 def _make_queue(cursor: Any) -> None:
+    from procrastinate.schema import SchemaManager  # with which psycopg 3 is imported
+
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
 

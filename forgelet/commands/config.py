@@ -1,17 +1,18 @@
 """Settings: what they are, and where each comes from."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import attrs
 import click
 
-from common.setting_forms import secret_in
-from common.settings import Sources
 from forgelet.frame import Group
 from forgelet.instance import Instance
 from forgelet.output import table
+
+if TYPE_CHECKING:
+    from common.settings import Sources
 
 MASK = "***"
 
@@ -38,8 +39,10 @@ def show(instance: Instance, *, changed: bool) -> None:
 
 
 def _rows(
-    process: str, sources: Sources[Any], settings: Any, ours: frozenset[str]
+    process: str, sources: "Sources[Any]", settings: Any, ours: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
+    from common.setting_forms import secret_in
+
     _, labels = sources.given()
     files = {secret_in(field): field.name for field in sources.fields.values() if secret_in(field)}
     for name, field in sources.fields.items():

@@ -4,11 +4,21 @@ from typing import Any
 
 import click
 
-from forgelet.frame import Group
+from forgelet.frame import Group, Lazy
 from storage_edge.__main__ import main as process
 
-#: Imported when they are wanted: they need much of the API server, which the process does not.
-_COMMANDS = {name: f"forgelet.commands.edges:{name}_command" for name in ("status", "list", "purge")}
+_MODULE = "forgelet.commands.edges"
+#: Imported when they are used: they need much of the API server, which the process does not.
+_COMMANDS = {
+    "status": Lazy(
+        f"{_MODULE}:status_command",
+        "How each edge is: what it has served and stored, and whether it reaches its origin with the right token.",
+    ),
+    "list": Lazy(
+        f"{_MODULE}:list_command", "What each edge has stored, how old it is, and how often it was used."
+    ),
+    "purge": Lazy(f"{_MODULE}:purge_command", "Has all edges forget what they have stored, at once."),
+}
 
 
 class _Edge(Group):

@@ -12,6 +12,8 @@ from common.mistakes import Mistake
 
 #: What a `forgelet up` has written down of itself is remembered under this name.
 RUNNING = "running"
+#: Whether people have been shown the administrator's token, likewise.
+TOKEN_SHOWN = "root-token-shown"
 #: Seconds for which a folder is waited for that a short command holds, or that is only looked at.
 PATIENCE = 5.0
 

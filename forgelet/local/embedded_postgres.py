@@ -17,18 +17,15 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-import psycopg2
-
 from common.mistakes import first_line
 from forgelet.local import cluster_folders, leftovers, postgres_binaries
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.leftovers import SOCKET_FOLDER_PREFIX
 from forgelet.local.postgres_binaries import Binaries
-from forgelet.local.processes import Account, CannotStart, Child
+from forgelet.local.processes import Account, CannotStart, Child, StartWait
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
-START_SECONDS = 60.0
 #: A socket address holds 107 bytes, and PostgreSQL adds `/.s.PGSQL.5432.lock` to the folder.
 _LONGEST_SOCKET_FOLDER = 80
 _QUICK_AND_FORGETFUL = (
@@ -83,18 +80,20 @@ class Cluster:
         assert self._server is not None
         return self._server.log
 
-    def start(self, log: Path) -> Child:
-        """A server that accepts connections, with role and database `forgelet` in it."""
+    def start(self, log: Path, wait: StartWait | None = None) -> Child:
+        """A server that accepts connections, with role and database `forgelet` in it. Raise `CannotStart`, also where
+        that takes longer than `wait` lasts, by default a minute."""
+        wait = wait or StartWait()
         copied = self._copied()  # which may start and stop another one here
         with leftovers.cleared(self.data, self._sockets or self._directory) as lock:
             if copied is None:
-                return self._started(log, lock)
+                return self._started(log, lock, wait)
             try:
-                return self._started(log, lock)
+                return self._started(log, lock, wait)
             except CannotStart:
                 copied.discard()
                 shutil.rmtree(self.data)
-                return self._started(log, lock)
+                return self._started(log, lock, wait)
 
     def _copied(self) -> Template | None:
         """The template of which data that were missing are a copy now."""
@@ -104,9 +103,9 @@ class Cluster:
                 return self._template
         return None
 
-    def _started(self, log: Path, lock: int) -> Child:
+    def _started(self, log: Path, lock: int, wait: StartWait) -> Child:
         if not self.data.exists():
-            self._initialise(log.with_name("initdb.log"))
+            self._initialise(log.with_name("initdb.log"), wait)
         options = [
             "listen_addresses=",
             'unix_socket_directories="{}"'.format(str(self._socket_folder()).replace('"', '""')),
@@ -121,7 +120,7 @@ class Cluster:
             stop_signal=signal.SIGINT,
             inherits=[lock],
         )
-        self._wait_until_ready(self._server)
+        self._wait_until_ready(self._server, wait)
         self._ensure_database()
         return self._server
 
@@ -137,7 +136,7 @@ class Cluster:
         host = quote(str(self._socket_folder()), safe="")
         return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
 
-    def _initialise(self, log: Path) -> None:
+    def _initialise(self, log: Path, wait: StartWait) -> None:
         """Runs initdb beside the final place, so that a half-made cluster is never mistaken for one."""
         scratch = self._directory / "data.new"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -151,7 +150,10 @@ class Cluster:
         ]
         child = Child("initdb", command, log=log, account=self._account)
         try:
-            if child.process.wait() != 0:
+            while not child.has_ended():
+                wait.check("PostgreSQL's initdb", log)
+                time.sleep(0.01)
+            if child.process.returncode != 0:
                 raise CannotStart(f"PostgreSQL's initdb failed with {child.account_of_end()}")
         finally:
             child.stop()
@@ -178,21 +180,21 @@ class Cluster:
                 cluster_folders.give(self._sockets, self._account)
         return self._sockets
 
-    def _wait_until_ready(self, server: Child) -> None:
+    def _wait_until_ready(self, server: Child, wait: StartWait) -> None:
         status_file = self.data / "postmaster.pid"
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if server.has_ended():
-                raise CannotStart(f"PostgreSQL stopped while starting with {server.account_of_end()}")
-            with contextlib.suppress(FileNotFoundError):
-                lines = status_file.read_text().splitlines()
-                if len(lines) >= 8 and lines[0] == str(server.process.pid) and lines[7].strip() == "ready":
-                    return
-            time.sleep(0.01)
-        server.stop()
-        raise CannotStart(f"PostgreSQL was not ready after {START_SECONDS:.0f} s (log: {server.log})")
+        try:
+            while not _is_ready(status_file, server.process.pid):
+                if server.has_ended():
+                    raise CannotStart(f"PostgreSQL stopped while starting with {server.account_of_end()}")
+                wait.check("PostgreSQL", server.log)
+                time.sleep(0.01)
+        except CannotStart:
+            server.stop()
+            raise
 
     def _ensure_database(self) -> None:
+        import psycopg2  # while the server starts
+
         try:
             with contextlib.closing(psycopg2.connect(self.url("postgres", SUPERUSER))) as connection:
                 connection.autocommit = True
@@ -243,6 +245,13 @@ def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
             yield cluster
         finally:
             cluster.stop()
+
+
+def _is_ready(status_file: Path, pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        lines = status_file.read_text().splitlines()
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+    return False
 
 
 def _major_of(data: Path) -> int | None:

@@ -3,8 +3,6 @@
 import contextlib
 import os
 
-import psycopg2
-
 from common.mistakes import first_line
 from forgelet.local import postgres_binaries
 from forgelet.local.processes import CannotStart
@@ -12,6 +10,8 @@ from forgelet.local.processes import CannotStart
 
 def check_external(url: str) -> None:
     """Refuses a server that cannot be reached or is older than PostgreSQL 15."""
+    import psycopg2  # which PostgreSQL of our own does without for longer
+
     try:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000

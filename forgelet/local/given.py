@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from api_server.settings import GITLAB_VERSION
 from forgelet.instance import Instance
 from forgelet.local.processes import CannotStart
 
@@ -34,6 +33,8 @@ def name(text: str) -> str:
 
 def gitlab_version(text: str) -> str:
     """For `--gitlab-version`."""
+    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for it
+
     if not re.fullmatch(GITLAB_VERSION, text):
         raise CannotStart("--gitlab-version has to be a version such as 17.11 or 17.11.4-ee")
     return text

@@ -18,13 +18,18 @@ class EndsAgainAndAgain(CannotStart):
 
 
 class Service:
-    """`title` as people read it; `start` gives a started child; its end may take `patience` seconds."""
+    """`title` as people read it; `start` gives a started child; its end may take `stop_timeout` seconds."""
 
     def __init__(
-        self, title: str, start: Callable[[], Child], tell: Callable[[str], None], *, patience: float
+        self,
+        title: str,
+        start: Callable[[], Child],
+        tell: Callable[[str], None],
+        *,
+        stop_timeout: float = 0.0,
     ) -> None:
         self.title = title
-        self.patience = patience
+        self.stop_timeout = stop_timeout
         self._start = start
         self._tell = tell
         self._ends: list[float] = []

@@ -4,9 +4,8 @@ from importlib import metadata
 from shlex import quote
 
 from forgelet.local import demo_data
+from forgelet.local.data_directory import TOKEN_SHOWN
 from forgelet.local.supervisor import Plan
-
-TOKEN_SHOWN = "root-token-shown"
 
 
 def places_of(plan: Plan) -> dict[str, str | None]:

@@ -1,6 +1,7 @@
 """Child processes that never outlive us: how they are started, watched and stopped."""
 
 import contextlib
+import json
 import os
 import pwd
 import signal
@@ -13,6 +14,10 @@ from typing import Any, NamedTuple
 
 from common.mistakes import Mistake
 
+#: Seconds in which a start has to be over, unless `--start-timeout` says otherwise.
+START_TIMEOUT = 60.0
+#: Seconds between two lines that say what a start waits for.
+REPORT_SECONDS = 10.0
 #: What asks `up` to end.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAUNCH = Path(__file__).with_name("launch.py")
@@ -20,6 +25,27 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 
 class CannotStart(Mistake):
     """Something a person has to put right, in one sentence."""
+
+
+class StartWait:
+    """One start's patience: `timeout` seconds from now on, and a line by `tell` every ten seconds."""
+
+    def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._timeout = timeout
+        self._tell = tell
+        self._begun = time.monotonic()
+        self._next_report = REPORT_SECONDS
+
+    def check(self, what: str, logs: Path) -> None:
+        """To be called as long as `what` is waited for. Raise `CannotStart` once the timeout is over."""
+        waited = time.monotonic() - self._begun
+        if waited > self._timeout:
+            raise CannotStart(
+                f"{what} was not ready after {self._timeout:g} s (logs: {logs}); --start-timeout waits longer"
+            )
+        if waited >= self._next_report:
+            self._next_report += REPORT_SECONDS
+            self._tell(f"Waiting for {what}, {waited:.0f} s of at most {self._timeout:g} s ...")
 
 
 class Account(NamedTuple):
@@ -82,7 +108,7 @@ class Child:
     The kernel sends it `stop_signal` when the thread that started it ends, however that happens (Linux);
     start children from a thread that lives as long as they should. It begins with SIGHUP ignored, which is harmless
     until it listens to it. What it writes is added to `log`. It `inherits` open files by their numbers, and where
-    it `waits` its standard input is open until `go_on`.
+    it `waits` it reads its standard input until `go_on`.
     """
 
     def __init__(
@@ -118,10 +144,11 @@ class Child:
             except OSError as problem:
                 raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}") from None
 
-    def go_on(self) -> None:
-        """Tells a child that `waits` that what it needs is there."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+    def go_on(self, variables: Mapping[str, str]) -> None:
+        """Tell a child that `waits` that what it needs is there, and give it further variables of its environment."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as given:  # it may have ended
+            given.write(json.dumps(variables).encode())
 
     def has_ended(self) -> bool:
         # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.
@@ -175,6 +202,11 @@ def end_processes_in(*directories: Path, stop_signal: signal.Signals, patience: 
     while found := _processes_in(directories, below=True):
         _signal(found, signal.SIGKILL)
         time.sleep(0.05)
+
+
+def is_any_in(*directories: Path) -> bool:
+    """Whether a process works in one of `directories` or below."""
+    return bool(_processes_in(directories, below=True))
 
 
 def _signal(processes: set[int], number: signal.Signals) -> None:

@@ -1,25 +1,33 @@
-"""Starts the database, the API server and the edge as one, joins them, and stops them as one."""
+"""Starts the database, the API server and the edge as one, joins them, and stops them as one.
+
+The servers take longest, by what they import. So they begin first, with nothing but their sockets, and everything else
+is imported, looked at and started meanwhile: here too, which is why imports stand in functions.
+"""
 
 import contextlib
 import functools
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 
-from forgelet.local import embedded_postgres, ports, running, templates, variables
-from forgelet.local.api_client import Api, ApiError, answers
+from forgelet.local import ports, variables
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.keeping_up import Service
-from forgelet.local.processes import CannotStart, Child, end_processes_in
+from forgelet.local.processes import START_TIMEOUT, CannotStart, Child, StartWait, end_processes_in, is_any_in
 from forgelet.local.variables import Addresses
 
-READY_SECONDS = 60.0
+if TYPE_CHECKING:
+    from forgelet.local.api_client import Api
+    from forgelet.local.embedded_postgres import Cluster
+
 #: How long a server may take to end beyond its `shutdown_timeout`: it closes what it has opened.
 CLOSING_SECONDS = 5.0
 #: How long PostgreSQL may.
@@ -37,6 +45,8 @@ class Plan:
     testing: bool = False  # quick and forgetful, and steered by whoever reaches it
     #: Variables of the servers that options have set.
     chosen: Mapping[str, str] = attrs.field(factory=dict)
+    #: Seconds until everything has to be ready.
+    start_timeout: float = START_TIMEOUT
     api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "api")
     edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "edge")
 
@@ -66,7 +76,7 @@ class Forgelet:
         self._tell = tell
         self._is_over = is_over
         self._data = plan.data
-        self._cluster: embedded_postgres.Cluster | None = None
+        self._cluster: Cluster | None = None
         #: In the order in which they need each other.
         self._services: list[Service] = []
         self._has_database = False
@@ -89,12 +99,16 @@ class Forgelet:
         self._tell("Stopping ...")
         self.stop()
 
-    def api(self, token: str | None = None) -> Api:
+    def api(self, token: str | None = None) -> "Api":
         """The API as the administrator, or as the owner of `token`."""
+        from forgelet.local.api_client import Api
+
         return Api(self.plan.api_url, token or self._data.secret("root-token", prefix="flpat-"))
 
     def begin_here(self) -> None:
         """Has the API server of a server for tests come back to this state whenever it is reset."""
+        from forgelet.local.api_client import ApiError
+
         try:
             self.api().steer("snapshot", {"as": "start"})
         except ApiError as problem:
@@ -129,7 +143,7 @@ class Forgelet:
         self._written.close()
         begun = time.monotonic()
         for service in servers:
-            left = begun + service.patience - time.monotonic()
+            left = begun + service.stop_timeout - time.monotonic()
             self._child(service).stop(max(0.1, left), self._is_hurried)
         if self._cluster is not None:
             self._cluster.stop(POSTGRES_SECONDS, self._is_hurried)
@@ -155,126 +169,138 @@ class Forgelet:
         self._tell(f"SIGHUP was handed on to {names or 'nobody'}.")
 
     def _start(self) -> None:
-        wanted = self.plan.addresses
-        self.plan = attrs.evolve(self.plan, addresses=wanted.supposed())
-        servers = self._servers()
-        end_processes_in(
-            *(self._data.part(name) for name in ("api", "edge")),
-            stop_signal=signal.SIGTERM,
-            patience=max(server.patience for server in servers),
-        )
-        self._ports = ports.take(wanted)
+        wait = StartWait(self.plan.start_timeout, self._tell)
+        self._end_leftovers()
+        self._ports = ports.take(self.plan.addresses)
         plan = self.plan = attrs.evolve(self.plan, addresses=self._ports.addresses)
-        if plan.database_url is None:
-            self._cluster = self._own_cluster()
         self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
+        servers = self._servers()
         for server in servers:
             server.start()
             self._services.append(server)
-        if self._cluster is not None:
-            self._start_postgres(self._cluster)
+        for server, stop_timeout in zip(servers, self._stop_timeouts(), strict=True):
+            server.stop_timeout = stop_timeout
+        if plan.database_url is None:
+            self._start_postgres(self._own_cluster(), wait)
+        self._has_database = True
+        for server in servers:
+            self._child(server).go_on(self._given(server.title))
         self._write_down()
-        self._go_on()
-        self._wait_for(f"{plan.api_url}/-/readiness")
+        self._wait_for(f"{plan.api_url}/-/readiness", wait)
         self._join()  # before that, the edge is not ready: the service does not know its token
         if plan.edge_url:
-            self._wait_for(f"{plan.edge_url}/-/readiness")
+            self._wait_for(f"{plan.edge_url}/-/readiness", wait)
+
+    def _end_leftovers(self) -> None:
+        """End what a killed `up` has left, which gets the time that it takes for what is in flight. Raise `Mistake`
+        where the settings that say so are wrong."""
+        folders = [self._data.part(name) for name in ("api", "edge")]
+        if is_any_in(*folders):
+            self.plan = attrs.evolve(self.plan, addresses=self.plan.addresses.supposed())
+            end_processes_in(*folders, stop_signal=signal.SIGTERM, patience=max(self._stop_timeouts()))
 
     def _servers(self) -> list[Service]:
-        """Not started yet. Raises `Mistake` where their settings are wrong."""
-        api = functools.partial(self._service, API_SERVER, "api", self.plan.api_command, variables.API)
-        servers = [api(self._variables_of_api)]
+        """The servers that are wanted, not started yet."""
+        logs = {API_SERVER: self._data.log("api")}
         if self.plan.addresses.edge_port is not None:
-            edge = functools.partial(self._service, EDGE, "edge", self.plan.edge_command, variables.EDGE)
-            servers.append(edge(self._variables_of_edge))
-        return servers
+            logs[EDGE] = self._data.log("edge")
+        return [
+            Service(title, functools.partial(self._started, title, log), self._tell)
+            for title, log in logs.items()
+        ]
+
+    def _stop_timeouts(self) -> list[float]:
+        """Seconds that each server may take to end. Raise `Mistake` where the settings of one are wrong."""
+        settings = [variables.API.sources(self._variables(API_SERVER)).settings().shutdown_timeout]
+        if self.plan.addresses.edge_port is not None:
+            settings.append(variables.EDGE.sources(self._variables(EDGE)).settings().shutdown_timeout)
+        return [seconds + CLOSING_SECONDS for seconds in settings]
 
     def _write_down(self) -> None:
-        """From here on commands find this."""
-        ours = self._variables_of_edge() if self.plan.edge_url else {}
-        environment = {**self._inherited(), **self._variables_of_api(), **ours}
+        """Let commands find this from here on."""
+        from forgelet.local import running
+
+        of_edge = self._variables(EDGE) if self.plan.edge_url else {}
         variables.remember(self._data, self.plan.addresses)
         self._written.enter_context(
-            running.written_down(self._data, self.plan.api_url, self.plan.edge_url, environment)
+            running.written_down(
+                self._data, self.plan.api_url, self.plan.edge_url, {**of_edge, **self._variables(API_SERVER)}
+            )
         )
 
-    def _own_cluster(self) -> embedded_postgres.Cluster:
+    def _own_cluster(self) -> "Cluster":
+        from forgelet.local import embedded_postgres, templates
+
         cluster = templates.cluster(self._data) if self.plan.testing else embedded_postgres.of(self._data)
         if cluster.data.parent.parent != self._data.path:
             self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
         return cluster
 
-    def _start_postgres(self, cluster: embedded_postgres.Cluster) -> None:
-        """Beside the servers, which have much to load until they need it."""
+    def _start_postgres(self, cluster: "Cluster", wait: StartWait) -> None:
+        """Start PostgreSQL beside the servers, which have much to import until they need it."""
         self._tell("Starting PostgreSQL ...")
-        log = self._data.log("postgres")
-        service = Service(POSTGRESQL, lambda: cluster.start(log), self._tell, patience=POSTGRES_SECONDS)
+        log, waits = self._data.log("postgres"), iter([wait])
+
+        def start() -> Child:  # the first time, and whenever it has ended
+            return cluster.start(log, next(waits, StartWait(self.plan.start_timeout, self._tell)))
+
+        self._cluster = cluster
+        service = Service(POSTGRESQL, start, self._tell, stop_timeout=POSTGRES_SECONDS)
         service.start()
         self._services.insert(0, service)
 
-    def _go_on(self) -> None:
-        """The servers may use the database now, and so may those that are started again."""
-        self._has_database = True
-        for service in self._services:
-            self._child(service).go_on()
+    def _started(self, title: str, log: Path) -> Child:
+        """A process of the server `title`, which goes on by itself where there is a database already."""
+        api = title == API_SERVER
+        name, command = ("api", self.plan.api_command) if api else ("edge", self.plan.edge_command)
+        child = Child(
+            title,
+            command,
+            log=log,
+            environment=variables.foreign(os.environ),
+            cwd=self._data.part(name),
+            inherits=[self._socket(title).fileno()],
+            waits=True,
+        )
+        if self._has_database:
+            child.go_on(self._given(title))
+        return child
 
-    def _service(
-        self,
-        title: str,
-        name: str,
-        command: Sequence[str],
-        program: variables.Program[Any],
-        own: Callable[[], Mapping[str, str]],
-    ) -> Service:
-        """One of the two servers, not started yet. Raises `Mistake` where its settings are wrong."""
-        log, folder = self._data.log(name), self._data.part(name)
+    def _given(self, title: str) -> dict[str, str]:
+        """What the server `title` is told when there is a database: all variables of ours."""
+        prefix = variables.API.prefix if title == API_SERVER else variables.EDGE.prefix
+        ours = {name: text for name, text in self._variables(title).items() if name.startswith("FORGELET_")}
+        return {**ours, f"{prefix}LISTEN_FD": str(self._socket(title).fileno())}
 
-        def environment() -> dict[str, str]:
-            return {**self._inherited(), **own()}
-
-        def start() -> Child:
-            socket = self._socket(name)
-            given = {**environment(), f"{program.prefix}LISTEN_FD": str(socket)}
-            child = Child(
-                title, command, log=log, environment=given, cwd=folder, inherits=[socket], waits=True
-            )
-            if self._has_database:
-                child.go_on()
-            return child
-
-        patience = program.sources(environment()).settings().shutdown_timeout + CLOSING_SECONDS
-        return Service(title, start, self._tell, patience=patience)
-
-    def _socket(self, name: str) -> int:
+    def _socket(self, title: str) -> socket.socket:
         assert self._ports is not None
-        taken = self._ports.api if name == "api" else self._ports.edge
+        taken = self._ports.api if title == API_SERVER else self._ports.edge
         assert taken is not None
-        return taken.fileno()
+        return taken
 
-    def _inherited(self) -> dict[str, str]:
-        ours = variables.for_tests if self.plan.testing else variables.inherited
-        return {**ours(os.environ), **self.plan.chosen}
+    def _variables(self, title: str) -> dict[str, str]:
+        """The environment of the server `title`, with its settings."""
+        inherited = variables.for_tests if self.plan.testing else variables.inherited
+        if title == API_SERVER:
+            url = self._cluster.url() if self._cluster else "postgresql:///"
+            ours = variables.of_api(self._data, self.plan.addresses, self.plan.database_url or url)
+        else:
+            ours = variables.of_edge(self._data, self.plan.addresses)
+        return {**inherited(os.environ), **self.plan.chosen, **ours}
 
-    def _variables_of_api(self) -> dict[str, str]:
-        ours = self._cluster.url() if self._cluster else "postgresql:///"
-        return variables.of_api(self._data, self.plan.addresses, self.plan.database_url or ours)
+    def _wait_for(self, url: str, wait: StartWait) -> None:
+        from forgelet.local.api_client import answers
 
-    def _variables_of_edge(self) -> dict[str, str]:
-        return variables.of_edge(self._data, self.plan.addresses)
-
-    def _wait_for(self, url: str) -> None:
-        deadline = time.monotonic() + READY_SECONDS
         while not answers(url):
             self._check_all_start()
-            if time.monotonic() > deadline:
-                raise CannotStart(
-                    f"{url} was not ready after {READY_SECONDS:.0f} s (logs: {self._data.part('logs')})."
-                )
+            wait.check(url, self._data.part("logs"))
             if self._is_over(0.01):
                 raise SystemExit(0)
 
     def _join(self) -> None:
         """Tells the API server where the edge is today, or that there is none."""
+        from forgelet.local.api_client import ApiError
+
         token = self._data.secret("edge-storage-token") if self.plan.edge_url else ""
         try:
             self.api().put(

@@ -18,7 +18,6 @@ from typing import IO
 
 import attrs
 
-import api_server.state
 from common.mistakes import Mistake
 from forgelet.local import embedded_postgres, postgres_binaries
 from forgelet.local.data_directory import DataDirectory
@@ -58,6 +57,8 @@ def _password(folder: Path) -> str:
 
 def _name(binaries: Binaries, password: str) -> str:
     """What a cluster depends on, as a name for a folder."""
+    import api_server.state
+
     told = hashlib.sha256()
     for part in (password, binaries.directory, *map(metadata.version, ("forgelet", "procrastinate"))):
         told.update(f"{part}\n".encode())

@@ -16,12 +16,11 @@ import click
 
 from forgelet.frame import Command
 from forgelet.instance import Instance
-from forgelet.local import demo_data, external_postgres, given
-from forgelet.local.data_directory import DataDirectory
+from forgelet.local import external_postgres, given
+from forgelet.local.data_directory import TOKEN_SHOWN, DataDirectory
 from forgelet.local.memory import passing_data
-from forgelet.local.next_steps import TOKEN_SHOWN, facts_of, places_of, what_next
 from forgelet.local.places import CHECKOUT, default_data_dir
-from forgelet.local.processes import ENDING_SIGNALS, CannotStart
+from forgelet.local.processes import ENDING_SIGNALS, START_TIMEOUT, CannotStart
 from forgelet.local.ready_file import ReadyFile
 from forgelet.local.runner import playing, rules_of, runner_option
 from forgelet.local.supervisor import Forgelet, Plan, never
@@ -110,6 +109,14 @@ _port = click.IntRange(0, 65535)
     help="File that is there, with addresses and token as JSON, while everything can be used.",
 )
 @click.option(
+    "--start-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=START_TIMEOUT,
+    metavar="SECONDS",
+    show_envvar=True,
+    help="Give up where not everything is ready by then. A line each ten seconds says what is waited for.",
+)
+@click.option(
     "--until-eof",
     is_flag=True,
     show_envvar=True,
@@ -132,6 +139,7 @@ def up(
     testing: bool,
     runner: str | None,
     ready_file: Path | None,
+    start_timeout: float,
     until_eof: bool,
 ) -> None:
     """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
@@ -158,7 +166,7 @@ def up(
     chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
     with _data(named, passing=testing) as data:
         run(
-            Plan(data, addresses, database_url, testing, chosen),
+            Plan(data, addresses, database_url, testing, chosen, start_timeout),
             root_token=token,
             with_demo=not (no_demo or testing),
             rules=rules_of(runner),
@@ -202,6 +210,8 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
+            from forgelet.local import demo_data, next_steps  # by now nobody waits for their import
+
             plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
@@ -209,9 +219,11 @@ def run(
             with playing(forgelet, rules) if rules else contextlib.nullcontext():
                 if plan.testing:
                     forgelet.begin_here()
-                with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
+                with (
+                    ready_file.written(next_steps.facts_of(plan)) if ready_file else contextlib.nullcontext()
+                ):
                     with contextlib.suppress(OSError):
-                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
+                        answer(next_steps.places_of(plan), next_steps.what_next(plan, with_demo=with_demo))
                     forgelet.watch()
     sys.exit(0)
 

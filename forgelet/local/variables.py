@@ -2,17 +2,19 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
-from api_server.settings import Settings as ApiSettings
 from common.mistakes import Mistake
-from common.settings import SETTINGS_FILE_VARIABLE, Sources
 from forgelet.local.data_directory import DataDirectory
-from storage_edge.settings import Settings as EdgeSettings
+
+if TYPE_CHECKING:
+    from api_server.settings import Settings as ApiSettings
+    from common.settings import Sources
+    from storage_edge.settings import Settings as EdgeSettings
 
 HOST, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 API_PORT, EDGE_PORT = 8080, 8081
@@ -32,13 +34,20 @@ SettingsT = TypeVar("SettingsT")
 
 @attrs.frozen
 class Program(Generic[SettingsT]):
-    """One of the two processes: the class, section and prefix of its settings."""
+    """One of the two processes: the section and prefix of its settings, and what imports their class: that takes a
+    while, which help and the beginning of a start do without."""
 
-    settings_class: type[SettingsT]
+    _import_class: Callable[[], type[SettingsT]]
     section: str
     prefix: str
 
-    def sources(self, environment: Mapping[str, str]) -> Sources[SettingsT]:
+    @property
+    def settings_class(self) -> type[SettingsT]:
+        return self._import_class()
+
+    def sources(self, environment: Mapping[str, str]) -> "Sources[SettingsT]":
+        from common.settings import Sources
+
         return Sources(
             settings_class=self.settings_class,
             section=self.section,
@@ -47,8 +56,20 @@ class Program(Generic[SettingsT]):
         )
 
 
-API = Program(ApiSettings, "api_server", "FORGELET_API_")
-EDGE = Program(EdgeSettings, "edge", "FORGELET_EDGE_")
+def _api_settings() -> "type[ApiSettings]":
+    from api_server.settings import Settings
+
+    return Settings
+
+
+def _edge_settings() -> "type[EdgeSettings]":
+    from storage_edge.settings import Settings
+
+    return Settings
+
+
+API = Program(_api_settings, "api_server", "FORGELET_API_")
+EDGE = Program(_edge_settings, "edge", "FORGELET_EDGE_")
 
 
 @attrs.frozen
@@ -92,8 +113,15 @@ class Addresses:
         return attrs.evolve(self, api_port=self.api_port or API_PORT, edge_port=edge_port)
 
 
+def foreign(environment: Mapping[str, str]) -> dict[str, str]:
+    """What is none of ours in an environment: what a process begins with that is given the rest later."""
+    return {name: text for name, text in environment.items() if not name.startswith("FORGELET_")}
+
+
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     """What both processes get of our own environment: no secrets, and the settings file by its full path."""
+    from common.settings import SETTINGS_FILE_VARIABLE
+
     kept = {
         name: value
         for name, value in environment.items()

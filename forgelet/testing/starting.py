@@ -18,7 +18,9 @@ from pathlib import Path
 from forgelet.testing.server import Forgelet, Ready
 
 COMMAND = (sys.executable, "-P", "-m", "forgelet", "up", "--testing", "--until-eof")
-READY_SECONDS = 120.0
+#: Seconds that a start may take. `up` itself is told, and says what it waits for; a variable of that name among the
+#: `settings` of a server counts more.
+START_TIMEOUT, START_TIMEOUT_VARIABLE = 120.0, "FORGELET_START_TIMEOUT"
 #: Beyond what `up` itself takes to end its processes.
 END_SECONDS = 30.0
 LINES_SHOWN = 20
@@ -91,6 +93,7 @@ def _start(
     hold = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(reading, True)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
+    settings = {START_TIMEOUT_VARIABLE: str(START_TIMEOUT), **settings}
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -101,7 +104,7 @@ def _start(
                 env={**kept, **settings},
                 start_new_session=True,  # Ctrl-C is for the tests, which end first
             )
-        ready = _wait_until_ready(process, folder)
+        ready = _wait_until_ready(process, folder, settings[START_TIMEOUT_VARIABLE])
     except BaseException:
         os.close(hold)
         raise
@@ -110,8 +113,12 @@ def _start(
     return process, hold, ready
 
 
-def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path) -> Ready:
-    deadline = time.monotonic() + READY_SECONDS
+def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout: str) -> Ready:
+    """Wait for the ready file, and so much longer than `up` waits that its own sentence is heard."""
+    try:
+        deadline = time.monotonic() + float(timeout) + END_SECONDS
+    except ValueError:  # `up` refuses it in a sentence
+        deadline = time.monotonic() + END_SECONDS
     try:
         while (ready := _ready(folder)) is None:
             if process.poll() is not None:
@@ -119,7 +126,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path) -> Ready
                     f"forgelet ended with {process.returncode} before it was ready. {_said(folder)}"
                 )
             if time.monotonic() > deadline:
-                raise CannotStart(f"forgelet was not ready after {READY_SECONDS:.0f} s. {_said(folder)}")
+                raise CannotStart(f"forgelet was not ready after {timeout} s. {_said(folder)}")
             time.sleep(0.01)
     except BaseException:
         process.terminate()

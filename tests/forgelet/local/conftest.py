@@ -17,7 +17,8 @@ import pytest
 from tests.support.checkout import CHECKOUT
 from tests.support.ports import free_port
 
-SECONDS = 30
+#: Far more than anything takes, also where many other programs run.
+SECONDS = 100
 
 
 @attrs.define
@@ -173,7 +174,7 @@ def free_ports() -> tuple[int, int]:
     return first, second
 
 
-def come_true(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def come_true(condition: Callable[[], object], seconds: float = SECONDS) -> None:
     """Waits for what can only be looked at."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -13,6 +13,7 @@ import psycopg2
 from aiohttp import web
 
 ROLE = sys.argv[1]
+os.environ.update(json.loads(sys.stdin.read()))  # as soon as there is a database
 ENVIRONMENT = {
     name.removeprefix(f"FORGELET_{ROLE.upper()}_"): value
     for name, value in os.environ.items()
@@ -47,7 +48,8 @@ async def finish(_app: web.Application) -> None:
 def main() -> None:
     """Serves readiness and settings; the variable STAND_IN_<ROLE> says how to misbehave instead."""
     misbehaviour = os.environ.get(f"STAND_IN_{ROLE.upper()}")
-    sys.stdin.read()  # until there is a database
+    if misbehaviour == "is never ready":
+        signal.pause()
     if misbehaviour == "dies":
         sys.exit("the moon is in the wrong phase")
     if misbehaviour == "hangs at the end":

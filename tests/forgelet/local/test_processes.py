@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from forgelet.local.processes import Child
+from forgelet.local import processes
+from forgelet.local.processes import CannotStart, Child, StartWait
 
 from .conftest import come_true, of_process
 
@@ -62,3 +63,19 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     assert child.account_of_end() == (
         f"exit status 127: No such file or directory: /nowhere/program (log: {tmp_path}/log)"
     )
+
+
+def test_a_start_that_waits_says_for_what_each_ten_seconds_and_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, lines = [100.0], list[str]()
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    wait = StartWait(25.0, lines.append)
+    for now[0] in (100.0, 109.9, 110.0, 110.1, 120.2):
+        wait.check("PostgreSQL", tmp_path)
+    now[0] = 125.1
+    with pytest.raises(
+        CannotStart, match=r"^PostgreSQL was not ready after 25 s \(logs: .*\); --start-timeout waits"
+    ):
+        wait.check("PostgreSQL", tmp_path)
+    assert lines == [f"Waiting for PostgreSQL, {waited} s of at most 25 s ..." for waited in (10, 20)]

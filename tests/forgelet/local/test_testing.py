@@ -151,6 +151,13 @@ def test_it_ends_with_the_pipe_that_its_parent_holds(start_testing: StartTesting
     assert not Path(found["data_dir"]).exists()
 
 
+def test_a_start_that_takes_too_long_is_given_up(start_testing: StartTesting) -> None:
+    up = start_testing(STAND_IN_API="is never ready", FORGELET_START_TIMEOUT="0.5")
+    status, errors = up.outcome()
+    assert (status, errors.count("\n")) == (2, 1)
+    assert " was not ready after 0.5 s (logs: " in errors, "which stay until the next start"
+
+
 def test_it_ends_with_the_pipe_also_before_it_is_ready(start_testing: StartTesting) -> None:
     up = start_testing("--until-eof", stdin=subprocess.PIPE, FORGELET_DATA_DIR="/of-another")
     up.wait_for("Starting")  # the variable names the folder of another service
