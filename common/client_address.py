@@ -40,12 +40,12 @@ def address_behind(proxies: list[Network], peer: str, forwarded_for: list[str]) 
 
 def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
     """The addresses that a request has come by, as far as they are believed: the client, trusted proxies, the peer."""
-    way = [peer]
-    for said in reversed([text.strip() for line in forwarded_for for text in line.split(",")]):
-        if not is_in(proxies, way[0]) or _parsed(said) is None:
+    back = [peer]
+    for said in (text.strip() for line in reversed(forwarded_for) for text in reversed(line.split(","))):
+        if not is_in(proxies, back[-1]) or _parsed(said) is None:
             break
-        way.insert(0, said)
-    return way
+        back.append(said)
+    return back[::-1]
 
 
 def client_of(proxies: list[Network], request: web.BaseRequest) -> str:

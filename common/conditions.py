@@ -1,11 +1,15 @@
 """Conditional requests: what a client has already, and what is still the same (RFC 9110 section 13)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 #: Fields in lower case that describe a body, which a 304 does not have (section 15.4.5).
 CONTENT_FIELDS: Final = ("content-encoding", "content-length", "content-range", "content-type")
+
+#: Entity tags that are looked at of a request; whoever names more may be sent what she has.
+MOST_TAGS: Final = 100
 
 _ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
 
@@ -20,13 +24,16 @@ def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
         return True
     if current is None or not wanted:
         return False
-    tags = _ENTITY_TAG.findall(wanted) or [wanted]
-    return any(_opaque(tag) == _opaque(current) for tag in tags)
+    return _opaque(current) in (list(_tags(wanted)) or [_opaque(wanted)])
 
 
 def names_tag(lines: Sequence[str], tag: str) -> bool:
     """Whether lines of If-None-Match or If-Range name this very entity tag, weakly compared."""
-    return any(_opaque(found) == _opaque(tag) for found in _ENTITY_TAG.findall(",".join(lines)))
+    return _opaque(tag) in _tags(",".join(lines))
+
+
+def _tags(text: str) -> Iterator[str]:
+    return (_opaque(tag[0]) for tag in islice(_ENTITY_TAG.finditer(text), MOST_TAGS))
 
 
 def _opaque(tag: str) -> str:

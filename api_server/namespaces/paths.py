@@ -7,6 +7,9 @@ from api_server.namespaces import path_queries as queries
 from api_server.outbound import edges
 from api_server.state.database import Transaction
 
+#: Groups above a group, as in GitLab; so a full path has at most that many segments, its own and a project's.
+MOST_ANCESTORS = 20
+MOST_SEGMENTS = MOST_ANCESTORS + 2
 #: Names that mean a page of a project.
 _RESERVED_WITHIN = frozenset(
     [

@@ -5,7 +5,7 @@ import re
 from aiohttp import web
 
 from api_server.namespaces.groups.access import visible_group
-from api_server.namespaces.paths import problem_with
+from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.pages import finding, page, users
 from api_server.pages.below_projects import FULL_PATH
 from api_server.pages.problems import SignInFirst
@@ -42,7 +42,7 @@ async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
 
 def _leads_somewhere(path: str) -> bool:
     """Whether something may have that full path."""
-    if not _FULL_PATH.fullmatch(path):
+    if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
-    parts = path.split("/")
-    return all(problem_with("/".join(parts[: number + 1])) is None for number in range(len(parts)))
+    first, *others = path.split("/")
+    return problem_with(first) is None and all(problem_with(f"{first}/{other}") is None for other in others)

@@ -17,6 +17,7 @@ from api_server.pages import assets, flash, sessions, texts
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context, grounds
 from api_server.web.errors import ApiError
+from api_server.web.rate_limit import RateLimiter
 from api_server.web.request_data import read_form
 
 #: Answers a form of the page's visitor.
@@ -135,8 +136,11 @@ def _refused(request: web.Request, who: Visitor, sent: Form) -> web.Response:
     return answer(request, who, "refused_form.html", 403, title=title, text=text, written=written)
 
 
-def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Wraps what answers a form: one that this browser was not given by us is refused."""
+def form(
+    handler: FormHandler, by_address: web.AppKey[RateLimiter] | None = None
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Wraps what answers a form: one that this browser was not given by us is refused. With `by_address`, forms of one
+    address are counted before anything is read of them, and those beyond the limit are 429."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         who = await sessions.visitor(request)
@@ -147,4 +151,14 @@ def form(handler: FormHandler) -> Callable[[web.Request], Awaitable[web.StreamRe
             return _refused(request, who, sent)
         return await handler(request, who, sent)
 
-    return grounds.judging_again(handle, context.forget)
+    judged = grounds.judging_again(handle, context.forget)
+    if by_address is None:
+        return judged
+
+    async def limited(request: web.Request) -> web.StreamResponse:
+        if wait := request.config_dict[by_address].retry_after(request.remote):
+            text = f"Try again in {wait} seconds."
+            return say(request, sessions.stranger(request), "There were too many attempts", text, status=429)
+        return await judged(request)
+
+    return limited

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.pages import page, sessions
-from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
+from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.web.errors import ApiError, BodyRefused, record_not_found, tell_unexpected, told_to_come_later
 from common.concurrency import ShareTaken, TooBusy
 from common.connection import BodyTooSlow
@@ -76,6 +76,8 @@ def _answer_to(problem: Exception, request: web.Request) -> web.Response:
             return _page(request, problem.status, reason(problem), problem.headers)
         case NotFound():
             return _page(request, record_not_found().status)
+        case TooLong():
+            return _page(request, 400)
         case BodyRefused():
             return _page(request, problem.status, str(problem), problem.headers)
         case BodyTooSlow():

@@ -16,7 +16,7 @@ from api_server.web import context, grounds
 from api_server.web.grounds import Ground
 from api_server.web.rate_limit import RateLimiter
 
-#: Attempts a minute, from one address and for one account; more are neither checked nor recorded.
+#: Attempts a minute, from one address and for one account; more are neither read nor recorded.
 ATTEMPTS_BY_ADDRESS = 10
 ATTEMPTS_BY_LOGIN = 5
 #: Failures a minute with unknown logins that the audit trail tells of, so that nobody fills it from many addresses.
@@ -36,7 +36,7 @@ def setup(app: web.Application) -> None:
     app[BY_LOGIN] = RateLimiter("sign in by login", lambda: ATTEMPTS_BY_LOGIN)
     app[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
-    app.router.add_post("/-/sign_in", as_pages(page.form(sign_in)))
+    app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
 
@@ -46,7 +46,7 @@ async def show_form(request: web.Request) -> web.Response:
 
 async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
-    if wait := retry_after(request, login):
+    if wait := request.config_dict[BY_LOGIN].retry_after(login.lower()):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, who, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
@@ -96,12 +96,6 @@ def _text(form: Form, name: str) -> str:
 def _safe(return_to: object) -> str:
     fits = isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) and "/.." not in return_to
     return str(return_to) if fits else "/"
-
-
-def retry_after(request: web.Request, login: str) -> int:
-    """Seconds until somebody may try a password again, from this address and for this account; counts the attempt."""
-    by_address = request.config_dict[BY_ADDRESS].retry_after(request.remote)
-    return by_address or request.config_dict[BY_LOGIN].retry_after(login.lower())
 
 
 async def _begin(request: web.Request, account: Account) -> Visitor:

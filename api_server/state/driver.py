@@ -20,7 +20,7 @@ from psycopg2.extensions import (
     register_type,
 )
 
-from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, Unavailable
+from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.state.hosts import each_host
 from api_server.state.statements import Statement
 from api_server.state.watched_connection import WatchedConnection
@@ -157,6 +157,8 @@ class Connection:
             raise Conflict(problem.diag.constraint_name or "") from problem
         except psycopg2.errors.ForeignKeyViolation as problem:
             raise NotFound from problem
+        except psycopg2.errors.ProgramLimitExceeded as problem:
+            raise TooLong from problem
         except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected) as problem:
             raise LockNotAvailable from problem
         except Exception as problem:

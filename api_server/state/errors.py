@@ -45,5 +45,9 @@ class NotFound(Exception):
     """A row that has to be there is not, or not any more: the one that is to be shown, or one that is referred to."""
 
 
+class TooLong(Exception):
+    """A value has more bytes than an index takes: a path of many long segments."""
+
+
 class LockNotAvailable(Exception):
     """Somebody else holds the row for longer than `lock_timeout`, or each would wait for the other for ever."""

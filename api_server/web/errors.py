@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
+from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.web.reasons import REASONS, reword
 from api_server.web.throttle import TooOften
 from common.concurrency import ShareTaken, TooBusy
@@ -22,6 +22,8 @@ often = ThrottledLog(log)
 #: Seconds after which it is worth a try; GitLab's clients honour it.
 _SOON = 5
 _LATER = {"Retry-After": str(_SOON)}
+#: Most characters of one text of an error.
+MAX_TEXT = 2000
 
 
 class ApiError(Exception):
@@ -32,8 +34,17 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(status, body)
         self.status = status
-        self.body = body
+        #: Texts that quote what was sent do not repeat all of it.
+        self.body: Mapping[str, Any] = _cut(body)
         self.headers = headers or {}
+
+
+def _cut(part: Any) -> Any:
+    if isinstance(part, str):
+        return part if len(part) <= MAX_TEXT else f"{part[:MAX_TEXT]}…"
+    if isinstance(part, Mapping):
+        return {_cut(name): _cut(inner) for name, inner in part.items()}
+    return list(map(_cut, part)) if isinstance(part, list) else part
 
 
 class BodyRefused(Exception):
@@ -162,10 +173,8 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():
             return _answer(408, {"error": str(problem)}, {})
-        case NotFound():
-            return _answer_to(record_not_found(), request)
-        case ShareTaken():
-            return _answer_to(too_many_requests(_SOON), request)
+        case NotFound() | TooLong() | ShareTaken():
+            return _answer_to(_api_error_of(problem), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
@@ -174,6 +183,16 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
         case _:
             tell_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
+
+
+def _api_error_of(problem: NotFound | TooLong | ShareTaken) -> ApiError:
+    match problem:
+        case NotFound():
+            return record_not_found()
+        case TooLong():
+            return bad_request("A path or a name is too long")
+        case ShareTaken():
+            return too_many_requests(_SOON)
 
 
 def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3)."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import Literal
 from urllib.parse import quote_plus, urlencode
 
@@ -138,7 +138,7 @@ async def _links(request: web.Request, page: Page, varied: str, relations: dict[
     Raises 400 where that would be too long for one header field; links that can be done without go first.
     """
     sent = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
-    pairs = sorted(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS}))
+    pairs = sorted(_short(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})))
     before = urlencode([pair for pair in pairs if pair[0] < varied] + [(varied, "")])
     after = "".join(f"&{urlencode([pair])}" for pair in pairs if pair[0] > varied)
     start = f"<{context.settings(request).base_url}{request.rel_url.raw_path}?{before}"
@@ -152,26 +152,39 @@ async def _links(request: web.Request, page: Page, varied: str, relations: dict[
         links.pop(dispensable, None)
     joined = ", ".join(links.values())
     if len(joined) > MAX_LINK:
-        raise bad_parameters("the parameters are too long to be paged through")
+        raise _too_long()
     return joined
+
+
+def _too_long() -> ApiError:
+    return bad_parameters("the parameters are too long to be paged through")
 
 
 _CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"})
 
 
-def _flat(fields: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
+def _short(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The pairs, before they are encoded. Raises the 400 of links that are too long as soon as that is certain."""
+    length = 0
+    for name, value in pairs:
+        length += len(name) + len(value)
+        if length > MAX_LINK:
+            raise _too_long()
+        yield name, value
+
+
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
     """Nested parameters in bracket form, as they can be sent again."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in fields.items():
-        name = f"{prefix}[{key}]" if prefix else key
-        if isinstance(value, dict):
-            pairs += _flat(value, name)
-        elif isinstance(value, list):
-            for item in value:
-                pairs += _flat(item, f"{name}[]") if isinstance(item, dict) else [(f"{name}[]", _text(item))]
-        else:
-            pairs.append((name, _text(value)))
-    return pairs
+    if len(name) > MAX_LINK:  # which would be repeated for each of its values
+        raise _too_long()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}[{key}]" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _flat(inner, f"{name}[]")
+    else:
+        yield name, _text(value)
 
 
 def _text(value: object) -> str:

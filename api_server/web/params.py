@@ -7,8 +7,9 @@ Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that 
 "not sent" from null. A converter of a field of `Any` says what it makes sense of by `metadata={"takes": ...}`, for the
 API's description. The texts of refusals are GitLab's.
 
-cattrs fills the classes and lists and collects what is wrong with them; what a single value may be, and that an empty
-one counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true).
+cattrs fills the classes and collects what is wrong with their fields. What a single value may be, and that an empty one
+counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true). A list
+ends with its first bad item, and has at most `MAX_ITEMS`: reading parameters costs little, whoever sends them.
 """
 
 import enum
@@ -20,7 +21,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import attrs
 import cattrs
-from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn, override
 
 from api_server.web import scalars
@@ -30,6 +30,9 @@ from api_server.web.scalars import Refused
 ParametersT = TypeVar("ParametersT")
 ItemT = TypeVar("ItemT")
 Hook = Callable[[Any, Any], Any]
+
+#: Most items of a list, and keys of a hash.
+MAX_ITEMS = 1000
 
 
 class Unset(enum.Enum):
@@ -71,6 +74,15 @@ Description = Annotated[str, AtMost(2**20)]
 Upload = dict[str, Any]
 
 
+class _ItemRefused(Exception):
+    """The first item of a list that does not fit: its `index`, where items have names of their own, and its problem."""
+
+    def __init__(self, index: int | None, problem: Exception) -> None:
+        super().__init__(index, problem)
+        self.index = index
+        self.problem = problem
+
+
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
     """An instance of `parameters` from untyped values. Raises the 400 of values that do not fit."""
     try:
@@ -109,9 +121,10 @@ def _texts(problem: Exception, where: str = "") -> Iterator[str]:
             yield from map(
                 str, others
             )  # of an attrs validator or converter, which names its parameters itself
-        case cattrs.IterableValidationError():
-            inner, at = problem.group_exceptions()[0][0]  # a list may be long; its first mistake will do
-            yield from _texts(inner, f"{where}[{at.index}]" if attrs.has(at.type) else where)
+        case _ItemRefused():
+            yield from _texts(
+                problem.problem, where if problem.index is None else f"{where}[{problem.index}]"
+            )
         case KeyError():
             yield f"{where} is missing"
         case _:
@@ -175,8 +188,14 @@ def _is_choice(wanted: Any) -> bool:
     return _origin(wanted) is Literal or (isinstance(wanted, type) and issubclass(wanted, enum.Enum))
 
 
+@cache
+def _choices(wanted: Any) -> Mapping[str, Any]:
+    """What a Literal or an Enum offers, by how it is written."""
+    return {str(arm): arm for arm in typing.get_args(wanted)} or {str(arm.value): arm for arm in wanted}
+
+
 def _choice(value: Any, wanted: Any) -> Any:
-    choices = {str(arm): arm for arm in typing.get_args(wanted)} or {str(arm.value): arm for arm in wanted}
+    choices = _choices(wanted)
     if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value) in choices:
         return choices[str(value)]
     raise Refused("does not have a valid value")
@@ -189,22 +208,34 @@ def _or_choice(hook: Hook) -> Hook:
 
 def _list_hook(wanted: Any, converter: Any) -> Hook:
     (item,) = typing.get_args(wanted)
-    items: Any = list[item]  # type: ignore[valid-type]
-    fill: Hook = list_structure_factory(items, converter)
-    takes_commas = _origin(wanted) is CommaList
+    fill: Hook = converter.get_structure_hook(item)
+    takes_commas, has_names = _origin(wanted) is CommaList, attrs.has(item)
 
     def structured(value: Any, _type: Any) -> Any:
-        if isinstance(value, dict) and attrs.has(item):  # k[0][key]=...
+        if isinstance(value, dict) and has_names:  # k[0][key]=...
             value = list(value.values())
         if takes_commas and isinstance(value, str):
+            _check_number(value.count(",") + 1)
             value = [part.strip() for part in value.split(",")]
         if takes_commas and isinstance(value, int):
             value = [value]
         if not isinstance(value, list):
             raise Refused("is invalid")
-        return fill(value, items)
+        _check_number(len(value))
+        items = []
+        for index, sent in enumerate(value):
+            try:
+                items.append(fill(sent, item))
+            except Exception as problem:
+                raise _ItemRefused(index if has_names else None, problem) from None
+        return items
 
     return structured
+
+
+def _check_number(items: int) -> None:
+    if items > MAX_ITEMS:
+        raise Refused(f"is too long (maximum is {MAX_ITEMS} items)")
 
 
 def _bounded(value: Any, wanted: Any) -> str:
@@ -218,6 +249,7 @@ def _bounded(value: Any, wanted: Any) -> str:
 def _mapping(value: Any, wanted: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
+    _check_number(len(value))
     if typing.get_args(wanted)[1] is Any:
         return value
     return {scalars.string(key, str): scalars.string(item, str) for key, item in value.items()}

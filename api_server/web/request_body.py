@@ -97,13 +97,6 @@ async def read(request: web.Request, limit: int) -> bytes:
     return request[_READ]
 
 
-async def hold_form(request: web.Request, limit: int) -> None:
-    """Before aiohttp reads a form of several parts: what `read` asks of a body, as far as it can be known before."""
-    _check_length(request, limit)
-    request[_SHARE].take(limit if request.content_length is None else request.content_length)
-    await ask_for_parts(request)
-
-
 async def ask_for_parts(request: web.Request) -> None:
     """Before aiohttp takes a body of several parts from the connection. Raises 415 for one that is encoded."""
     if hdrs.CONTENT_ENCODING in request.headers:

@@ -34,7 +34,7 @@ class Letter:
 
 def is_address(text: str) -> bool:
     """Whether mail can be addressed to `text`: something, one @, something, and nothing with a meaning in headers."""
-    return _ADDRESS.fullmatch(text) is not None and len(text) <= LONGEST_ADDRESS
+    return len(text) <= LONGEST_ADDRESS and _ADDRESS.fullmatch(text) is not None
 
 
 def one_line(text: str) -> str:

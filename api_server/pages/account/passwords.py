@@ -27,9 +27,9 @@ BY_ADDRESS = web.AppKey("passwords_by_address", RateLimiter)
 def setup(app: web.Application) -> None:
     app[BY_ADDRESS] = RateLimiter("passwords by address", lambda: FORMS_BY_ADDRESS)
     app.router.add_get("/-/password/new", show_question)
-    app.router.add_post("/-/password", page.form(ask))
+    app.router.add_post("/-/password", page.form(ask, BY_ADDRESS))
     app.router.add_get("/-/password/{token}", show_form)
-    app.router.add_post("/-/password/{token}", page.form(set_password))
+    app.router.add_post("/-/password/{token}", page.form(set_password, BY_ADDRESS))
 
 
 async def show_question(request: web.Request) -> web.Response:
@@ -37,8 +37,6 @@ async def show_question(request: web.Request) -> web.Response:
 
 
 async def ask(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
-    if wait := _retry_after(request):
-        return _too_often(request, who, wait)
     email = str(form.get("email", "")).strip()
     async with context.database(request).transaction() as transaction:
         await resets.ask(transaction, context.settings(request), email, request.remote)
@@ -54,8 +52,6 @@ async def show_form(request: web.Request) -> web.Response:
 
 async def set_password(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     """Ends all sessions of the account."""
-    if wait := _retry_after(request):
-        return _too_often(request, who, wait)
     read = functools.partial(queries.find, digest=digest(_token(request)))
     account = await read(context.database(request))
     if account is None:
@@ -83,14 +79,6 @@ def _form(
 
 def _token(request: web.Request) -> str:
     return request.match_info["token"]
-
-
-def _retry_after(request: web.Request) -> int:
-    return request.config_dict[BY_ADDRESS].retry_after(request.remote)
-
-
-def _too_often(request: web.Request, who: Visitor, wait: int) -> web.Response:
-    return page.say(request, who, "There were too many attempts", f"Try again in {wait} seconds.", status=429)
 
 
 def _unknown(request: web.Request, who: Visitor) -> web.Response:

@@ -275,12 +275,14 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
 
 
 async def test_forms_are_limited_and_have_to_be_ours(page_forge: Forge, browser: Browser) -> None:
-    for path in ("/-/password", "/-/password/flpwd-x"):
+    """All forms count, since they do before anything is read of them."""
+    foreign = ("/-/password", "/-/password/flpwd-x")
+    for path in foreign:
         assert (await browser.send(path, csrf_token="x")).title == "This form cannot be accepted"
     statuses = set()
     await browser.get("/-/password/new")
     for number in range(12):
         await browser.send("/-/password", email=f"{number}@example.org")
-        statuses.add((number >= passwords.FORMS_BY_ADDRESS, browser.status))
+        statuses.add((len(foreign) + number >= passwords.FORMS_BY_ADDRESS, browser.status))
         await browser.get("/-/password/new")
     assert statuses == {(False, 200), (True, 429)}

@@ -1,0 +1,259 @@
+"""Whatever a request sends, reading it takes time in proportion to its bytes, and ends with the first thing that is too
+much: parameters are refused before rights are, so anybody may send anything."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+
+from api_server.web import errors, params, request_data
+from tests.support.forge import ROOT_TOKEN, Forge
+from tests.support.watchdog import slowness
+from tests.support.wire import Talk, request, talk
+
+ROOT = f"PRIVATE-TOKEN: {ROOT_TOKEN}"
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+PARTS = "multipart/form-data; boundary=x"
+
+#: Seconds of the processor that one of these requests may take, its client's part included.
+LEAST_SECONDS = 0.04
+SECONDS_PER_BYTE = 15e-9
+
+RUNNERS = "/api/v4/runners"  # needs no token
+INVITATIONS = "/api/v4/projects/999999999/invitations"
+COMMITS = "/api/v4/projects/999999999/repository/commits"
+TOO_MANY_ITEMS = f"is too long (maximum is {params.MAX_ITEMS} items)"
+TOO_MANY_FIELDS = f"more than {request_data.MAX_FIELDS} parameters"
+
+
+def parts(number: int, head: bytes = b"", value: bytes = b"") -> bytes:
+    """A form of several parts, `a0` and so on."""
+    part = b'--x\r\nContent-Disposition: form-data; name="a%d"\r\n%b\r\n%b\r\n'
+    return b"".join(part % (count, head, value) for count in range(number)) + b"--x--\r\n"
+
+
+def objects(key: str, number: int, **others: str) -> bytes:
+    return orjson.dumps({**others, key: [{}] * number})
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+#: What is sent, and the answer; `None` where it is not about parameters any more.
+BODIES: dict[str, tuple[str, str, str, bytes, int, str | None]] = {
+    "objects instead of texts": (
+        "POST", RUNNERS, JSON, objects("tag_list", 900, token="x"), 400, "tag_list is invalid"),
+    "too many items": ("POST", RUNNERS, JSON, objects("tag_list", 2_000, token="x"), 400, f"tag_list {TOO_MANY_ITEMS}"),
+    "empty actions": (
+        "POST", COMMITS, JSON, objects("actions", 900, branch="a", commit_message="a"), 400,
+        "actions[0][action] is missing, actions[0][file_path] is missing"),
+    "too many actions": (
+        "POST", COMMITS, JSON, objects("actions", 2_000, branch="a", commit_message="a"), 400,
+        f"actions {TOO_MANY_ITEMS}"),
+    "too many in a text with commas": (
+        "POST", INVITATIONS, FORM, b"access_level=30&user_id=" + b"x," * 4_000_000, 400, f"user_id {TOO_MANY_ITEMS}"),
+    "nothing but commas": (
+        "POST", RUNNERS, FORM, b"token=x&tag_list=" + b"," * 1_000_000, 400,
+        f"tag_list {TOO_MANY_ITEMS}"),
+    "too many elements": ("POST", RUNNERS, JSON, objects("b", 300_000), 400, "Too many total parameters"),
+    "too many members": (
+        "POST", RUNNERS, JSON, orjson.dumps(dict.fromkeys(map(str, range(60_000)))), 400, "Too many total parameters"),
+    "too many texts": ("POST", RUNNERS, JSON, orjson.dumps({"a": [""] * 300_000}), 400, "Too many total parameters"),
+    "commas in a text": (
+        "POST", INVITATIONS, JSON, orjson.dumps({"access_level": 30, "email": "a", "b": ',[{"\\' * 1_200_000}),
+        404, None),
+    "brackets that stay open": ("POST", RUNNERS, JSON, b"[" * 1_000_000, 400, "Too many total parameters"),
+    "deep objects": ("POST", RUNNERS, JSON, nested(request_data.MAX_DEPTH), 400, "Parameters nested too deeply"),
+    "deeper ones": ("POST", RUNNERS, JSON, nested(5_000), 400, "the body is not valid JSON"),
+    "a deep body of a list": ("GET", "/api/v4/projects", JSON, nested(1_000), 400, "Parameters nested too deeply"),
+    "a long body of a list": (
+        "GET", "/api/v4/projects", JSON, orjson.dumps({"a": "é" * 4_000_000}), 400,
+        "the parameters are too long to be paged through"),
+    "a long name of a list": (
+        "GET", "/api/v4/projects", JSON, orjson.dumps({"a" * 4_000_000: {str(n): {} for n in range(3_000)}}), 400,
+        "the parameters are too long to be paged through"),
+    "escapes": ("POST", RUNNERS, FORM, b"a=" + b"%41" * 340_000, 400, "token is missing"),
+    "escapes of a known caller": (
+        "POST", INVITATIONS, FORM, b"a=" + b"%41" * 3_400_000, 400, "access_level is missing"),
+    "escapes that are no text": (
+        "POST", RUNNERS, FORM, b"a=" + b"%ff" * 340_000, 400,
+        "parameters are not valid UTF-8"),
+    "a name of many keys": ("POST", RUNNERS, FORM, b"a" + b"[b]" * 340_000 + b"=1", 400, "a is nested too deeply"),
+    "many fields of many keys": (
+        "POST", RUNNERS, FORM, b"&".join(b"a%d" % n + b"[b]" * 30 + b"=1" for n in range(999)),
+        400, "token is missing"),
+    "too many fields": ("POST", RUNNERS, FORM, b"&" * 1_000_000, 400, TOO_MANY_FIELDS),
+    "many parts": ("POST", RUNNERS, PARTS, parts(1_000), 400, "token is missing"),
+    "too many parts": ("POST", RUNNERS, PARTS, parts(10_000), 400, TOO_MANY_FIELDS),
+    "lines before the parts": ("POST", RUNNERS, PARTS, b"\n" * 1_000_000, 400, "the form cannot be read"),
+    "parts in a codec of their own": (
+        "POST", RUNNERS, PARTS, parts(1, b"Content-Type: text/plain; charset=punycode\r\n", b"a-" + b"b" * 200_000),
+        400, "token is missing"),
+    "parts with long heads": (
+        "POST", RUNNERS, PARTS, parts(200, b"X: " + b'a="' * 1_500 + b"\r\n"), 400, "the form cannot be read"),
+    "a long user name to act as": (
+        "POST", "/api/v4/groups", JSON, orjson.dumps({"sudo": "a" * 5_000_000}), 404, None),
+    "a long number": (
+        "POST", "/api/v4/groups", JSON, orjson.dumps({"name": "a", "path": "a", "parent_id": "9" * 5_000_000}), 400,
+        "parent_id is invalid"),
+    "a long address": (
+        "POST", "/api/v4/users/1/emails", JSON, orjson.dumps({"email": "a." * 2_000_000}), 400,
+        "email is too long (maximum is 255 characters)"),
+}  # fmt: skip
+
+
+def path(begins: str, segment: str, most: int = 7_900) -> str:
+    return begins + segment * ((most - len(begins)) // len(segment))
+
+
+def lines(name: str, value: str, number: int = 90) -> tuple[str, ...]:
+    return (f"{name}: {value * (8_000 // len(value))}",) * number
+
+
+#: Paths, queries and header fields as long as they may be, and the status of the answer.
+HEADS: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "a deep path": (path("/", "a/"), (), 404),
+    "a deep path of the API": (path("/api/v4/", "a/"), (ROOT,), 404),
+    "a deep path of a project": (path("/api/v4/projects/1/", "a/"), (ROOT,), 404),
+    "encoded slashes": (path("/api/v4/projects/", "a%2F"), (ROOT,), 404),
+    "a deep path of pages": (path("/a/b/-/tree/", "a/"), (), 303),
+    "many beginnings of pages": (path("/", "a/-/"), (), 404),
+    "a deep path of a file": (path("/a/b/-/raw/", "a/"), (), 404),
+    "a deep path of a repository": (path("/", "a/") + "a.git/info/refs", (), 403),
+    "a deep path of a group": (path("/groups/", "a/"), (), 404),
+    "steps up": (path("/", "%2e%2e/"), (), 404),
+    "many parameters": (path("/api/v4/projects?", "a&"), (ROOT,), 400),
+    "many parameters of a list": ("/api/v4/projects?" + "&".join(f"a{n}=1" for n in range(900)), (ROOT,), 200),
+    "many parameters of a page": (path("/-/sign_in?", "a=1&"), (), 200),
+    "escapes in a query": (path("/-/sign_in?return_to=", quote("ü")), (), 200),
+    "many cookies": ("/-/sign_in", lines("Cookie", "a=1;"), 200),
+    "cookies in quotes": ("/-/sign_in", lines("Cookie", 'a="'), 200),
+    "many entity tags": ("/api/v4/version", (ROOT, *lines("If-None-Match", '"a",')), 200),
+    "many ranges": ("/api/v4/version", (ROOT, *lines("Range", "bytes=0-0,")), 200),
+    "many users to act as": ("/api/v4/version", (ROOT, *lines("Sudo", "a")), 404),
+    "blanks before a token": ("/api/v4/version", ("Authorization: Bearer " + " " * 8_000 + "a",), 401),
+    "many addresses on the way": ("/-/sign_in", lines("X-Forwarded-For", "127.0.0.1,"), 200),
+    "a long request id": ("/-/sign_in", lines("X-Request-Id", "a", 1), 200),
+}  # fmt: skip
+
+
+@contextmanager
+def cheap(sent: bytes) -> Iterator[Callable[[], bool]]:
+    """Gives a question that is asked after each attempt: whether it has cost more than that many bytes may. The second
+    one counts. Longer steps of the loop are found by the watchdog of all tests."""
+    limit = LEAST_SECONDS + len(sent) * SECONDS_PER_BYTE
+    attempts = []
+    began = time.process_time()
+
+    def was_dear() -> bool:
+        nonlocal began
+        attempts.append(time.process_time() - began)
+        began = time.process_time()
+        return attempts[-1] > limit and len(attempts) < 2
+
+    yield was_dear
+    assert attempts[-1] < limit * slowness(), f"{attempts[-1]:.3f} s of the processor"
+
+
+async def status_of(client: Talk, sent: bytes) -> int:
+    await client.send(sent)
+    return int((await client.head()).split()[1])
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_reading_a_body_costs_little(forge: Forge, name: str) -> None:
+    method, path, kind, body, status, error = BODIES[name]
+    fields = () if path == RUNNERS else (ROOT,)
+    sent = request(method, path, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *fields) + body
+    with cheap(sent) as was_dear:
+        while True:
+            async with talk(forge.settings.port) as client:
+                await client.send(sent)
+                answered, told = await client.answer()
+            if not was_dear():
+                break
+    assert (answered, told) == (status, {"error": error} if error else told)
+    assert len(orjson.dumps(told)) < 2 * errors.MAX_TEXT
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_reading_a_head_costs_little(forge: Forge, name: str) -> None:
+    path, fields, status = HEADS[name]
+    sent = request("GET", path, *fields)
+    with cheap(sent) as was_dear:
+        while True:
+            async with talk(forge.settings.port) as client:
+                answered = await status_of(client, sent)
+            if not was_dear():
+                break
+    assert answered == status
+
+
+@pytest.mark.parametrize("body", [parts(900), b"&".join(b"a%d=1" % n for n in range(900))])
+async def test_forms_of_pages_are_small_and_have_one_kind(forge: Forge, body: bytes) -> None:
+    """They are read before it is known that they are ours."""
+    kind = PARTS if body.startswith(b"--") else FORM
+    sent = request("POST", "/-/sign_out", f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body
+    with cheap(b"") as was_dear:
+        async with talk(forge.settings.port) as client:
+            assert await status_of(client, sent) == 403
+        assert not was_dear()
+
+
+async def test_a_form_of_several_parts_says_what_others_say(forge: Forge) -> None:
+    """As clients send it: names in quotes or without, escaped, with a type; a file counts as sent, and fits no text."""
+    head = b"\r\n--x \r\ncontent-disposition: form-data; "
+    sent = b"".join(
+        (
+            b"nobody reads this" + head + b'name="na\\me"\r\n\r\n\xc3\xa9\r\n--a\r\n',
+            head[:2] + head[2:] + b"name=path; filename=\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n",
+            head + b'name="visibility"; filename="a;b.txt"\r\n\r\nprivate',
+            b"\r\n--x--\r\nnor this",
+        )
+    )
+    answer = await forge.root.post(
+        "/groups", data=sent, headers={"Content-Type": 'multipart/form-data; boundary="x"'}
+    )
+    assert answer.body == {"error": "path is empty, visibility does not have a valid value"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"--x\r\nContent-Disposition: form-data\r\n\r\na\r\n--x--",
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\na\r\n--x',
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\r\n--x--',
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\nContent-Transfer-Encoding: base64\r\n\r\nYQ==\r\n--x--',
+        b'--xy\r\nContent-Disposition: form-data; name="a"\r\n\r\na\r\n--x--',
+    ],
+)
+async def test_a_form_of_several_parts_that_says_nothing_is_400(forge: Forge, body: bytes) -> None:
+    answer = await forge.root.post("/groups", data=body, headers={"Content-Type": PARTS})
+    assert (answer.status, answer.body) == (400, {"error": "the form cannot be read"})
+
+
+async def test_what_cannot_be_decoded_is_told_from_its_replacement(forge: Forge) -> None:
+    """U+FFFD may be sent, as such and as an escape."""
+    for sent, error in (
+        (b"%EF%BF%BD\xef\xbf\xbd%ef%bf%bd", "path is missing"),
+        (b"%EF%BF", None),
+        (b"%EF%BF%BD%FF", None),
+    ):
+        answer = await forge.root.post("/groups", data=b"name=" + sent, headers={"Content-Type": FORM})
+        assert answer.body == {"error": error or "parameters are not valid UTF-8"}
+
+
+async def test_attempts_are_counted_before_a_form_is_read(new_forge: Any) -> None:
+    """Whatever it is: whoever sends forms that are not ours is told to wait, too, and nothing is read of them."""
+    head = request("POST", "/-/sign_in", f"Content-Type: {PARTS}", "Content-Length: 60000")
+    async with new_forge() as forge:
+        for _ in range(10):
+            assert (await forge.anonymous.post(f"{forge.base}/-/sign_in")).status == 403
+        async with talk(forge.settings.port) as client:
+            assert await status_of(client, head) == 429
