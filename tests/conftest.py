@@ -113,26 +113,31 @@ def template_url(postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def new_database(postgres_url: str, template_url: str) -> Callable[[], str]:
-    """Makes another migrated database without data, and gives its URL."""
-    return lambda: _database(postgres_url, new_name("forge").replace("-", "_"), template=template_url)
-
-
-@pytest.fixture(scope="session")
 def passing_database(
-    postgres: embedded_postgres.Cluster, new_database: Callable[[], str]
+    postgres: embedded_postgres.Cluster, template_url: str
 ) -> Callable[[], contextlib.AbstractContextManager[str]]:
-    """Makes another migrated database without data, which is dropped at the end of the block."""
+    """Makes another migrated database without data, which is dropped at the end of the block, and gives its URL.
+    Hundreds of them would fill a disk in memory."""
 
     @contextlib.contextmanager
     def database() -> Iterator[str]:
-        url = new_database()
+        name = new_name("forge").replace("-", "_")
+        url = _database(postgres.url(), name, template=template_url)
         try:
             yield url
-        finally:  # hundreds of databases are 100,000 files, which take long to remove at the end
-            _as_superuser(postgres, f"DROP DATABASE {_name_in(url)} WITH (FORCE)")
+        finally:
+            _as_superuser(postgres, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     return database
+
+
+@pytest.fixture(scope="module")
+def new_database(
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+) -> Iterator[Callable[[], str]]:
+    """Makes another migrated database without data, which is there until the module's end, and gives its URL."""
+    with contextlib.ExitStack() as databases:
+        yield lambda: databases.enter_context(passing_database())
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +170,13 @@ def shared_forge(shared_forges: SharedForges) -> Iterator[SharedForges]:
 
 @pytest.fixture(scope="session")
 async def forge(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Forge]:
     """The server that most tests share."""
-    async with running_forge(new_database(), tmp_path_factory.mktemp("forge")) as running:
-        yield running
+    with passing_database() as url:
+        async with running_forge(url, tmp_path_factory.mktemp("forge")) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -218,11 +225,6 @@ def _database(postgres_url: str, name: str, *, template: str | None = None, migr
     if migrated:
         migrate(url)
     return url
-
-
-def _name_in(url: str) -> str:
-    """The name of the database at `url`."""
-    return urlsplit(url).path.removeprefix("/")
 
 
 @pytest.fixture

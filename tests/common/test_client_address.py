@@ -1,13 +1,13 @@
 """Audit events and limits by address are about the client, not about the proxy in front of the server."""
 
 import ipaddress
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.client_address import address_behind, networks, one_client
+from tests.support.forge import SharedForges
 
 PROXIES = networks(["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"])
 ADDRESSES = st.ip_addresses().map(str)
@@ -62,11 +62,11 @@ def test_a_client_cannot_choose_its_address(claimed: list[str], client: str, pro
 
 @pytest.mark.parametrize(("trusted", "address"), [(["127.0.0.1"], "198.51.100.1"), ([], "127.0.0.1")])
 async def test_an_audit_event_has_the_clients_address(
-    new_forge: Any, trusted: list[str], address: str
+    shared_forge: SharedForges, trusted: list[str], address: str
 ) -> None:
-    async with new_forge(trusted_proxies=trusted) as forge:
-        made = await forge.root.post(
-            "/groups", {"name": "behind", "path": "behind"}, headers={"X-Forwarded-For": "198.51.100.1"}
-        )
-        events = (await forge.root.get(f"/groups/{made.body['id']}/audit_events")).body
-        assert {event["details"]["ip_address"] for event in events} == {address}
+    forge = await shared_forge(trusted_proxies=trusted)
+    made = await forge.root.post(
+        "/groups", {"name": "behind", "path": "behind"}, headers={"X-Forwarded-For": "198.51.100.1"}
+    )
+    events = (await forge.root.get(f"/groups/{made.body['id']}/audit_events")).body
+    assert {event["details"]["ip_address"] for event in events} == {address}

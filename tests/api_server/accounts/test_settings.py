@@ -11,15 +11,16 @@ import pytest
 from api_server.accounts.settings import values
 from api_server.outbound.destinations import BlockedError, Destination
 from api_server.outbound.outgoing import OUTGOING_POLICY
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 
 PATH = "/application/settings"
 URL, TOKEN = "static_objects_external_storage_url", "static_objects_external_storage_auth_token"
 NewForge = Callable[..., Any]
 
 
-async def test_settings_have_defaults_and_the_operators_choice(new_forge: NewForge) -> None:
-    async with new_forge(allow_local_requests=True) as forge:
+async def test_settings_have_defaults_and_the_operators_choice(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(allow_local_requests=True)
+    async with forge.instance_settings():
         shown = await forge.root.get(PATH)
         assert shown.status == 200
         assert shown.body == {

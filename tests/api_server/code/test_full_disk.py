@@ -16,7 +16,7 @@ from api_server.git.failures import storing
 from api_server.git.processes import run
 from api_server.git.repositories import REPOSITORIES, open_repository
 from tests.support.folders import files_below
-from tests.support.forge import Forge, Person
+from tests.support.forge import Forge, Person, running_forge
 from tests.support.git_client import Git, git_url
 
 Json = dict[str, Any]
@@ -52,7 +52,7 @@ class Full:
                 filler.write(bytes(4096))
 
     def make_room(self) -> None:
-        (self.disk / "filler").unlink()
+        (self.disk / "filler").unlink(missing_ok=True)
 
     async def check(self) -> None:
         """Nothing is half done."""
@@ -68,16 +68,26 @@ class Full:
         assert await self.forge.database.value(rows, id=self.project["id"]) == 0
 
 
-@pytest.fixture
-async def full(new_forge: Any, tmp_path: Path) -> AsyncIterator[Full]:
-    with small_disk(tmp_path / "disk") as disk:
+@pytest.fixture(scope="module")
+async def on_small_disk(
+    database_of_module: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    with small_disk(tmp_path_factory.mktemp("small") / "disk") as disk:
         data = disk / "data"
         data.mkdir()
-        async with new_forge(data_dir=data, disk_reserve=0, work=False) as forge:
-            owner = await forge.user("owner")
-            project = await forge.project(owner, initialize_with_readme=True)
-            repository = forge.server.app[REPOSITORIES].path(project["id"])
-            yield Full(forge, owner, project, repository, disk)
+        async with running_forge(database_of_module, data, disk_reserve=0, work=False) as forge:
+            yield forge
+
+
+@pytest.fixture
+async def full(on_small_disk: Forge) -> AsyncIterator[Full]:
+    forge = on_small_disk
+    owner = await forge.user("owner")
+    project = await forge.project(owner, initialize_with_readme=True)
+    repository = forge.server.app[REPOSITORIES].path(project["id"])
+    full = Full(forge, owner, project, repository, forge.settings.data_dir.parent)
+    yield full
+    full.make_room()
 
 
 async def _write(full: Full, what: str) -> Any:

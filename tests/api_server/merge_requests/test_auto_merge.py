@@ -13,7 +13,7 @@ from api_server.web.access import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
 from tests.support.ci import eventually, happen, run
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 from tests.support.merge_requests import commit, new_project, open_merge_request
 from tests.support.rights import stopped_before_acting
 
@@ -138,27 +138,28 @@ async def test_a_target_that_moves_just_then_is_merged_into_as_it_is_now(
 
 LOOKED_AT_LATER = """
     SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'merge_when_ready' AND scheduled_at > %(now)s
+        AND args ->> 'merge_request_id' = %(id)s::text
 """
 QUEUED = "task_name LIKE 'create_%%_pipeline' AND status = 'todo'"
 
 
-async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(new_forge: Any) -> None:
+async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(shared_forge: SharedForges) -> None:
     """Whoever pushes, and asks for it at once, does not mean that nothing is tried out. It may turn out that the file
     asks for none."""
-    async with new_forge(work=False) as forge:
-        alice = await forge.user("alice")
-        project = await new_project(forge, alice)
-        made = await open_merge_request(alice, project)
-        path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
-        asked = await alice.api.put(f"{path}/merge", LATER)
-        assert (asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == ("opened", True)
-        await auto_merge.merge_when_ready(forge.server.app, made["id"])
-        assert (await alice.api.get(path)).body["state"] == "opened"
-        assert await forge.database.value(LOOKED_AT_LATER) == 1
-        async with forge.database.transaction() as transaction:
-            await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
-        await auto_merge.merge_when_ready(forge.server.app, made["id"])
-        assert (await alice.api.get(path)).body["state"] == "merged"
+    forge = await shared_forge()
+    alice = await forge.user("alice")
+    project = await new_project(forge, alice)
+    made = await open_merge_request(alice, project)
+    path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    asked = await alice.api.put(f"{path}/merge", LATER)
+    assert (asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == ("opened", True)
+    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    assert (await alice.api.get(path)).body["state"] == "opened"
+    assert await forge.database.value(LOOKED_AT_LATER, id=made["id"]) == 1
+    async with forge.database.transaction() as transaction:
+        await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
+    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    assert (await alice.api.get(path)).body["state"] == "merged"
 
 
 @pytest.mark.parametrize("meanwhile", ["demoted", "moved", "drafted"])

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,27 +65,22 @@ async def test_mirrors_by_the_git_protocol(working: Forge, target: BareRepositor
 
 
 async def test_another_instance_of_this_service_is_a_target(
-    working: Forge, new_forge: Any, tmp_path: Path
+    working: Forge, forge: Forge, tmp_path: Path
 ) -> None:
     """And what it does not take is told in its words."""
-    folder = tmp_path / "other"
-    folder.mkdir()
-    async with new_forge(data_dir=folder) as other:
-        bob = await other.user("bob")
-        theirs = await other.project(bob)
-        url = git_url(other, theirs["path_with_namespace"], bob)
-        mirrored = await Mirrored.create(working, url)
-        source = mirrored.source
-        first = source.commit("first")
-        branches = {f"refs/heads/b{n:02}": first for n in range(20)}
-        await mirrored.push({MAIN: first, "refs/tags/v1": source.tag_object("v1", first), **branches})
-        assert (await mirrored.reaches("finished", "to_retry"))["last_error"] is None
-        listed = await bob.api.get(f"/projects/{theirs['id']}/repository/branches?per_page=100")
-        assert {branch["name"] for branch in listed.body} == {"main", *(f"b{n:02}" for n in range(20))}
-        await mirrored.push({MAIN: source.commit("amended"), "refs/heads/b00": None})
-        await mirrored.hurry()
-        shown = await mirrored.reaches("to_retry", "finished", run=2)
-        assert "You are not allowed to force push" in shown["last_error"]
-        assert shown["last_error"].startswith(
-            "Some refs have not been updated on the remote:\n\nrefs/heads/main"
-        )
+    bob = await forge.user("bob")
+    theirs = await forge.project(bob)
+    url = git_url(forge, theirs["path_with_namespace"], bob)
+    mirrored = await Mirrored.create(working, url)
+    source = mirrored.source
+    first = source.commit("first")
+    branches = {f"refs/heads/b{n:02}": first for n in range(20)}
+    await mirrored.push({MAIN: first, "refs/tags/v1": source.tag_object("v1", first), **branches})
+    assert (await mirrored.reaches("finished", "to_retry"))["last_error"] is None
+    listed = await bob.api.get(f"/projects/{theirs['id']}/repository/branches?per_page=100")
+    assert {branch["name"] for branch in listed.body} == {"main", *(f"b{n:02}" for n in range(20))}
+    await mirrored.push({MAIN: source.commit("amended"), "refs/heads/b00": None})
+    await mirrored.hurry()
+    shown = await mirrored.reaches("to_retry", "finished", run=2)
+    assert "You are not allowed to force push" in shown["last_error"]
+    assert shown["last_error"].startswith("Some refs have not been updated on the remote:\n\nrefs/heads/main")

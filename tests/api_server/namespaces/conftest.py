@@ -1,5 +1,6 @@
 """A server whose edge tells what it is told, and a project and a group with access tokens."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -10,12 +11,14 @@ from tests.support.forge import Forge
 from tests.support.purges import Told, forge_with_edge
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 async def with_edge(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+    passing_database: Callable[[], contextlib.AbstractContextManager[str]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[tuple[Forge, Told]]:
-    async with forge_with_edge(new_database, tmp_path_factory.mktemp("with_edge")) as running:
-        yield running
+    with passing_database() as url:
+        async with forge_with_edge(lambda: url, tmp_path_factory.mktemp("with_edge")) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")

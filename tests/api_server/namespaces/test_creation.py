@@ -38,7 +38,7 @@ async def test_where_no_repository_can_be_made_there_is_no_project(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "repositories").write_text("in the way")
-    async with new_forge() as forge:
+    async with new_forge(work=False) as forge:
         await _fails_and_leaves_nothing(forge, tmp_path)
 
 
@@ -49,20 +49,18 @@ async def test_where_no_branch_can_be_made_there_is_no_project(
         raise pygit2.GitError("no")
 
     monkeypatch.setattr(References, "create", fail)
-    async with new_forge() as forge:
+    async with new_forge(work=False) as forge:
         await _fails_and_leaves_nothing(forge, tmp_path)
 
 
 async def test_a_first_commit_needs_no_git(
-    new_forge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To start one takes longer than all else."""
-    async with new_forge() as forge:
-        monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-        made = await forge.root.post("/projects", WITH_README)
-        assert made.status == 201, made
-        branch = await forge.root.get("/projects/root%2Fapp/repository/branches/main")
-        assert branch.body["commit"]["title"] == "Initial commit"
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    project = await forge.project(initialize_with_readme=True)
+    branch = await forge.root.get(f"/projects/{project['id']}/repository/branches/main")
+    assert branch.body["commit"]["title"] == "Initial commit"
 
 
 async def test_where_another_listener_fails_the_first_commit_goes_too(

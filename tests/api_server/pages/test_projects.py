@@ -1,6 +1,6 @@
 """Pages of projects: who may open them, what they show, and that no address of one hides another service's."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -9,7 +9,7 @@ import pytest
 
 from api_server.web.access import Role
 from tests.support.browser import Browser, browsing
-from tests.support.forge import Forge, Person, running_forge
+from tests.support.forge import Forge, Person
 
 SCRIPT = "<script>alert(1)</script>"
 #: Names of files that are hard to write into addresses, or look like other addresses.
@@ -38,21 +38,18 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-async def scene(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Scene]:
-    async with running_forge(new_database(), tmp_path_factory.mktemp("projects")) as forge:
-        owner = await forge.user("owner")
-        group = await forge.group(owner, visibility="private")
-        inner = await forge.root.post(
-            "/groups", {"name": "Inner", "path": "inner", "parent_id": group["id"], "visibility": "private"}
-        )
-        values = {"initialize_with_readme": True, "description": SCRIPT}
-        private = await forge.project(owner, namespace_id=inner.body["id"], **values)
-        public = await forge.project(owner, visibility="public", **values)
-        made = Scene(forge, owner, await forge.people(private["id"]), private, public)
-        await made.commit(private, "main", dict.fromkeys(ODD_NAMES, SCRIPT), f"Odd {SCRIPT}\n\n{SCRIPT}")
-        yield made
+async def scene(forge: Forge) -> Scene:
+    owner = await forge.user("owner")
+    group = await forge.group(owner, visibility="private")
+    inner = await forge.root.post(
+        "/groups", {"name": "Inner", "path": "inner", "parent_id": group["id"], "visibility": "private"}
+    )
+    values = {"initialize_with_readme": True, "description": SCRIPT}
+    private = await forge.project(owner, namespace_id=inner.body["id"], **values)
+    public = await forge.project(owner, visibility="public", **values)
+    made = Scene(forge, owner, await forge.people(private["id"]), private, public)
+    await made.commit(private, "main", dict.fromkeys(ODD_NAMES, SCRIPT), f"Odd {SCRIPT}\n\n{SCRIPT}")
+    return made
 
 
 @pytest.fixture

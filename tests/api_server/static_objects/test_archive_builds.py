@@ -16,7 +16,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from tests.api_server.static_objects.places import Place, new_place
 from tests.support.ci import eventually
 from tests.support.folders import files_below
-from tests.support.forge import Answer, Forge
+from tests.support.forge import Answer, Forge, SharedForges
 
 BUSY = (503, {"message": "503 Service Unavailable"}, "5")
 TOO_MANY = (
@@ -55,7 +55,7 @@ class Stuck:
         """Once no git is left, and nothing of an archive."""
 
         async def over() -> bool:
-            return not self.gits() and not built(self.place.forge)
+            return not self.gits() and not built(self.place.forge, self.place.project["id"])
 
         await eventually(over)
 
@@ -68,9 +68,8 @@ def _commands() -> list[bytes]:
     return found
 
 
-def built(forge: Forge) -> list[Path]:
-    folder = forge.settings.data_dir / "archives"
-    return [file for file in files_below(folder) if file.parent != folder]
+def built(forge: Forge, project_id: int) -> list[Path]:
+    return files_below(forge.settings.data_dir / "archives" / str(project_id))
 
 
 @pytest.fixture
@@ -125,18 +124,17 @@ async def waiting(forge: Forge, count: int) -> None:
     await eventually(wait)
 
 
-async def test_a_build_ends_with_the_last_of_those_who_wait_for_it(new_forge, stick) -> None:
-    async with new_forge() as forge:
-        stuck = await stick(forge)
-        first, second = get(stuck), get(stuck)
-        await waiting(forge, 2)
-        await stuck.packing()
-        await left(first)
-        await waiting(forge, 1)
-        assert stuck.gits() == 1
-        await left(second)
-        await stuck.idle()
-        assert forge.server.app[ARCHIVES].waiting == 0
+async def test_a_build_ends_with_the_last_of_those_who_wait_for_it(forge: Forge, stick) -> None:
+    stuck = await stick(forge)
+    first, second = get(stuck), get(stuck)
+    await waiting(forge, 2)
+    await stuck.packing()
+    await left(first)
+    await waiting(forge, 1)
+    assert stuck.gits() == 1
+    await left(second)
+    await stuck.idle()
+    assert forge.server.app[ARCHIVES].waiting == 0
 
 
 async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Path) -> None:
@@ -154,7 +152,7 @@ async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Pat
 
 
 async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None:
-    async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0) as forge:
+    async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0, work=False) as forge:
         one, other, third = [await stick(forge) for _ in range(3)]
         alice, bob, carol = [(await forge.user()).api for _ in range(3)]
         first = get(one)  # a stranger
@@ -177,7 +175,7 @@ async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None
 
 
 async def test_who_waits_for_her_turn_gets_it(new_forge, stick) -> None:
-    async with new_forge(archive_builds=1, archive_wait=60) as forge:
+    async with new_forge(archive_builds=1, archive_wait=60, work=False) as forge:
         one = await stick(forge)
         place = one.place
         first = get(one)
@@ -189,7 +187,7 @@ async def test_who_waits_for_her_turn_gets_it(new_forge, stick) -> None:
 
 
 async def test_an_archive_that_would_be_too_large_is_refused_and_leaves_nothing(new_forge, tmp_path) -> None:
-    async with new_forge(archive_limit=5000) as forge:
+    async with new_forge(archive_limit=5000, work=False) as forge:
         place = await new_place(forge, tmp_path / "work", "public")
         url = f"/projects/{place.project['id']}/repository/archive.tar"
         for _ in range(2):
@@ -198,12 +196,12 @@ async def test_an_archive_that_would_be_too_large_is_refused_and_leaves_nothing(
             assert page.headers["Cache-Control"] == "no-store"
             refused = {"message": f"413 Request Entity Too Large - {TOO_LARGE}"}
             assert said(await place.alice.api.get(url)) == (413, refused, None)
-        assert built(forge) == []
+        assert built(forge, place.project["id"]) == []
         assert (await place.get("/-/archive/main/x.tar.gz")).status == 200  # which is smaller
 
 
 async def test_an_archive_that_takes_too_long_is_refused(new_forge, stick) -> None:
-    async with new_forge(archive_timeout=1) as forge:
+    async with new_forge(archive_timeout=1, work=False) as forge:
         stuck = await stick(forge)
         refused = {"message": "413 Request Entity Too Large - The archive takes more than 1 seconds"}
         assert said(await get(stuck, stuck.place.alice.api)) == (413, refused, None)
@@ -211,24 +209,26 @@ async def test_an_archive_that_takes_too_long_is_refused(new_forge, stick) -> No
 
 
 @pytest.mark.parametrize("settings", [{"archive_cache_bytes": 150_000}, {"disk_reserve": 2**60}])
-async def test_without_room_for_it_an_archive_has_to_wait(new_forge, tmp_path, settings) -> None:
-    async with new_forge(**settings) as forge:
-        files = forge.server.app[ARCHIVES].files
-        project = (await forge.project(initialize_with_readme="true"))["id"]
-        sent = files.path(project, "sent")
-        sent.parent.mkdir(parents=True)
-        sent.write_bytes(bytes(150_000))
-        opened = files.open(sent)
-        url = f"/projects/{project}/repository/archive.tar"
-        assert said(await forge.root.get(url)) == BUSY
-        assert built(forge) == [sent]
-        opened.close()
-        assert (await forge.root.get(url)).status == (200 if "archive_cache_bytes" in settings else 503)
+async def test_without_room_for_it_an_archive_has_to_wait(
+    shared_forge: SharedForges, tmp_path, settings
+) -> None:
+    forge = await shared_forge(**settings)
+    files = forge.server.app[ARCHIVES].files
+    project = (await forge.project(initialize_with_readme="true"))["id"]
+    sent = files.path(project, "sent")
+    sent.parent.mkdir(parents=True)
+    sent.write_bytes(bytes(150_000))
+    opened = files.open(sent)
+    url = f"/projects/{project}/repository/archive.tar"
+    assert said(await forge.root.get(url)) == BUSY
+    assert built(forge, project) == [sent]
+    opened.close()
+    assert (await forge.root.get(url)).status == (200 if "archive_cache_bytes" in settings else 503)
 
 
 async def test_what_a_crash_has_left_unfinished_is_gone_after_the_start(new_forge, tmp_path) -> None:
     left_behind = tmp_path / "archives" / "1" / ".abc.zip.def"
     left_behind.parent.mkdir(parents=True)
     left_behind.write_bytes(b"x")
-    async with new_forge() as forge:
-        assert built(forge) == []
+    async with new_forge(work=False) as forge:
+        assert built(forge, 1) == []

@@ -1,7 +1,6 @@
 """Mirror runs carry LFS objects before they push refs."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,44 +110,42 @@ async def test_another_target_gets_everything_again(
 
 
 async def test_objects_reach_a_second_instance_of_this_service(
-    working: Forge, new_forge: Callable[..., Any], tmp_path: Path
+    working: Forge, forge: Forge, tmp_path: Path
 ) -> None:
-    async with new_forge(data_dir=tmp_path / "second") as second:
-        bob = await second.user("bob")
-        there = await second.project(bob)
-        url = git_url(second, there["path_with_namespace"], bob)
-        files = await LargeFiles.create(working, url)
-        await files.client.bring(ONE)
-        await files.client.bring(TWO)
-        shown = await files.push(files.commit(TWO, files.commit(ONE)), run=1)
-        assert (shown["update_status"], shown["last_error"]) == ("finished", None)
-        arrived = LfsClient.of(second, there, bob)
-        for content in (ONE, TWO):
-            assert (await arrived.request("GET", f"/objects/{oid_of(content)}")).body == content
+    bob = await forge.user("bob")
+    there = await forge.project(bob)
+    url = git_url(forge, there["path_with_namespace"], bob)
+    files = await LargeFiles.create(working, url)
+    await files.client.bring(ONE)
+    await files.client.bring(TWO)
+    shown = await files.push(files.commit(TWO, files.commit(ONE)), run=1)
+    assert (shown["update_status"], shown["last_error"]) == ("finished", None)
+    arrived = LfsClient.of(forge, there, bob)
+    for content in (ONE, TWO):
+        assert (await arrived.request("GET", f"/objects/{oid_of(content)}")).body == content
 
 
 @pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 async def test_what_git_lfs_pushes_here_git_lfs_fetches_from_the_mirror(
-    working: Forge, new_forge: Callable[..., Any], tmp_path: Path
+    working: Forge, forge: Forge, tmp_path: Path
 ) -> None:
-    async with new_forge(data_dir=tmp_path / "second") as second:
-        alice, bob = await working.user("alice"), await second.user("bob")
-        here, there = await working.project(alice), await second.project(bob)
-        target = git_url(second, there["path_with_namespace"], bob)
-        mirror = await new_mirror(working, alice, here["id"], target, enabled=True)
-        git = await clone(working, tmp_path / "work", here["path_with_namespace"], alice)
-        await git("lfs", "track", "*.bin")
-        await git.commit_files({"a.bin": TWO})
-        await git("push", "--quiet", "origin", "main")
+    alice, bob = await working.user("alice"), await forge.user("bob")
+    here, there = await working.project(alice), await forge.project(bob)
+    target = git_url(forge, there["path_with_namespace"], bob)
+    mirror = await new_mirror(working, alice, here["id"], target, enabled=True)
+    git = await clone(working, tmp_path / "work", here["path_with_namespace"], alice)
+    await git("lfs", "track", "*.bin")
+    await git.commit_files({"a.bin": TWO})
+    await git("push", "--quiet", "origin", "main")
 
-        async def finished() -> bool:
-            path = f"/projects/{here['id']}/remote_mirrors/{mirror['id']}"
-            return bool((await alice.api.get(path)).body["update_status"] == "finished")
+    async def finished() -> bool:
+        path = f"/projects/{here['id']}/remote_mirrors/{mirror['id']}"
+        return bool((await alice.api.get(path)).body["update_status"] == "finished")
 
-        assert await eventually(finished)
-        copy = await clone(second, tmp_path / "copy", there["path_with_namespace"], bob)
-        await copy("pull", "--quiet", "origin", "main")
-        assert (tmp_path / "copy" / "a.bin").read_bytes() == TWO
+    assert await eventually(finished)
+    copy = await clone(forge, tmp_path / "copy", there["path_with_namespace"], bob)
+    await copy("pull", "--quiet", "origin", "main")
+    assert (tmp_path / "copy" / "a.bin").read_bytes() == TWO
 
 
 async def test_a_mirror_over_ssh_carries_no_objects(files: LargeFiles, server: LfsServer) -> None:

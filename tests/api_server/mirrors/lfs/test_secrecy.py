@@ -1,6 +1,5 @@
 """LFS objects and credentials go where they may go, and nowhere else."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,12 +18,10 @@ from tests.support.forge import Forge
     ["http://10.0.0.1/objects", "http://169.254.169.254/latest", "http://127.0.0.1:1/x", "http://[::1]/"],
 )
 async def test_an_answer_that_points_to_a_private_address_is_not_followed(
-    new_forge: Callable[..., Any], http_target: Http, server: LfsServer, href: str
+    forge: Forge, http_target: Http, server: LfsServer, href: str
 ) -> None:
     host = http_target[1].split("/")[2]
-    async with new_forge() as forge:
-        allowed = {"outbound_local_requests_whitelist": [host]}
-        assert (await forge.root.put("/application/settings", allowed)).status == 200
+    async with forge.instance_settings(outbound_local_requests_whitelist=[host]):
         files = await diverged(forge, http_target, ONE, TWO)
         server.change = lambda answer: [
             each["actions"]["upload"].update(href=href) for each in answer["objects"]
