@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import hypothesis
 import psycopg2
@@ -96,7 +95,8 @@ def postgres() -> Iterator[embedded_postgres.Cluster]:
     """A PostgreSQL server of this test process. Nothing is vacuumed or analysed at moments that nobody has chosen: with
     hundreds of databases that takes a core, and changes plans."""
     with embedded_postgres.temporary() as cluster:
-        _as_superuser(cluster, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+        superuser = cluster.url("postgres", "postgres")
+        _as(superuser, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
         yield cluster
 
 
@@ -107,14 +107,17 @@ def postgres_url(postgres: embedded_postgres.Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def template_url(postgres_url: str) -> str:
-    """A migrated database without data, which others are copied from; nothing connects to it."""
-    return _database(postgres_url, "template_forge", migrated=True)
+def template(postgres: embedded_postgres.Cluster) -> str:
+    """The name of a migrated database without data, which others are copied from; nothing connects to it."""
+    name = "template_forge"
+    _as(postgres.url(), f"CREATE DATABASE {name}")
+    migrate(postgres.url(name))
+    return name
 
 
 @pytest.fixture(scope="session")
 def passing_database(
-    postgres: embedded_postgres.Cluster, template_url: str
+    postgres: embedded_postgres.Cluster, template: str
 ) -> Callable[[], contextlib.AbstractContextManager[str]]:
     """Makes another migrated database without data, which is dropped at the end of the block, and gives its URL.
     Hundreds of them would fill a disk in memory."""
@@ -122,11 +125,12 @@ def passing_database(
     @contextlib.contextmanager
     def database() -> Iterator[str]:
         name = new_name("forge").replace("-", "_")
-        url = _database(postgres.url(), name, template=template_url)
+        # Copying files takes less of the processor than writing each page to the log.
+        _as(postgres.url(), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         try:
-            yield url
+            yield postgres.url(name)
         finally:
-            _as_superuser(postgres, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            _as(postgres.url("postgres", "postgres"), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     return database
 
@@ -206,25 +210,13 @@ def new_forge(
     return running
 
 
-def _as_superuser(cluster: embedded_postgres.Cluster, *statements: str) -> None:
-    with contextlib.closing(psycopg2.connect(cluster.url("postgres", "postgres"))) as connection:
+def _as(url: str, *statements: str) -> None:
+    """Runs statements outside of transactions, as the role in the URL."""
+    with contextlib.closing(psycopg2.connect(url)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
-
-
-def _database(postgres_url: str, name: str, *, template: str | None = None, migrated: bool = False) -> str:
-    url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-    with contextlib.closing(psycopg2.connect(postgres_url)) as connection:
-        connection.autocommit = True
-        # Copying files takes less of the processor than writing each page to the log.
-        source = f" TEMPLATE {_name_in(template)} STRATEGY FILE_COPY" if template else ""
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name}{source}")
-    if migrated:
-        migrate(url)
-    return url
 
 
 @pytest.fixture

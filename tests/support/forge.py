@@ -112,7 +112,8 @@ class Forge:
     @contextlib.contextmanager
     def changed_settings(self, **settings: Any) -> Iterator[None]:
         """Change settings for the length of the block as SIGHUP does: only those in `Settings.reloaded`."""
-        assert settings.keys() <= Settings.reloaded, "a server has to be started for: use shared_forge"
+        fixed = settings.keys() - Settings.reloaded
+        assert not fixed, f"{sorted(fixed)} are of the start: use shared_forge"
         before = {name: getattr(self.settings, name) for name in settings}
         try:
             for name, value in settings.items():
@@ -266,7 +267,7 @@ class SharedForges:
 
     _new_database: Callable[[], contextlib.AbstractContextManager[str]]
     _new_folder: Callable[[], Path]
-    _most: int = 6
+    most: int = 6
     #: The servers with what stops them, by their settings, the least recently used one first.
     _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
     _in_use: set[str] = attrs.field(init=False, factory=set)
@@ -302,7 +303,7 @@ class SharedForges:
 
     async def _make_room(self) -> None:
         for key in [key for key in self._running if key not in self._in_use]:
-            if len(self._running) >= self._most:
+            if len(self._running) >= self.most:
                 await self._stop(key)
 
     async def _stop(self, key: str) -> None:

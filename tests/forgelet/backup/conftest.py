@@ -23,9 +23,8 @@ def cheap_passphrases() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template_url: str) -> None:
+def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: str) -> None:
     """The tables of this version are copied: all migrations take seconds. Those of another version are made."""
-    template = urlsplit(template_url).path.removeprefix("/")
 
     def make(url: str, migrations: Collection[str]) -> None:
         if set(migrations) != migrate.known_migrations():
@@ -34,7 +33,7 @@ def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template_ur
         name = urlsplit(url).path.removeprefix("/")
         with as_role(postgres.url()) as owner:
             owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
-            owner.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+            owner.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
 
     monkeypatch.setattr(restoring, "make_older_schema", make)
 
