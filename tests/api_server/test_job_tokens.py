@@ -8,12 +8,13 @@ import attrs
 import pytest
 
 from api_server.web.access import Role
+from api_server.web.routes import Route
 from common.static_paths import STATIC_OBJECT_TOKEN_HEADER
 from tests.support.ci import CiProject, ci_project, happen, run
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
-from tests.support.route_table import ROUTES, name_of, path_of, required
+from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required
 
 TAKEN = [route for route in ROUTES if route.takes_job_token]
 #: GitLab's list, as far as there are such routes here.
@@ -92,9 +93,10 @@ def test_the_routes_that_take_it_are_known_by_name() -> None:
     assert {name_of(route) for route in TAKEN} == NAMES
 
 
-async def test_it_opens_its_own_project_only(shared: JobToken) -> None:
+@in_parts(TAKEN, 2)
+async def test_it_opens_its_own_project_only(shared: JobToken, routes: list[Route]) -> None:
     deviations = Deviations()
-    for route in TAKEN:
+    for route in routes:
         body, own_path = required(route), path_of(route, {"id": shared.own.path})
         with deviations.of(name_of(route)):
             for reference in (str(shared.other.id), shared.other.path):
@@ -109,11 +111,10 @@ async def test_it_opens_its_own_project_only(shared: JobToken) -> None:
     assert not deviations, deviations.report
 
 
-async def test_no_other_route_takes_it(shared: JobToken) -> None:
+@in_parts([route for route in ROUTES if route.access.who != "anyone" and route not in TAKEN], 4)
+async def test_no_other_route_takes_it(shared: JobToken, routes: list[Route]) -> None:
     deviations = Deviations()
-    for route in ROUTES:
-        if route.access.who == "anyone" or route in TAKEN:
-            continue
+    for route in routes:
         path = path_of(route, {"id": shared.own.id})
         for headers in ({"JOB-TOKEN": shared.token}, {"Authorization": f"Bearer {shared.token}"}):
             with deviations.of(f"{name_of(route)}, {next(iter(headers))}"):

@@ -5,11 +5,12 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import attrs
+import pytest
 
 from api_server.api import ROUTES as API
 from api_server.web.params import CommaList, Unset, public_name
@@ -21,6 +22,12 @@ ROUTES: list[Route] = [route for routes in API for route in routes.routes]
 def name_of(route: Route) -> str:
     """`GET /projects/{id}`, for tables and test ids."""
     return f"{route.method} {route.path}"
+
+
+def in_parts(routes: Sequence[Route], count: int) -> pytest.MarkDecorator:
+    """Run the test with each of `count` equal parts of the `routes`: each costs little enough for every day."""
+    names = [f"part {number} of {count}" for number in range(1, count + 1)]
+    return pytest.mark.parametrize("routes", [routes[start::count] for start in range(count)], ids=names)
 
 
 #: What handlers need that their parameter class cannot say: one of several parameters.

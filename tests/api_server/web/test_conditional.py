@@ -4,10 +4,11 @@ import re
 
 import pytest
 
+from api_server.web.routes import Route
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Forge
 from tests.support.furnished import Furnished, furnish
-from tests.support.route_table import ROUTES, name_of
+from tests.support.route_table import ROUTES, in_parts, name_of
 
 #: What leads elsewhere.
 REDIRECTS = {
@@ -23,11 +24,12 @@ async def furnished(forge: Forge) -> Furnished:
     return await furnish(forge)
 
 
+@in_parts(READS, 8)
 async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known_and_head_is_without_its_body(
-    furnished: Furnished,
+    furnished: Furnished, routes: list[Route]
 ) -> None:
     deviations = Deviations()
-    for route in READS:
+    for route in routes:
         with deviations.of(name_of(route)):
             answer = await furnished.read(route)
             assert answer.status == 200, answer

@@ -3,6 +3,7 @@
 import re
 
 import attrs
+import pytest
 
 from api_server.namespaces.projects.access import ProjectAccess
 from api_server.namespaces.projects.project import Feature
@@ -11,7 +12,7 @@ from api_server.web.errors import insufficient_scope
 from api_server.web.routes import Route
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Forge, Person
-from tests.support.route_table import ROUTES, name_of, path_of, required
+from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required
 
 #: Routes that take no personal access token, and what they check themselves.
 OPEN_TO_ANYONE = {
@@ -103,18 +104,20 @@ async def test_what_checks_its_own_kind_of_token_refuses_to_go_without(forge: Fo
     assert not deviations, deviations.report
 
 
-async def test_without_a_token_the_answer_is_401(forge: Forge) -> None:
+@in_parts(SECURED, 2)
+async def test_without_a_token_the_answer_is_401(forge: Forge, routes: list[Route]) -> None:
     deviations = Deviations()
-    for route in SECURED:
+    for route in routes:
         with deviations.of(name_of(route)):
             answer = await forge.anonymous.request(route.method, path_of(route, {}), json={})
             assert (answer.status, answer.body) == (401, {"message": "401 Unauthorized"})
     assert not deviations, deviations.report
 
 
-async def test_a_token_needs_one_of_the_routes_scopes(forge: Forge) -> None:
+@in_parts(SECURED, 2)
+async def test_a_token_needs_one_of_the_routes_scopes(forge: Forge, routes: list[Route]) -> None:
     user, deviations = await forge.user(scopes=("write_repository",)), Deviations()
-    for route in SECURED:
+    for route in routes:
         if "write_repository" not in route.scopes:
             with deviations.of(name_of(route)):
                 answer = await user.api.request(route.method, path_of(route, {}), json={})
@@ -135,10 +138,11 @@ async def test_administrators_only(forge: Forge) -> None:
     assert not deviations, deviations.report
 
 
-async def test_what_the_caller_cannot_see_is_not_there(forge: Forge) -> None:
+@in_parts(OF_SOURCES, 4)
+async def test_what_the_caller_cannot_see_is_not_there(forge: Forge, routes: list[Route]) -> None:
     stranger, sources = await forge.user("stranger"), Sources(forge)
     deviations = Deviations()
-    for route in OF_SOURCES:
+    for route in routes:
         with deviations.of(name_of(route)):
             hidden = await sources.call(stranger, route)
             missing = await _call(stranger, route, 999_999_999)
@@ -148,13 +152,23 @@ async def test_what_the_caller_cannot_see_is_not_there(forge: Forge) -> None:
     assert not deviations, deviations.report
 
 
-async def test_a_role_below_the_least_one_is_refused_and_the_least_one_is_not(forge: Forge) -> None:
-    people = {role: await forge.user(role.name.lower()) for role in ROLES}
+@pytest.fixture(scope="module")
+async def people(forge: Forge) -> dict[Role, Person]:
+    """Users without any role yet, by the role that they are to have."""
+    return {role: await forge.user(role.name.lower()) for role in ROLES}
+
+
+def _least(route: Route) -> Role:
+    return ASKS_FOR_MORE.get(name_of(route), route.access.role)
+
+
+@in_parts([route for route in OF_SOURCES if _least(route) > Role.GUEST], 8)
+async def test_a_role_below_the_least_one_is_refused_and_the_least_one_is_not(
+    forge: Forge, people: dict[Role, Person], routes: list[Route]
+) -> None:
     sources, deviations = Sources(forge), Deviations()
-    for route in OF_SOURCES:
-        least = ASKS_FOR_MORE.get(name_of(route), route.access.role)
-        if least <= Role.GUEST:
-            continue
+    for route in routes:
+        least = _least(route)
         below = max(role for role in ROLES if role < least)
         for role in (below, least):
             await sources.let_in(route, role, people[role])

@@ -12,7 +12,7 @@ from tests.support.ci import ci_project, run
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 from tests.support.git_client import git_url, push_files
-from tests.support.route_table import ROUTES, name_of, path_of, required
+from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required
 
 NOBODY = {"message": "404 User with ID or username 'nobody-at-all' Not Found"}
 MUST_BE_ADMIN = {"message": "403 Forbidden - Must be admin to use sudo"}
@@ -51,11 +51,12 @@ def _ways(route: Route) -> tuple[str, ...]:
     return WAYS[:2] if route.streams_body else WAYS
 
 
-async def test_no_route_passes_it_over(sudoer: Person) -> None:
+@in_parts(ROUTES, 10)
+async def test_no_route_passes_it_over(sudoer: Person, routes: list[Route]) -> None:
     """Where a user's token is asked for, nobody is looked for as that user; where another one is, it is refused."""
     expected = {"job": (404, {"message": "404 Job Not Found"}), "anyone": (403, NEEDS_TOKEN)}
     deviations = Deviations()
-    for route in ROUTES:
+    for route in routes:
         for way in _ways(route):
             with deviations.of(f"{name_of(route)}, {way}"):
                 answer = await ask(sudoer.api, route, way)
