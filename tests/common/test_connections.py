@@ -1,6 +1,7 @@
 """Clients that hold a connection for nothing lose it, and nobody has all connections: on either process alike."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from common.connection import Connection
 from tests.support.waiting import until
 from tests.support.wire import Server, Talk, request, running, talk
 
@@ -85,21 +87,38 @@ async def test_a_connection_is_kept_for_the_next_request_for_a_while(
         assert await client.rest() == b""
 
 
+async def _awaiting_body(server: Server) -> Connection:
+    """Wait until the server has one connection, which awaits a body, and return it."""
+    await until(
+        lambda: [connection._awaits_body for connection in server.connections._open.values()] == [True]
+    )
+    (connection,) = server.connections._open.values()
+    return connection
+
+
 async def _taken(server: Server) -> None:
     """Wait until clients have taken all that was sent."""
     await until(lambda: not any(one.untaken() for one in server.connections._open.values()))
 
 
 @pytest.mark.parametrize("trickles", [False, True])
-async def test_a_body_that_does_not_come_is_408(impatient: Server, trickles: bool) -> None:
+async def test_a_body_that_does_not_come_is_408(
+    impatient: Server, look: Callable[[float], None], trickles: bool
+) -> None:
     async with talk(impatient.port) as client, asyncio.TaskGroup() as tasks:
         await client.send(impatient.post("Content-Length: 100000") + b"{")
+        connection = await _awaiting_body(impatient)
         trickle = tasks.create_task(_trickle(client, b" ")) if trickles else None
-        if trickle:  # it looks at the answer when it has sent more for a while
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await asyncio.sleep(1)
-            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        look(1600)
+        await until(lambda: connection._deadline < math.inf)
+        if trickle:  # the client looks at the answer when it has sent more
+            before = connection._body_bytes
+            await until(lambda: connection._body_bytes > before)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert await client.answer() == (408, {"error": "The body of the request does not come."})
+        await _taken(impatient)
+        look(1100)
         assert await client.rest() == b""
         if trickle:
             trickle.cancel()
@@ -111,9 +130,7 @@ async def test_a_body_that_makes_progress_may_take_longer(
     piece = b" " * 70_000
     async with talk(impatient.port) as client:
         await client.send(impatient.post(f"Content-Length: {8 * len(piece)}"))
-        await until(lambda: impatient.connections)
-        (connection,) = impatient.connections._open.values()
-        await until(lambda: connection._awaits_body)
+        connection = await _awaiting_body(impatient)
         for number in range(1, 9):
             await client.send(piece)
             await until(lambda: connection._body_bytes >= len(piece) or not connection._awaits_body)

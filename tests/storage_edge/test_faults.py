@@ -196,4 +196,4 @@ async def test_the_disk_tier_is_tended_again_after_a_failure(
     monkeypatch.setattr(app, "TEND_INTERVAL", 0.01)
     monkeypatch.setattr(Store, "tend", tend)
     await start_edge()
-    await asyncio.wait_for(again.wait(), 5)
+    await asyncio.wait_for(again.wait(), 20)
