@@ -34,7 +34,7 @@ async def test_work_is_started_again_whatever_ended_it(monkeypatch: pytest.Monke
     work = Listener(RuntimeError("UVPoll closed"), None, OSError(), lost)
     with capture_logs() as lines:
         tasks.start("listen", work)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await work.goes_on.wait()
     assert [line["task"] for line in lines if "task" in line] == ["listen"] * 4
     assert registry.get_sample_value("background_task_restarts_total", {"task": "listen"}) == 4
@@ -54,5 +54,5 @@ async def test_readiness_names_what_is_down(monkeypatch: pytest.MonkeyPatch) -> 
     await asyncio.sleep(0)
     with pytest.raises(TaskDown, match=r": a, b$"):
         await tasks.check()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await tasks.close()

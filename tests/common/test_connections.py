@@ -1,13 +1,16 @@
 """Clients that hold a connection for nothing lose it, and nobody has all connections: on either process alike."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from common.connection import Connection
 from tests.support.waiting import until
 from tests.support.wire import Server, Talk, request, running, talk
 
@@ -59,37 +62,79 @@ async def test_a_head_that_trickles_in_ends_the_connection(impatient: Server) ->
             trickle.cancel()
 
 
-async def test_a_connection_is_kept_for_the_next_request_for_a_while(impatient: Server) -> None:
+@pytest.fixture
+async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Look at the server's connections as so many seconds from now. Nothing else does, and it is a patient server:
+    what took seconds may take a thousand times as long."""
+    connections = impatient.connections
+    look, clock = connections.look, asyncio.get_running_loop().time
+    patient = {name: 1000 * seconds for name, seconds in IMPATIENT.items()}
+    monkeypatch.setattr(connections, "settings", attrs.evolve(connections.settings, **patient))
+    monkeypatch.setattr(connections, "look", lambda _: None)
+    return lambda seconds: look(clock() + seconds)
+
+
+async def test_a_connection_is_kept_for_the_next_request_for_a_while(
+    impatient: Server, look: Callable[[float], None]
+) -> None:
     async with talk(impatient.port) as client:
         for _ in range(3):
             await client.send(ALIVE)
             assert await client.answer() == (200, {"status": "ok"})
-            await asyncio.sleep(0.45)  # more than a head may take
+            await _taken(impatient)
+            look(700)  # more than a head may take
+        look(1100)
         assert await client.rest() == b""
 
 
+async def _awaiting_body(server: Server) -> Connection:
+    """Wait until the server has one connection, which awaits a body, and return it."""
+    await until(
+        lambda: [connection._awaits_body for connection in server.connections._open.values()] == [True]
+    )
+    (connection,) = server.connections._open.values()
+    return connection
+
+
+async def _taken(server: Server) -> None:
+    """Wait until clients have taken all that was sent."""
+    await until(lambda: not any(one.untaken() for one in server.connections._open.values()))
+
+
 @pytest.mark.parametrize("trickles", [False, True])
-async def test_a_body_that_does_not_come_is_408(impatient: Server, trickles: bool) -> None:
+async def test_a_body_that_does_not_come_is_408(
+    impatient: Server, look: Callable[[float], None], trickles: bool
+) -> None:
     async with talk(impatient.port) as client, asyncio.TaskGroup() as tasks:
         await client.send(impatient.post("Content-Length: 100000") + b"{")
+        connection = await _awaiting_body(impatient)
         trickle = tasks.create_task(_trickle(client, b" ")) if trickles else None
-        if trickle:  # it looks at the answer when it has sent more for a while
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await asyncio.sleep(1)
-            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        look(1600)
+        await until(lambda: connection._deadline < math.inf)
+        if trickle:  # the client looks at the answer when it has sent more
+            before = connection._body_bytes
+            await until(lambda: connection._body_bytes > before)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert await client.answer() == (408, {"error": "The body of the request does not come."})
+        await _taken(impatient)
+        look(1100)
         assert await client.rest() == b""
         if trickle:
             trickle.cancel()
 
 
-async def test_a_body_that_makes_progress_may_take_longer(impatient: Server) -> None:
+async def test_a_body_that_makes_progress_may_take_longer(
+    impatient: Server, look: Callable[[float], None]
+) -> None:
     piece = b" " * 70_000
     async with talk(impatient.port) as client:
         await client.send(impatient.post(f"Content-Length: {8 * len(piece)}"))
-        for _ in range(8):
+        connection = await _awaiting_body(impatient)
+        for number in range(1, 9):
             await client.send(piece)
-            await asyncio.sleep(0.2)
+            await until(lambda: connection._body_bytes >= len(piece) or not connection._awaits_body)
+            look(1000 * number)
         status, body = await client.answer()
         assert status == 400, body  # it is no document, but all of it has been read
 

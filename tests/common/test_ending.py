@@ -26,7 +26,7 @@ async def test_a_task_that_loses_a_cancellation_is_ended_even_so() -> None:
 
     tasks = [asyncio.create_task(forgetful()), asyncio.create_task(fails())]
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await end(*tasks)
     assert lost
     assert all(task.done() for task in tasks)

@@ -22,7 +22,7 @@ CONTENT = bytes(range(256)) * 1000
 OID = hashlib.sha256(CONTENT).hexdigest()
 CONFIG = "build:\n  script: echo\n"
 #: Seconds; a process that waits for several things in turn needs several times as many.
-PATIENCE = 2.0
+PATIENCE = 4.0
 
 
 @attrs.define

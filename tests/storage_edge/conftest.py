@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -18,6 +19,7 @@ from yarl import URL
 
 from common.serving import serving
 from storage_edge.app import create_app
+from storage_edge.cache.flights import Flight, Landing
 from storage_edge.client.handlers import CACHE
 from storage_edge.client.server import served
 from storage_edge.settings import Settings
@@ -227,6 +229,20 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
         return Edge(f"http://127.0.0.1:{server.port}", server.port, client.session, server.app)
 
     return start
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many requests have begun to wait for an answer of the origin, by its URI."""
+    counted: Counter[str] = Counter()
+    landed = Flight.landed
+
+    async def noted(flight: Flight) -> Landing:
+        counted[flight.uri] += 1
+        return await landed(flight)
+
+    monkeypatch.setattr(Flight, "landed", noted)
+    return counted
 
 
 @pytest.fixture

@@ -26,11 +26,11 @@ class Talk:
 
     async def answer(self, *, to_head: bool = False) -> bytes:
         """The next answer, head and body, which one to a HEAD has not."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
         length = re.search(rb"\r\nContent-Length: (\d+)\r\n", head)
         bodiless = to_head or head.startswith(b"HTTP/1.1 304")
         return head + await asyncio.wait_for(
-            self.reader.readexactly(0 if bodiless or length is None else int(length[1])), 5
+            self.reader.readexactly(0 if bodiless or length is None else int(length[1])), 20
         )
 
     async def ask(self, head: bytes) -> bytes:

@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from storage_edge.client.handlers import CACHE
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.support.waiting import until
 
 ARCHIVE = "/group/app/-/archive/main/app-main.zip"
 
 
 class Stream:
-    """An origin answer that the test sends piece by piece."""
+    """An origin answer that the test sends piece by piece, its head with the first."""
 
     def __init__(self, origin: Origin, length: int | None, *, cut_off: bool = False, **headers: str) -> None:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -32,9 +34,11 @@ class Stream:
         response = web.StreamResponse(headers={**self.headers, "Date": self.origin.date()})
         if self.length is not None:
             response.content_length = self.length
+        piece = await self.pieces.get()
         await response.prepare(request)
-        while (piece := await self.pieces.get()) is not None:
+        while piece is not None:
             await response.write(piece)
+            piece = await self.pieces.get()
         if self.cut_off:
             assert request.transport is not None
             request.transport.close()
@@ -51,24 +55,17 @@ async def _hang_up(request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def _wait_for(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize("size", [30_000, 3_000_000])
 async def test_200_cold_requests_are_one_origin_request_with_identical_bytes(
-    edge: Edge, origin: Origin, size: int
+    edge: Edge, origin: Origin, joined: Counter[str], size: int
 ) -> None:
     body = bytes(i % 251 for i in range(size))
-
-    async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.1)
-        return web.Response(body=body, headers={"Cache-Control": "max-age=60", "Date": origin.date()})
-
-    origin.handler = handler
-    answers = await asyncio.gather(*(edge.get(f"{ARCHIVE}?cb={n}") for n in range(200)))
+    origin.answers(body, cache_control="max-age=60")
+    _, gate = origin.held_back()
+    clients = [asyncio.create_task(edge.get(f"{ARCHIVE}?cb={n}")) for n in range(200)]
+    await until(lambda: joined.total() == 200)
+    gate.set()
+    answers = await asyncio.gather(*clients)
     assert len(origin.requests) == 1
     assert all(answer.status == 200 and answer.body == body for answer in answers)
     assert sum("collapsed" in answer.cache_status for answer in answers) == 199
@@ -101,10 +98,11 @@ async def test_a_range_is_answered_as_soon_as_its_bytes_are_there(edge: Edge, or
 
 @pytest.mark.parametrize("size", [20_000, 900_000])
 async def test_a_truncated_body_never_ends_cleanly_and_is_never_stored(
-    edge: Edge, origin: Origin, size: int
+    edge: Edge, origin: Origin, joined: Counter[str], size: int
 ) -> None:
     stream = Stream(origin, size + 1, cut_off=True)
     clients = [asyncio.create_task(edge.get(ARCHIVE)) for _ in range(5)]
+    await until(lambda: joined.total() == 5)
     stream.send(b"x" * (size // 2), b"x" * (size // 2), None)
     for outcome in await asyncio.gather(*clients, return_exceptions=True):
         assert isinstance(outcome, aiohttp.ClientError) or outcome.status == 502  # type: ignore[union-attr]
@@ -113,29 +111,27 @@ async def test_a_truncated_body_never_ends_cleanly_and_is_never_stored(
 
 
 async def test_a_truncated_chunked_body_never_ends_cleanly(edge: Edge, origin: Origin) -> None:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Cache-Control": "max-age=60", "Date": origin.date()})
-        await response.prepare(request)
-        await response.write(b"x" * 1000)
-        await asyncio.sleep(0.05)
-        assert request.transport is not None
-        request.transport.close()
-        return response
-
-    origin.handler = handler
-    with pytest.raises(aiohttp.ClientError):
-        await edge.get(ARCHIVE)
+    stream = Stream(origin, None, cut_off=True)
+    stream.send(b"x" * 1000)
+    async with OpenResponses(edge, 1) as [response]:
+        assert await response.content.readexactly(1000) == b"x" * 1000
+        stream.send(None)
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.read()
     origin.answers(b"whole")
     assert (await edge.get(ARCHIVE)).body == b"whole"
 
 
-async def test_a_client_that_leaves_cancels_nothing_that_others_need(edge: Edge, origin: Origin) -> None:
+async def test_a_client_that_leaves_cancels_nothing_that_others_need(
+    edge: Edge, origin: Origin, joined: Counter[str]
+) -> None:
     stream = Stream(origin, 600_000)
     leader = asyncio.create_task(edge.get(ARCHIVE))
-    await _wait_for(lambda: len(origin.requests) == 1)
+    await until(lambda: len(origin.requests) == 1)
     joiner = asyncio.create_task(edge.get(ARCHIVE))
+    await until(lambda: joined.total() == 2)
     stream.send(b"a" * 300_000)
-    await asyncio.sleep(0.05)
+    await until(lambda: edge.app[CACHE]._flights.asking(origin.url + ARCHIVE) is None)
     leader.cancel()
     stream.send(b"b" * 300_000, None)
     assert len((await joiner).body) == 600_000
@@ -143,14 +139,19 @@ async def test_a_client_that_leaves_cancels_nothing_that_others_need(edge: Edge,
     assert len(origin.requests) == 1
 
 
-async def test_what_concerns_only_the_leader_is_not_given_to_joiners(edge: Edge, origin: Origin) -> None:
+async def test_what_concerns_only_the_leader_is_not_given_to_joiners(
+    edge: Edge, origin: Origin, joined: Counter[str]
+) -> None:
     async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.1)
         number = len(origin.requests)
         return web.Response(body=b"%d" % number, headers={"Cache-Control": "no-store", "Date": origin.date()})
 
     origin.handler = handler
-    answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(5)))
+    _, gate = origin.held_back()
+    clients = [asyncio.create_task(edge.get(ARCHIVE)) for _ in range(5)]
+    await until(lambda: joined.total() == 5)
+    gate.set()
+    answers = await asyncio.gather(*clients)
     assert len(origin.requests) == 5
     assert all("collapsed" not in answer.cache_status for answer in answers)
 
@@ -163,12 +164,19 @@ async def test_a_failed_leader_does_not_fail_the_next_try(edge: Edge, origin: Or
     assert (await edge.get(ARCHIVE)).body == b"back"
 
 
-async def test_stale_objects_are_validated_once_for_all(edge: Edge, origin: Origin, clock: Clock) -> None:
+async def test_stale_objects_are_validated_once_for_all(
+    edge: Edge, origin: Origin, clock: Clock, joined: Counter[str]
+) -> None:
     origin.answers(b"same")
     await edge.get(ARCHIVE)
     await edge.settled()
     clock.advance(120)
-    answers = await asyncio.gather(*(edge.get(ARCHIVE) for _ in range(20)))
+    joined.clear()
+    _, gate = origin.held_back()
+    clients = [asyncio.create_task(edge.get(ARCHIVE)) for _ in range(20)]
+    await until(lambda: joined.total() == 20)
+    gate.set()
+    answers = await asyncio.gather(*clients)
     assert {answer.body for answer in answers} == {b"same"}
     assert len(origin.requests) == 2
     assert origin.requests[1].headers["If-None-Match"] == '"v1"'
@@ -183,7 +191,7 @@ async def test_stale_while_revalidate_answers_at_once_and_asks_behind(
     origin.answers(b"new", etag='"v2"', cache_control="max-age=10, stale-while-revalidate=60")
     stale = await edge.get(ARCHIVE)
     assert (stale.body, "stale" in stale.cache_status) == (b"old", True)
-    await _wait_for(lambda: len(origin.requests) == 2)
+    await until(lambda: len(origin.requests) == 2)
     await edge.settled()
     assert (await edge.get(ARCHIVE)).body == b"new"
 
@@ -247,8 +255,6 @@ async def test_clients_that_go_away_leave_no_body_behind(edge: Edge, origin: Ori
             await reader.read(100_000)
             writer.transport.abort()
             await edge.settled()
-        async with asyncio.timeout(3):
-            while _opened(tmp_path):
-                await asyncio.sleep(0.05)
+        await until(lambda: not _opened(tmp_path))
     finally:
         gc.enable()

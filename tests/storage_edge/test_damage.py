@@ -94,7 +94,7 @@ async def test_whatever_becomes_of_the_tier_it_heals_and_purges_reach_every_proc
 
 async def _until_hit(edge: Edge) -> None:
     """As soon as it has noticed what is damaged, or what others have put in its place."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while "; hit" not in (await edge.get(RAW)).cache_status:
             await edge.settled()
 
@@ -110,7 +110,7 @@ async def test_who_has_not_noticed_another_purge_log_leaves_the_index_alone(
         await edge.settled()
     (log,) = tmp_path.glob("edge/v*/purges")
     log.unlink()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not log.exists():
             await asked.get(RAW)
     await _until_hit(asked)

@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from storage_edge import app
 from storage_edge.client.handlers import CACHE, STORE
 from storage_edge.tiers.store import Store
-from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.storage_edge.conftest import Answer, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
 from tests.support.logs import lines_of_edges
 from tests.support.waiting import until
@@ -63,17 +64,26 @@ def no_garbage_is_collected() -> Iterator[None]:
     gc.enable()
 
 
+async def _five_together(edge: Edge, origin: Origin, joined: Counter[str]) -> list[Answer]:
+    """Answers to five requests that share one of the origin's."""
+    _, gate = origin.held_back()
+    clients = [asyncio.create_task(edge.get(RAW)) for _ in range(5)]
+    await until(lambda: joined.total() == 5)
+    gate.set()
+    return await asyncio.gather(*clients)
+
+
 @pytest.mark.usefixtures("no_garbage_is_collected")
 @pytest.mark.parametrize(("size", "again"), [(1000, "; hit"), (700_000, "fwd=uri-miss")])
 async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
-    edge: Edge, origin: Origin, tmp_path: Path, size: int, again: str
+    edge: Edge, origin: Origin, joined: Counter[str], tmp_path: Path, size: int, again: str
 ) -> None:
     origin.answers(b"x" * size)
     (objects,) = tmp_path.glob("edge/*/objects")
     shutil.rmtree(objects)
     objects.write_text("not a folder")
     with lines_of_edges() as logs:
-        answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
+        answers = await _five_together(edge, origin, joined)
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * size}
     assert [(line["event"], "exc_info" in line) for line in logs] == [("the disk tier cannot be used", False)]
@@ -85,7 +95,7 @@ async def test_a_body_that_cannot_be_kept_still_goes_to_its_clients(
 
 @pytest.mark.usefixtures("no_garbage_is_collected")
 async def test_a_body_whose_storing_fails_for_an_unknown_reason_is_let_go_of(
-    edge: Edge, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    edge: Edge, origin: Origin, joined: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save(*_: object, **__: object) -> None:
         raise AssertionError("a mistake")
@@ -93,7 +103,7 @@ async def test_a_body_whose_storing_fails_for_an_unknown_reason_is_let_go_of(
     origin.answers(b"x" * 700_000)
     monkeypatch.setattr(edge.app[STORE].disk, "save", save)
     with lines_of_edges() as logs:
-        answers = await asyncio.gather(*(edge.get(RAW) for _ in range(5)))
+        answers = await _five_together(edge, origin, joined)
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * 700_000}
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["a flight failed"]
@@ -186,4 +196,4 @@ async def test_the_disk_tier_is_tended_again_after_a_failure(
     monkeypatch.setattr(app, "TEND_INTERVAL", 0.01)
     monkeypatch.setattr(Store, "tend", tend)
     await start_edge()
-    await asyncio.wait_for(again.wait(), 5)
+    await asyncio.wait_for(again.wait(), 20)

@@ -9,8 +9,9 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage_edge.client.handlers import RULES
+from storage_edge.client.handlers import CONNECTIONS, RULES
 from tests.storage_edge.conftest import STORAGE_TOKEN, Edge, Origin
+from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/README.md"
 GET = f"GET {RAW}".encode()
@@ -177,6 +178,6 @@ async def test_what_clients_do_wrong_is_not_logged_with_what_they_sent(
         assert writer.transport is not None
         writer.transport.abort()
         await edge.settled()
-    await asyncio.sleep(0.1)
+    await until(lambda: len(edge.app[CONNECTIONS]) == 0)
     assert "hunter2" not in caplog.text
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

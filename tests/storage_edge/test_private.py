@@ -1,12 +1,14 @@
 """Private objects: stored once, given to a user only after the origin has said yes to that user's token."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from aiohttp import web
 
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.projects import Project
+from tests.support.waiting import until
 
 RAW = "/group/secret/-/raw/main/plan.txt"
 
@@ -66,9 +68,15 @@ async def test_a_push_is_seen_at_the_next_request(secret_edge: Edge, project: Pr
     assert project.sent == 2
 
 
-async def test_waiting_together_is_no_way_around_access(secret_edge: Edge, project: Project) -> None:
+async def test_waiting_together_is_no_way_around_access(
+    secret_edge: Edge, project: Project, joined: Counter[str]
+) -> None:
     users = ["alice", "mallory", "bob", "eve", "alice", ""] * 5
-    answers = await asyncio.gather(*(secret_edge.get(f"{RAW}?token={user}") for user in users))
+    _, gate = project.origin.held_back()
+    clients = [asyncio.create_task(secret_edge.get(f"{RAW}?token={user}")) for user in users]
+    await until(lambda: joined.total() == len(users))
+    gate.set()
+    answers = await asyncio.gather(*clients)
     for user, answer in zip(users, answers, strict=True):
         if user in project.readers:
             assert (answer.status, answer.body) == (200, project.body)
@@ -77,10 +85,14 @@ async def test_waiting_together_is_no_way_around_access(secret_edge: Edge, proje
 
 
 async def test_readers_who_wait_for_a_cold_object_share_its_bytes(
-    secret_edge: Edge, project: Project
+    secret_edge: Edge, project: Project, joined: Counter[str]
 ) -> None:
     project.body = b"p" * 700_000
-    answers = await asyncio.gather(*(secret_edge.get(f"{RAW}?token=alice") for _ in range(20)))
+    _, gate = project.origin.held_back()
+    clients = [asyncio.create_task(secret_edge.get(f"{RAW}?token=alice")) for _ in range(20)]
+    await until(lambda: joined.total() == 20)
+    gate.set()
+    answers = await asyncio.gather(*clients)
     assert all(answer.body == project.body for answer in answers)
     assert project.sent == 1
 

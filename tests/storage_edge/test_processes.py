@@ -13,15 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.storage_edge.conftest import PURGE_TOKEN, Origin
 from tests.storage_edge.processes import edge_process
 from tests.support.certificates import key_and_certificate
-from tests.support.ports import free_port
-from tests.support.waiting import seconds_of
+from tests.support.ports import free_port, is_listened_on
+from tests.support.waiting import seconds_of, until
 from tests.support.wire import talk
 
 RAW = "/group/app/-/raw/main/README.md"
 #: New connections until both processes of a port have surely been met.
 CONNECTIONS = 40
 #: Seconds that answers may take at the end.
-PATIENCE = 2.0
+PATIENCE = 4.0
 
 
 async def _get(url: str, context: ssl.SSLContext | bool = True) -> tuple[bytes, str]:
@@ -156,7 +156,7 @@ async def test_a_reload_ends_what_is_in_flight_and_keeps_the_cache(origin: Origi
         first = asyncio.create_task(_get(edge.url + RAW))
         await begun.wait()
         stopped = asyncio.create_task(edge.stop())
-        await asyncio.sleep(0.2)
+        await until(lambda: not is_listened_on(edge.port))
         gate.set()
         assert (await first)[0] == expected
         await stopped
@@ -175,7 +175,7 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
         writer.write(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         stopped = asyncio.create_task(edge.stop())
-        await asyncio.sleep(0.3)
+        await until(lambda: not is_listened_on(edge.port))
         body = await reader.readexactly(3_000_000)
         assert body == b"m" * 3_000_000
         writer.close()

@@ -42,7 +42,7 @@ async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
     await edge.purge(keys=["project-1"])
     origin.answers(b"new")
     assert (await edge.get(RAW)).body == b"new"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while edge.app[STORE].disk.size != len(b"new"):
             await asyncio.sleep(0.01)
     gate.set()

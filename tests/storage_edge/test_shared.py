@@ -1,6 +1,7 @@
 """The shared tier: a new edge starts warm from it, and neither a purge nor its failure can do harm."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.storage_edge.bucket import Bucket, aws_environment
 from tests.storage_edge.conftest import Edge, Origin, Serve, StartEdge
 from tests.storage_edge.projects import Project
 from tests.support.folders import files_below
+from tests.support.waiting import until
 
 RAW = "/group/app/-/raw/main/README.md"
 #: One body that stays in memory, and one that does not.
@@ -56,10 +58,17 @@ async def test_a_new_edge_gets_the_body_from_the_shared_tier_after_a_304(
     assert len(origin.requests) == 2
 
 
-async def test_many_clients_of_a_new_edge_share_one_validation(start: StartEdge, origin: Origin) -> None:
+async def test_many_clients_of_a_new_edge_share_one_validation(
+    start: StartEdge, origin: Origin, joined: Counter[str]
+) -> None:
     await _filled(start, origin, b"x" * 700_000)
     edge = await start()
-    answers = await asyncio.gather(*(edge.get(RAW) for _ in range(50)))
+    joined.clear()
+    _, gate = origin.held_back()
+    clients = [asyncio.create_task(edge.get(RAW)) for _ in range(50)]
+    await until(lambda: joined.total() == 50)
+    gate.set()
+    answers = await asyncio.gather(*clients)
     assert {answer.body for answer in answers} == {b"x" * 700_000}
     assert len(origin.requests) == 2
 

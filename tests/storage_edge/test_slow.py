@@ -6,17 +6,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.storage_edge.conftest import Origin, StartEdge
+from common.background import BACKGROUND
+from storage_edge.client.handlers import CONNECTIONS
+from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
+from tests.support.waiting import until
 
 
 @pytest.fixture
 async def port(start_edge: StartEdge) -> int:
-    """An edge that allows 0.4 s for a request's head, 0.4 s between requests and 0.4 s for a piece of a body."""
-    edge = await start_edge(
-        header_timeout=0.4, keepalive_timeout=0.4, send_timeout=0.4, memory_object_bytes=4 * 2**20
-    )
-    return edge.port
+    """An edge that allows 0.4 s for a request's head and 0.4 s between requests."""
+    return (await start_edge(header_timeout=0.4, keepalive_timeout=0.4)).port
+
+
+@pytest.fixture
+async def unwatched(start_edge: StartEdge) -> Edge:
+    """An edge that looks at its connections only when the test says so, and at a time that the test says. It allows
+    70 s between requests and 70 s for a piece of a body."""
+    edge = await start_edge(keepalive_timeout=70.0, send_timeout=70.0, memory_object_bytes=4 * 2**20)
+    await edge.app[BACKGROUND].finish("client connections", 0)
+    return edge
 
 
 async def _is_closed_while_trickling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -49,25 +58,36 @@ async def test_a_head_that_trickles_in_ends_the_connection(
     writer.close()
 
 
-async def test_a_reader_that_does_not_read_is_cut_off(port: int, origin: Origin) -> None:
+async def _look_until_it_is_closed(edge: Edge) -> None:
+    """Look at a connection whose client takes nothing, so that between two looks more time passes than it has."""
+    connections, now = edge.app[CONNECTIONS], asyncio.get_running_loop().time()
+    async with asyncio.timeout(20):
+        while len(connections):
+            connections.look(now)
+            now += 71
+            await asyncio.sleep(0.01)
+
+
+async def test_a_reader_that_does_not_read_is_cut_off(unwatched: Edge, origin: Origin) -> None:
     origin.answers(b"x" * 50_000_000)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", unwatched.port, limit=1000)
     writer.write(head())
     await reader.read(100)
-    await asyncio.sleep(3)
+    await _look_until_it_is_closed(unwatched)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(50_000_000)
     writer.close()
 
 
-async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(port: int, origin: Origin) -> None:
+async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(unwatched: Edge, origin: Origin) -> None:
     origin.answers(b"x" * 12_000_000)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**16)
+    reader, writer = await asyncio.open_connection("127.0.0.1", unwatched.port, limit=2**16)
     writer.write(head())
     await reader.readuntil(b"\r\n\r\n")
-    for _ in range(12):
+    begun = asyncio.get_running_loop().time()
+    for number in range(12):
         await reader.readexactly(1_000_000)
-        await asyncio.sleep(0.12)
+        unwatched.app[CONNECTIONS].look(begun + 20 * number)
     writer.close()
 
 
@@ -93,31 +113,44 @@ async def _slow_reader(port: int, *, known: bool) -> AsyncIterator[asyncio.Strea
 
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_reader_that_does_not_read_what_is_in_memory_is_cut_off(
-    port: int, origin: Origin, known: bool
+    unwatched: Edge, origin: Origin, known: bool
 ) -> None:
     origin.answers(b"x" * 4_000_000)
-    async with _slow_reader(port, known=known) as reader:
-        await asyncio.sleep(1.5)
+    async with _slow_reader(unwatched.port, known=known) as reader:
+        await _look_until_it_is_closed(unwatched)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(4_000_000)
 
 
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_slow_reader_of_what_is_in_memory_is_not_cut_off(
-    port: int, origin: Origin, known: bool
+    unwatched: Edge, origin: Origin, known: bool
 ) -> None:
     origin.answers(b"x" * 4_000_000)
-    async with _slow_reader(port, known=known) as reader:
-        for _ in range(20):
+    async with _slow_reader(unwatched.port, known=known) as reader:
+        begun = asyncio.get_running_loop().time()
+        for number in range(20):
             await reader.readexactly(200_000)
-            await asyncio.sleep(0.1)
+            unwatched.app[CONNECTIONS].look(begun + 20 * number)
 
 
-async def test_a_connection_in_use_stays_open_and_an_idle_one_does_not(port: int, origin: Origin) -> None:
+async def _look_when_all_is_taken(edge: Edge, now: float) -> None:
+    connections = edge.app[CONNECTIONS]
+    await until(lambda: not any(connection.untaken() for connection in connections._open.values()))
+    connections.look(now)
+
+
+async def test_a_connection_in_use_stays_open_and_an_idle_one_does_not(
+    unwatched: Edge, origin: Origin
+) -> None:
     origin.answers()
-    known = await _answered_before(port)
-    async with talk(port) as client:
-        for _ in range(8):
+    known = await _answered_before(unwatched.port)
+    clock = asyncio.get_running_loop().time
+    async with talk(unwatched.port) as client:
+        for _ in range(3):
             assert (await client.ask(known)).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.2)
-        assert await asyncio.wait_for(client.reader.read(), 2) == b""
+            begun = clock()
+            assert (await client.ask(known)).startswith(b"HTTP/1.1 200")
+            await _look_when_all_is_taken(unwatched, begun + 70)
+        await _look_when_all_is_taken(unwatched, clock() + 71)
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""

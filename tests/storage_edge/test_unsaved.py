@@ -92,7 +92,7 @@ async def test_a_body_comes_to_the_disk_by_itself(edge: Edge, origin: Origin) ->
     origin.answers(b"hello")
     await edge.get(RAW)
     store = edge.app[STORE]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while store.disk.size != len(b"hello"):
             await asyncio.sleep(0.01)
 

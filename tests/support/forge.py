@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import attrs
 from aiohttp import web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from api_server.app import create_app, endpoint, served
@@ -25,6 +25,7 @@ from api_server.web.access import Role
 from api_server.web.context import DATABASE
 from common.serving import serving
 from tests.support import answered, costs
+from tests.support.ports import free_port
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
 _numbers = itertools.count(1)
@@ -235,7 +236,7 @@ async def running_forge(
 
     `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
     """
-    port = unused_port()
+    port = free_port()
     defaults: dict[str, Any] = {
         "database_url": database_url,
         "data_dir": data_dir,

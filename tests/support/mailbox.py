@@ -13,9 +13,11 @@ from typing import Any
 import attrs
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
+from api_server.state.database import Executor
 from tests.support.certificates import key_and_certificate
 
 USER, PASSWORD = "forge", "correct horse"
+QUEUED = "SELECT count(*) FROM procrastinate_jobs WHERE task_name IN ('mail_invitation', 'send_mail')"
 
 
 @attrs.define
@@ -40,6 +42,13 @@ class Mailbox:
         """Waits until `count` messages to the address have arrived."""
         async with asyncio.timeout(20):
             while len(self.to(address)) < count:
+                await asyncio.sleep(0.02)
+        return self.to(address)
+
+    async def all_of(self, address: str, database: Executor) -> list[EmailMessage]:
+        """Wait until the queue of `database` has no mail left, and return the messages to the address."""
+        async with asyncio.timeout(20):
+            while await database.value(QUEUED):
                 await asyncio.sleep(0.02)
         return self.to(address)
 

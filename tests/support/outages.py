@@ -52,8 +52,8 @@ async def way_to(database_url: str) -> AsyncIterator[Way]:
 async def forge_on_the_way(
     database_url: str, data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, Way]]:
-    """A server that gives its database up within a second."""
-    quick = {"database_connect_timeout": 0.5, "database_statement_timeout": 0.5, "database_pool": 3}
+    """A server that gives its database up within seconds."""
+    quick = {"database_connect_timeout": 2.0, "database_statement_timeout": 2.0, "database_pool": 3}
     async with way_to(database_url) as way, running_forge(way.url, data_dir, **quick | settings) as forge:
         try:
             yield forge, way

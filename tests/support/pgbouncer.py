@@ -14,7 +14,7 @@ from forgelet.local import cluster_folders
 from forgelet.local.processes import Child
 from tests.support.ports import free_port, is_listened_on
 
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
 
 
 def program() -> str | None:

@@ -23,7 +23,7 @@ import attrs
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _NOBODY = 65534
-_SECONDS = 5
+_SECONDS = 60
 
 
 @attrs.frozen

@@ -15,6 +15,9 @@ import attrs
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.ports import free_port
 
+#: In which a server is ready on a machine that does much else.
+READY_SECONDS = 120.0
+
 
 @attrs.define
 class ServerProcess:
@@ -46,7 +49,7 @@ class ServerProcess:
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         self._process = process
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(READY_SECONDS):
             while process.returncode is None:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with self.session.get(f"{self.operations}/-/readiness") as answer:

@@ -7,14 +7,16 @@ do starting, stopping and first imports.
 """
 
 import asyncio
+import faulthandler
 import gc
-import sys
+import re
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from typing import IO
 
 import attrs
 
@@ -25,6 +27,8 @@ _INTERVAL = 0.015
 
 #: Seconds of the processor in which a machine of usual speed counts to a million.
 _USUAL = 0.04
+#: As `faulthandler` writes a frame.
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 Stack = tuple[str, ...]
 
@@ -127,19 +131,30 @@ class Watchdog:
 
     def _look(self, ended: threading.Event) -> None:
         before = 0
-        while not ended.wait(_INTERVAL):
-            number = self._number
-            if number % 2 and number == before:
-                stack = _stack(sys._current_frames().get(self._thread))
-                if self._number == number and (self._seen[0] != number or is_service(stack)):
-                    self._seen = (number, stack)
-            before = number
+        with tempfile.TemporaryFile(buffering=0) as file:
+            while not ended.wait(_INTERVAL):
+                number = self._number
+                if number % 2 and number == before:
+                    stack = _stack(self._thread, file)
+                    if self._number == number and (self._seen[0] != number or is_service(stack)):
+                        self._seen = (number, stack)
+                before = number
 
 
-def _stack(frame: FrameType | None) -> Stack:
-    """The frames below the loop."""
+def _stack(thread: int, file: IO[bytes]) -> Stack:
+    """The frames of a thread below the loop, outermost first. `file` is overwritten.
+
+    On a busy machine the thread may go on while Python code looks at its frames, which has crashed the interpreter;
+    `faulthandler` does not let it.
+    """
+    file.seek(0)
+    file.truncate()
+    faulthandler.dump_traceback(file)
+    file.seek(0)
+    _, _, own = file.read().decode(errors="replace").partition(f"hread 0x{thread:016x} ")
     frames = []
-    while frame is not None and frame.f_code.co_filename != __file__:
-        frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
-        frame = frame.f_back
+    for path, line, name in _FRAME.findall(own.partition("\n\n")[0]):
+        if path == __file__:
+            break
+        frames.append(f"{path}:{line} in {name}")
     return tuple(reversed(frames))

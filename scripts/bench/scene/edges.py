@@ -75,7 +75,7 @@ def an_edge(
     port = port or free_port()
     command = [sys.executable, "-m", "storage_edge", "--origin", f"http://127.0.0.1:{bench.use(origin)}"]
     command += ["--data-dir", str(data or bench.new_folder()), "--port", str(port), *options]
-    with listening(command, port, bench.new_folder() / "log", asked="/-/liveness") as pid:
+    with listening(command, port, bench.new_folder() / "log", asked="/-/readiness") as pid:
         yield Cache(port, pid)
 
 

@@ -41,7 +41,7 @@ async def test_git_and_what_it_has_started_end_when_their_parent_is_killed(kind:
     parent.kill()
     await parent.wait()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while any(map(runs, pids)):
                 await asyncio.sleep(0.02)
     finally:

@@ -144,7 +144,7 @@ class Mirrored:
 async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
     """The mails that told of this mirror, once they have left the queue."""
     waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while await database(forge).value(waiting):
             await asyncio.sleep(0.05)
     files = sorted((forge.settings.data_dir / "mail").glob(f"remote-mirror-{mirror_id}-*.eml"))

@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.git.remote.ssh_keys import KeyPair, make_key_pair
+from tests.support.ports import free_port
 
 USER = "alice"
 #: Another one in each process, because the whole machine's process list is searched for it.
@@ -130,7 +131,7 @@ def serve_ssh(folder: Path, *, authorized: str = "", password: str = "") -> Iter
     host_key = make_key_pair("host")
     _write(folder / "host_key", host_key.private)
     _write(folder / "authorized_keys", authorized + "\n")
-    port = _free_port()
+    port = free_port()
     _write(folder / "config", _sshd_config(folder, port, "no" if password else "yes"))
     command = [sshd, "-D", "-e", "-f", str(folder / "config")]
     if password:
@@ -146,7 +147,7 @@ def serve_ssh(folder: Path, *, authorized: str = "", password: str = "") -> Iter
 @contextmanager
 def serve_git(root: Path, log: Path) -> Iterator[int]:
     """git daemon, which lets everybody push; yields its port."""
-    port = _free_port()
+    port = free_port()
     command = [
         "git",
         "daemon",
@@ -174,14 +175,8 @@ def _running(command: list[str], log_file: Path) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> bool:
-    for _ in range(100):
+    for _ in range(400):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return True
         if process.poll() is not None:

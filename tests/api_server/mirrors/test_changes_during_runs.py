@@ -19,7 +19,7 @@ async def _run_under_way(forge: Forge, http_target: Http) -> tuple[Mirrored, asy
     mirrored = await Mirrored.create(forge, with_credentials(http_target[1]))
     gate, arrived = hold_answers(http_target[0])
     await mirrored.push({MAIN: mirrored.source.commit("first")})
-    await asyncio.wait_for(arrived.wait(), 10)
+    await asyncio.wait_for(arrived.wait(), 20)
     return mirrored, gate
 
 
@@ -84,7 +84,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
     if what == "url":
         assert (await mirrored.show())["update_status"] == "finished"
     if what == "project":
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while working.server.app[REPOSITORIES].exists(mirrored.project["id"]):
                 await asyncio.sleep(0.05)
 
@@ -98,7 +98,7 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
         first, gate = await _run_under_way(forge, http_target)
         second = await Mirrored.create(forge, with_credentials(http_target[1]))
         await second.push({"refs/heads/second": second.source.commit("second")})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not await database(forge).value(
                 "SELECT scheduled_at FROM procrastinate_jobs WHERE lock = %(lock)s", lock=second.lock
             ):

@@ -58,7 +58,7 @@ async def test_a_wrong_password_is_tried_three_times_more_and_then_failed(
         assert "Authentication failed" in shown["last_error"]
         assert shown["last_update_at"] is None
         assert await mails(working, mirrored.mirror["id"]) == []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while await mirrored.jobs() != ["todo"]:
                 await asyncio.sleep(0.02)
         await mirrored.hurry()

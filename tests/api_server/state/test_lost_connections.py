@@ -27,7 +27,7 @@ async def way(database_of_module: str) -> AsyncIterator[Way]:
 
 @pytest.fixture
 async def database(way: Way) -> AsyncIterator[Database]:
-    async with connect(way.url, base_url="http://127.0.0.1", size=SIZE, connect_timeout=1) as connected:
+    async with connect(way.url, base_url="http://127.0.0.1", size=SIZE) as connected:
         async with connected.transaction() as transaction:
             await transaction.run("DROP TABLE IF EXISTS kept")
             await transaction.run("CREATE TABLE kept (word text)")

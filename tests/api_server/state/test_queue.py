@@ -100,6 +100,12 @@ async def test_work_goes_on_after_the_database_has_cut_all_connections(
     assert set(words) == {"before", "meanwhile", "afterwards"}
 
 
+LISTENERS = """
+    SELECT count(*) AS count FROM pg_stat_activity
+    WHERE datname = current_database() AND starts_with(query, 'LISTEN')
+"""
+
+
 async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callable[[], str]) -> None:
     """Each connection of the pool has met an error before the listener gets one; work is heard of all the same."""
     tasks = Queue(new_database())
@@ -114,13 +120,18 @@ async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callab
         for _ in range(4):
             with pytest.raises(ConnectorException):
                 await connector.execute_query_async("SELECT 1 / 0")
-        listener = asyncio.create_task(tasks._app.run_worker_async(wait=True, install_signal_handlers=False))
-        await asyncio.sleep(0.2)
-        await tasks._app.configure_task("note").defer_async()
-        async with asyncio.timeout(10):
+        listener = asyncio.create_task(
+            tasks._app.run_worker_async(
+                wait=True, install_signal_handlers=False, fetch_job_polling_interval=600
+            )
+        )
+        async with asyncio.timeout(20):
+            while not (await connector.execute_query_one_async(LISTENERS))["count"]:
+                await asyncio.sleep(0.02)
+            await tasks._app.configure_task("note").defer_async()
             await done.wait()
         listener.cancel()
-        await asyncio.wait_for(asyncio.gather(listener, return_exceptions=True), 10)
+        await asyncio.wait_for(asyncio.gather(listener, return_exceptions=True), 20)
 
 
 @pytest.mark.parametrize("question", ["get_stalled_jobs", "prune_stalled_workers"])
@@ -138,7 +149,7 @@ async def test_it_ends_when_the_driver_loses_the_cancellation(
 
     tasks = Queue(new_database(), dead_after=1)
     monkeypatch.setattr(tasks._jobs, question, answered_at_the_same_time)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         async with watched() as life, tasks.working(*life):
             await asked.wait()
 

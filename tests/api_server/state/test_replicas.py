@@ -135,7 +135,7 @@ async def test_one_that_answers_nothing_is_passed_over(database: Database, stand
     await add(database, "here")
     standby.pause()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert await count(database) == 1
         await ready(database, wanted=False)
     finally:

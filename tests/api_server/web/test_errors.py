@@ -190,7 +190,7 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
     server = await aiohttp_server(app)
     reader, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
-    received = await asyncio.wait_for(reader.read(), 5)
+    received = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert received.endswith(b"beginning" if length else b"9\r\nbeginning\r\n")
@@ -225,12 +225,12 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_failure(mid
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             _, writer = await asyncio.open_connection(*runner.addresses[0])
             writer.write(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
-            request = await asyncio.wait_for(asked.get(), 5)
+            request = await asyncio.wait_for(asked.get(), 20)
             await until(lambda: request.protocol.writing_paused)
             plug = writer.get_extra_info("socket")
             plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-            await asyncio.wait_for(over.wait(), 5)
+            await asyncio.wait_for(over.wait(), 20)
         assert logged == []
     finally:
         await runner.cleanup()

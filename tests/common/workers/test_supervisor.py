@@ -46,9 +46,15 @@ class Supervised:
         except OSError:
             return ""
         try:
-            return (await asyncio.wait_for(reader.read(), 10)).decode()
+            return (await asyncio.wait_for(reader.read(), 20)).decode()
         finally:
             writer.close()
+
+    async def until_answered(self) -> None:
+        """Wait until a worker answers."""
+        async with asyncio.timeout(30):
+            while not await self.answered():
+                await asyncio.sleep(0.02)
 
     async def answering(self) -> set[str]:
         return {await self.answered() for _ in range(CONNECTIONS)}
@@ -100,6 +106,7 @@ async def test_one_that_dies_again_and_again_is_begun_after_longer_and_longer(tm
     (tmp_path / "ends-1").write_text("3")
     async with supervised(tmp_path) as them:
         await until(lambda: len(them.begun(1)) >= 4)
+        await them.until_answered()
         times = [when for when, _ in them.begun(1)]
         assert times[2] - times[1] >= 0.5
         assert times[3] - times[2] >= 1.0
@@ -115,6 +122,7 @@ async def test_nobody_is_sent_to_one_that_is_not_ready(tmp_path: Path) -> None:
     (tmp_path / "sleeps-1").touch()
     async with supervised(tmp_path) as them:
         await until(lambda: them.begun(1))
+        await them.until_answered()
         assert await them.answering() == {"0"}
         (tmp_path / "sleeps-1").unlink()
         async with asyncio.timeout(30):
@@ -123,7 +131,7 @@ async def test_nobody_is_sent_to_one_that_is_not_ready(tmp_path: Path) -> None:
 
 
 async def test_one_that_does_not_get_ready_replaces_nobody(tmp_path: Path) -> None:
-    async with supervised(tmp_path, ready_seconds=1.5) as them:
+    async with supervised(tmp_path, ready_seconds=6) as them:
         await until(lambda: them.begun(0) and them.begun(1))
         async with asyncio.timeout(30):
             while await them.answering() != {"0", "1"}:

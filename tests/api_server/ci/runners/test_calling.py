@@ -15,6 +15,7 @@ from api_server.ci.runners.pending_jobs import CALLED_AT_A_TIME, PendingJobs
 from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable
 from common.background import BackgroundTasks
+from tests.support.waiting import until
 from tests.support.waiting_jobs import JOB, NAMESPACES, PROJECT, RUNNER, TAKE
 
 WAITING = 500
@@ -80,11 +81,14 @@ class Scene:
             return int(await transaction.value(RUNNER, **values, tags=list(tags), active=True))
 
     async def settled(self, jobs: int) -> None:
-        """Until so many have been taken, and nobody has been called for a while."""
-        async with asyncio.timeout(20):
-            while len(self.taken) < jobs:
-                await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)
+        """Wait until so many have been taken, and whoever calls runners waits for news."""
+        await until(lambda: len(self.taken) >= jobs)
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Wait until whoever calls runners waits for news."""
+        news = self.pending._news
+        await until(lambda: news._waiters and not news.is_set())
 
 
 @asynccontextmanager
@@ -92,9 +96,8 @@ async def _calling(scene: Scene, runners: Sequence[int]) -> AsyncIterator[None]:
     background = BackgroundTasks(CollectorRegistry())
     async with scene.pending.listening(scene.url, background, scene.able):
         waiting = [asyncio.create_task(scene.wait(runner_id)) for runner_id in runners]
-        while not scene.pending.generation:  # it listens
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)
+        await until(lambda: scene.pending.generation)  # it listens
+        await scene.quiet()
         scene.looked = 0
         try:
             yield
@@ -162,9 +165,7 @@ async def test_a_job_that_another_gives_back_is_taken_without_a_notice(scene: Sc
             job_id = await scene.job(told=False)
             await other.run(LOCK, id=job_id)
             scene.pending.announce(1)
-            async with asyncio.timeout(20):
-                while not scene.asked:
-                    await asyncio.sleep(0.005)
+            await until(lambda: scene.asked)
         await scene.settled(1)
         assert scene.taken == {job_id: runner}
 
@@ -174,9 +175,8 @@ async def test_a_notice_between_asking_and_waiting_is_not_missed(scene: Scene) -
     async with _calling(scene, []):
         before = scene.pending.generation
         job_id = await scene.job()
-        while scene.pending.generation == before:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)  # and nobody waits
+        await until(lambda: scene.pending.generation > before)
+        await scene.quiet()  # and nobody waits
         await asyncio.wait_for(scene.wait(runner, before), 20)
         assert scene.taken == {job_id: runner}
 
@@ -213,7 +213,7 @@ async def test_everybody_leaves(scene: Scene) -> None:
         waits = asyncio.create_task(scene.wait(runner))
         await asyncio.sleep(0)
         with scene.pending.emptied():
-            await asyncio.wait_for(waits, 5)
-            await asyncio.wait_for(scene.wait(runner), 5)
-    await asyncio.wait_for(scene.wait(runner), 5)
+            await asyncio.wait_for(waits, 20)
+            await asyncio.wait_for(scene.wait(runner), 20)
+    await asyncio.wait_for(scene.wait(runner), 20)
     assert scene.asked == []

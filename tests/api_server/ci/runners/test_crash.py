@@ -11,6 +11,7 @@ import attrs
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.runner import INFO, RunningJob, checksum
 from tests.support.server_process import ServerProcess, server_process
+from tests.support.waiting import until
 
 JOBS = 20
 CONFIG = "".join(f"job{number}: {{script: 'true'}}\n" for number in range(JOBS))
@@ -52,8 +53,9 @@ async def test_acknowledged_bytes_survive_kill_9_once(new_database: Any, tmp_pat
         await server.wait()
         await sending
         await server.start()
+        before = sum(sender.acknowledged for sender in senders)
         resumed = asyncio.gather(*(sender.send(stop) for sender in senders))
-        await asyncio.sleep(0.3)
+        await until(lambda: sum(sender.acknowledged for sender in senders) > before)
         stop.set()
         await resumed
         assert len({sender.job.id for sender in senders}) == JOBS

@@ -21,7 +21,7 @@ async def _added(forge: Forge, person: Person) -> tuple[int, str, str]:
 
 async def _mail_to(forge: Forge, address: str) -> str:
     """The plain text of the one mail to that address."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while True:
             for file in (forge.settings.data_dir / "mail").glob("*.eml"):
                 message = email.message_from_bytes(file.read_bytes(), policy=email.policy.default)

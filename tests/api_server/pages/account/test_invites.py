@@ -56,7 +56,7 @@ async def test_accepting(page_forge: Forge, browser: Browser, kind: str) -> None
 
 async def _until_mailed(forge: Forge, subject: str, text: str) -> None:
     folder = forge.settings.data_dir / "mail"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not any(
             f"Subject: {subject}" in (mail := file.read_text())
             and text in mail
