@@ -37,7 +37,7 @@ class ServerProcess:
         return f"http://127.0.0.1:{port}" if port else self.base
 
     async def start(self) -> None:
-        """Returns when the server is ready."""
+        """Returns when the server is ready. Fails after as long as a busy machine may take."""
         process = await asyncio.create_subprocess_exec(
             *self._under, sys.executable, "-m", "api_server",
             env=self._environment,
@@ -46,7 +46,7 @@ class ServerProcess:
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         self._process = process
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while process.returncode is None:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with self.session.get(f"{self.operations}/-/readiness") as answer:
