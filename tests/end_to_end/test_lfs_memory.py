@@ -12,7 +12,7 @@ from tests.support.forge import ROOT_TOKEN
 from tests.support.server_process import ServerProcess, server_process
 
 MIB = 2**20
-SIZE = 120 * MIB
+SIZE = 80 * MIB
 #: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
 ALLOWED = 64 * MIB
 CREDENTIALS = {"Authorization": aiohttp.encode_basic_auth("root", ROOT_TOKEN)}
@@ -38,7 +38,7 @@ async def _fetched(server: ServerProcess, project: dict[str, Any], oid: str) -> 
         return await _oid(answer.content.iter_chunked(2**16))
 
 
-async def test_an_object_of_120_mib(new_database: Callable[[], str], tmp_path: Path) -> None:
+async def test_a_large_object(new_database: Callable[[], str], tmp_path: Path) -> None:
     oid = await _oid(_content())
     async with (
         server_process(new_database(), tmp_path / "one", allow_local_requests=True) as one,

@@ -18,7 +18,7 @@ from tests.storage_edge.processes import EdgeProcess, edge_process
 
 BUDGET = 6_000_000
 #: How often the process is killed; an operator's run takes more.
-KILLS = int(os.environ.get("FORGELET_EDGE_KILLS", "4"))
+KILLS = int(os.environ.get("FORGELET_EDGE_KILLS", "2"))
 
 
 def _body(path: str) -> bytes:

@@ -40,7 +40,7 @@ class ServerProcess:
         return f"http://127.0.0.1:{port}" if port else self.base
 
     async def start(self) -> None:
-        """Returns when the server is ready."""
+        """Returns when the server is ready. Fails after as long as a busy machine may take."""
         process = await asyncio.create_subprocess_exec(
             *self._under, sys.executable, "-m", "api_server",
             env=self._environment,
