@@ -96,17 +96,28 @@ class Expression:
         """How many there are in parentheses."""
         return int(self._compiled.groups)
 
-    def search(self, text: str | bytes, position: int = 0) -> Any:
-        """The first match from `position` on, or None."""
-        self._check(len(text) - position)
+    def search(self, text: str | bytes) -> Any:
+        """The first match, or None."""
+        self._check(len(text))
         with _paid():
-            return self._compiled.search(text, position)
+            return self._compiled.search(text)
 
     def fullmatch(self, text: str | bytes) -> Any:
         """The match of the whole text, or None."""
         self._check(len(text))
         with _paid():
             return self._compiled.fullmatch(text)
+
+    def matches(self, text: bytes) -> Iterator[Any]:
+        """All of them, which do not overlap. Each may take as long as a search of all that follows."""
+        self._check(len(text))
+        found = self._compiled.finditer(text)
+        while True:
+            with _paid():
+                match = next(found, None)
+            if match is None:
+                return
+            yield match
 
     def lines(self, text: bytes) -> Iterator[bytes]:
         """What matches of each line of a text of any length, in order; the expression stays within a line (`(?m)`)."""
