@@ -11,6 +11,7 @@ from api_server.ci.config import durations, expressions, names, patterns, variab
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs.logs import masking
+from api_server.ci.jobs.reports import reading
 from api_server.ci.runners import dotenv
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
@@ -76,6 +77,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("regular expressions", patterns.parse_delimited, lambda n: "/" + r"\pL" * (n // 3) + "/"),
     ("path patterns", patterns.compile_glob, lambda n: "**/" * (n // 3)),
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
+    ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
+    ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),
     ("environment names", names.environment_slug, lambda n: "-" * n + "a"),
     ("variables", lambda text: variables.expand(text, {}), lambda n: "${" * (n // 2)),
 ]
