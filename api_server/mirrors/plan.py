@@ -1,6 +1,6 @@
 """What a mirror run has to do, decided from the refs of both sides; pure."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import attrs
 import re2
@@ -8,9 +8,12 @@ import re2
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.remote.connection import Refs
 from api_server.git.remote.pushing import Change
+from common.expressions import compile_expression
 
 #: A text names no more refs than these.
 REPORTED_REFS = 100
+#: Characters of protected names that are compared together.
+_COMPARED_TOGETHER = 300
 
 #: Says whether a branch, by its short name, takes part in the mirroring.
 BranchSelector = Callable[[str], bool]
@@ -137,20 +140,33 @@ def protected_branches(patterns: Iterable[str]) -> BranchSelector:
 
     Without a pattern no branch is selected (GitLab would push all).
     """
-    wildcards = [".*".join(re2.escape(part) for part in pattern.split("*")) for pattern in patterns]
-    if not wildcards:
-        return lambda _name: False
-    return branches_matching("|".join(wildcards))
+    rules = set(patterns)
+    wildcards = [_wildcards(group) for group in _groups(sorted(rule for rule in rules if "*" in rule))]
+    return lambda name: name in rules or any(selects(name) for selects in wildcards)
+
+
+def _groups(patterns: Iterable[str]) -> Iterator[list[str]]:
+    """The patterns, as many together as one expression may hold."""
+    group: list[str] = []
+    for pattern in patterns:
+        if group and sum(map(len, group)) + len(pattern) > _COMPARED_TOGETHER:
+            yield group
+            group = []
+        group.append(pattern)
+    if group:
+        yield group
+
+
+def _wildcards(patterns: Iterable[str]) -> BranchSelector:
+    return branches_matching("|".join(".*".join(map(re2.escape, pattern.split("*"))) for pattern in patterns))
 
 
 def branches_matching(expression: str) -> BranchSelector:
     """Branches whose whole name matches an RE2 expression; raises ValueError when it is not one."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled = re2.compile(expression, options)
-    except re2.error as problem:
-        raise ValueError(f"is not a valid RE2 expression: {problem.args[0].decode()}") from problem
+        compiled = compile_expression(expression)
+    except ValueError as problem:
+        raise ValueError(f"is not a valid RE2 expression: {problem}") from problem
     # Git's names are bytes: one that is not UTF-8 is compared as it is, and simply does not match `.`.
     return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None
 

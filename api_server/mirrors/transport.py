@@ -31,11 +31,14 @@ from api_server.mirrors.urls import netloc
 from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy
+from common.expressions import Allowance, TooCostly, allowed
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
 SMALL_PUSH = 10
 #: Small pushes that may be refused as a whole before the rest is given up.
 MOST_REFUSALS = 3
+#: Of the processor's time, to find out which branches take part.
+CHOOSING_SECONDS = 5.0
 
 Ids = Collection[str]
 #: Brings LFS objects to the target: `(target, ids that its refs will get, ids that they have)`; why that failed.
@@ -194,7 +197,13 @@ async def _plan(
         remote_refs = await listing
     finally:
         listing.cancel()
-    comparison = compare(source.refs, remote_refs, selection, source.default_branch)
+    try:
+        with allowed(Allowance(CHOOSING_SECONDS)):
+            comparison = await asyncio.to_thread(
+                compare, source.refs, remote_refs, selection, source.default_branch
+            )
+    except TooCostly as problem:
+        raise RemoteError(f"The branches to be pushed cannot be chosen: {problem}") from None
     descents = await descents_that_hold(repository, comparison.open_questions())
     return comparison.plan(descents), source.default_branch, set(remote_refs.ids.values())
 

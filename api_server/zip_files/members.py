@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import heapq
 import itertools
 import struct
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterable, Iterator
 
 import attrs
 from aiohttp import web
+from cachetools import LRUCache
 
 from api_server.state.objects import INDEX, Objects
 from api_server.zip_files import directory, index
@@ -21,6 +25,12 @@ _LOCAL_HEADER = struct.Struct("<4s22x2H")
 #: Directories that are read at a time, and how long others wait for their turn, in seconds.
 _AT_A_TIME = 2
 _PATIENCE = 60.0
+#: Bytes of names of archives that are kept so that folders need not be read again, in all and of one archive; and what
+#: a name takes besides its own.
+_NAMES_KEPT = 64 * 2**20
+_NAMES_OF_ONE = 48 * 2**20
+_OF_A_NAME = 56
+_SORTED_AT_ONCE = 5_000
 
 
 def with_indices(keys: Iterable[str]) -> Iterator[str]:
@@ -40,6 +50,56 @@ class Folder:
     is_cut: bool
 
 
+@attrs.define
+class Names:
+    """The names of all files of an archive in order, and their bytes, as folders are looked up in them."""
+
+    _names: list[bytes] = attrs.field(factory=list)
+    _sizes: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    #: Bytes that they take.
+    memory: int = 1
+    #: There are more than can be kept.
+    _is_cut: bool = False
+
+    def read(self, entries: Iterable[tuple[bytes, Member]]) -> None:
+        """Take the files in, in any order, as far as there is room. Raises what reading them does."""
+        for name, member in entries:
+            self.memory += len(name) + _OF_A_NAME
+            if self.memory > _NAMES_OF_ONE:
+                self._is_cut = True
+                break
+            self._names.append(name)
+            self._sizes.append(member.size)
+
+    def sort(self) -> None:
+        """Put them in order, a few thousand at a time, since nothing else goes on while Python sorts a list."""
+        name_of, count = self._names.__getitem__, len(self._names)
+        parts = (
+            range(start, min(start + _SORTED_AT_ONCE, count)) for start in range(0, count, _SORTED_AT_ONCE)
+        )
+        order = list(heapq.merge(*(sorted(part, key=name_of) for part in parts), key=name_of))
+        self._names = [self._names[at] for at in order]
+        self._sizes = array("Q", (self._sizes[at] for at in order))
+
+    def folder(self, path: bytes, most: int) -> Folder:
+        """What stands directly in the folder at `path`, at most so much, of several files of one name the last, as
+        unpackers have it. Each of them takes one look, however much is in it."""
+        folders: list[str] = []
+        files: dict[str, int] = {}
+        at = bisect_left(self._names, path)
+        while at < len(self._names) and self._names[at].startswith(path):
+            if len(folders) + len(files) == most:
+                return Folder(sorted(folders), dict(sorted(files.items())), is_cut=True)
+            first, slash, _ = self._names[at][len(path) :].partition(b"/")
+            if slash:
+                folders.append(first.decode())
+                at = bisect_left(self._names, path + first + b"0", at)  # the character after a slash
+            else:
+                at = bisect_right(self._names, path + first, at)
+                files[first.decode()] = self._sizes[at - 1]
+        return Folder(sorted(folders), dict(sorted(files.items())), self._is_cut)
+
+
 class ZipFiles:
     """Looks files up in archives of the object store."""
 
@@ -47,6 +107,8 @@ class ZipFiles:
         self._objects = objects
         self._limits = limits
         self._turns = ConcurrencyLimiter(_AT_A_TIME, _AT_A_TIME, patience=_PATIENCE)
+        self._looks = ConcurrencyLimiter(_AT_A_TIME, 1, patience=_PATIENCE)
+        self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
 
     async def make_index(self, key: str) -> None:
         """Reads the archive's directory and keeps its index; an archive that is damaged has an empty one.
@@ -81,30 +143,25 @@ class ZipFiles:
             raise FileNotFoundError(key)
         return index.find(await self._bytes(_index_key(key), *place), name, _secret(key))
 
-    async def folder(self, key: str, path: str, most: int) -> Folder:
+    async def folder(self, key: str, path: str, most: int, *callers: Hashable) -> Folder:
         """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
         much: nothing where the archive is damaged, or holds more than the limits allow.
 
-        Raises FileNotFoundError where the archive is gone, and `TooBusy`.
+        The names in an archive are kept for a while; for the same `callers` one archive is read at a time. Raises
+        FileNotFoundError where the archive is gone, and `TooBusy`.
         """
-        async with self._turns.place():
-            return await asyncio.to_thread(self._folder, key, path.encode(), most)
+        if (names := self._names.get(key)) is None:
+            async with self._looks.place(*callers):
+                if (names := self._names.get(key)) is None:  # nobody else has read them meanwhile
+                    names = self._names[key] = await asyncio.to_thread(self._read_names, key)
+        return names.folder(path.encode(), most)
 
-    def _folder(self, key: str, path: bytes, most: int) -> Folder:
-        folders: set[str] = set()
-        files: dict[str, int] = {}
+    def _read_names(self, key: str) -> Names:
+        names = Names()
         with self._objects.open(key) as file, contextlib.suppress(DamagedError, TooMuchError):
-            for name, member in directory.entries(file, self._limits):
-                if not name.startswith(path):
-                    continue
-                first, slash, _ = name[len(path) :].decode().partition("/")
-                if slash:
-                    folders.add(first)
-                else:
-                    files[first] = member.size
-                if len(folders) + len(files) > most:
-                    return Folder(sorted(folders), dict(sorted(files.items())), is_cut=True)
-        return Folder(sorted(folders), dict(sorted(files.items())), is_cut=False)
+            names.read(directory.entries(file, self._limits))
+        names.sort()
+        return names
 
     async def _place(self, key: str, name: bytes) -> tuple[int, int] | None:
         try:

@@ -8,6 +8,9 @@ from api_server.ci.config.yaml_text import load
 #: What GitLab keeps of a grant.
 _KEPT = ("default_namespace", "environments", "protected_branches_only")
 MAX_GRANTS = 500
+#: Of the file, which tells of more than grants.
+MAX_BYTES = 128 * 1024
+MAX_NODES = 25_000
 
 
 def path_of(agent: str) -> str:
@@ -19,7 +22,7 @@ def grants_in(text: str) -> list[dict[str, Any]]:
     """kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; none from a file that
     cannot be read."""
     try:
-        document = load(text, Budget())
+        document = load(text, Budget(MAX_NODES), most=MAX_BYTES)
     except ConfigError:
         return []
     access = document.get("ci_access")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import web
 
@@ -33,9 +34,9 @@ def setup(app: web.Application) -> None:
             agents = await queries.lock_agents(transaction, project_id)
             branch = await queries.default_branch(transaction, project_id)
             names = [agent.name for agent in agents]
-            texts = await asyncio.to_thread(_texts, app[REPOSITORIES], project_id, branch, names)
+            grants = await asyncio.to_thread(_grants, app[REPOSITORIES], project_id, branch, names)
             for agent in agents:
-                await queries.replace_grants(transaction, agent.id, grants_in(texts.get(agent.name, "")))
+                await queries.replace_grants(transaction, agent.id, grants.get(agent.name, []))
 
     app[QUEUE].add(REFRESH_GRANTS, replace_grants, attempts=5)
 
@@ -56,10 +57,10 @@ async def refresh_grants(transaction: Transaction, project_id: int) -> None:
     await enqueue(transaction, REFRESH_GRANTS, project_id=project_id)
 
 
-def _texts(
+def _grants(
     repositories: Repositories, project_id: int, default_branch: str, names: Sequence[str]
-) -> dict[str, str]:
-    """The file of each agent that has one on the default branch."""
+) -> dict[str, list[dict[str, Any]]]:
+    """What the file says of each agent that has one on the default branch."""
     try:
         repository = repositories.open(project_id)
     except RepositoryError:
@@ -68,4 +69,4 @@ def _texts(
     if branch is None:
         return {}
     found = {name: read_text(repository, branch.commit, path_of(name)) for name in names}
-    return {name: text for name, text in found.items() if text is not None}
+    return {name: grants_in(text) for name, text in found.items() if text is not None}

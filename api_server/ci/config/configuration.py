@@ -86,10 +86,11 @@ def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) 
     available = ", ".join(stages)
     if len(available) > MAX_TOLD:
         available = available[:MAX_TOLD].rpartition(", ")[0] + ", ..."
+    there = frozenset(stages)
     return [
         f"{name} job: chosen stage {job['stage']} does not exist; available stages are {available}"
         for name, job in jobs.items()
-        if job["stage"] not in stages
+        if job["stage"] not in there
     ]
 
 

@@ -11,15 +11,21 @@ from api_server.ci.config.jobs import MAX_NEEDS, needs_of
 from api_server.ci.config.parallel import instances
 from api_server.ci.config.plan import Need, PlannedJob
 
+#: Jobs of a file, and all instances of parallel ones, whichever its rules then leave.
+MAX_INSTANCES = 50_000
+
 Hashes = Mapping[str, Mapping[str, Any]]
 
 
 def errors_of(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
     """What is wrong with them in the file itself, whichever jobs a pipeline then has."""
-    stage_of = {}
+    index_of = {stage: index for index, stage in enumerate(stages)}
+    stage_of: dict[str, int] = {}
     for name, job in jobs.items():
         for instance in (name, *(one.name for one in instances(name, job.get("parallel")))):
-            stage_of[instance] = stages.index(job["stage"])
+            stage_of[instance] = index_of[job["stage"]]
+        if len(stage_of) > MAX_INSTANCES:
+            raise ConfigError(f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}")
     errors: list[str] = []
     for name, job in jobs.items():
         errors += _errors_of_job(name, job, stage_of)

@@ -1,14 +1,23 @@
 """The one error of this package, and the bound on how much work one configuration may cause."""
 
+import itertools
+
 #: Characters of a whole configuration, those of one text counted wherever it is used.
 MAX_CHARACTERS = 32 * 1024 * 1024
 
 
+#: Sentences about what is wrong with one configuration, and characters of each.
+MAX_ERRORS = 1000
+MAX_ERROR = 10_000
+
+
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once."""
+    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once, and
+    no more of them than somebody reads."""
 
     def __init__(self, *errors: str) -> None:
-        self.errors = tuple(dict.fromkeys(errors))
+        cut = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)
+        self.errors = tuple(itertools.islice(dict.fromkeys(cut), MAX_ERRORS))
         super().__init__("\n".join(self.errors))
 
 

@@ -1,13 +1,13 @@
-"""Regular expressions (`/text/flags`, RE2 syntax) and path globs, both safe on hostile input."""
+"""Regular expressions (`/text/flags`, RE2 syntax) and path globs, both safe on hostile input; they raise `TooCostly`
+where they would take too long."""
 
 import re
-from functools import lru_cache
-from typing import Any
 
 import re2
 from attrs import define, field
 
 from api_server.ci.config.errors import ConfigError
+from common.expressions import Expression, compile_expression
 
 _FLAGS = "ismU"
 _REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)
@@ -17,18 +17,15 @@ MAX_GLOB = 1000
 MAX_SCANNED = 500_000_000
 
 
-@lru_cache(maxsize=512)
-def compile_regex(text: str) -> Any:
+def compile_regex(text: str) -> Expression:
     """The compiled RE2 expression of `text`; ValueError when RE2 does not take it (look-around, for one)."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
-    except (re2.error, UnicodeError) as error:
+        return compile_expression(text)
+    except ValueError as error:
         raise ValueError(f"invalid regular expression: {error}") from None
 
 
-def parse_delimited(text: str) -> Any:
+def parse_delimited(text: str) -> Expression:
     """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else."""
     body, slash, flags = text.rpartition("/")
     if not slash or not body.startswith("/") or len(body) < 2 or set(flags) - set(_FLAGS):
@@ -53,8 +50,7 @@ def check_ref(text: str) -> str:
     return ref
 
 
-@lru_cache(maxsize=512)
-def compile_glob(glob: str) -> Any:
+def compile_glob(glob: str) -> Expression:
     """The whole-line expression of a glob: `*` and `?` stay in a folder, `**` does not; `{a,b}`, `[a-z]`."""
     if len(glob) > MAX_GLOB:
         raise ValueError(f"a path pattern is at most {MAX_GLOB} characters long")
@@ -101,7 +97,7 @@ class PathSet:
     paths: frozenset[str]
     _found: dict[str, list[str]] = field(factory=dict, init=False)
     _left: int = MAX_SCANNED
-    #: All paths, one a line, so that one pass of RE2 compares them all; None until a glob asks.
+    #: All paths, one a line, so that few passes of RE2 compare them all; None until a glob asks.
     _lines: bytes | None = field(default=None, init=False)
 
     def matching(self, glob: str) -> list[str]:
@@ -113,7 +109,7 @@ class PathSet:
             self._found[glob] = self._scan(compile_glob(glob))
         return self._found[glob]
 
-    def _scan(self, expression: Any) -> list[str]:
+    def _scan(self, expression: Expression) -> list[str]:
         if self._lines is None:
             self._lines = "\n".join(sorted(path for path in self.paths if "\n" not in path)).encode(
                 errors="surrogateescape"
@@ -121,8 +117,4 @@ class PathSet:
         self._left -= len(self._lines)
         if self._left < 0:
             raise ConfigError("The configuration compares too many path patterns with too many files")
-        return [
-            match[0].decode(errors="surrogateescape")
-            for match in expression.finditer(self._lines)
-            if match[0]
-        ]
+        return [line.decode(errors="surrogateescape") for line in expression.lines(self._lines) if line]

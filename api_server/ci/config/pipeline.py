@@ -83,6 +83,7 @@ class _Planner:
         default_refs: bool,
     ) -> None:
         self._configuration = configuration
+        self._stages = {stage: index for index, stage in enumerate(configuration.stages)}
         self._context = context
         self._public = context.public
         self._variables = variables
@@ -133,7 +134,7 @@ class _Planner:
             raise ConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
         return evolve(
             planned,
-            stage_index=self._configuration.stages.index(job["stage"]),
+            stage_index=self._stages[job["stage"]],
             node_index=instance.index,
             node_total=instance.total,
             needs=needs_of(rule.get("needs", job.get("needs"))),

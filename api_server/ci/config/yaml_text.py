@@ -5,6 +5,7 @@ What differs from a plain safe loader: numbers with a fraction and dates stay th
 key that is given twice the last one counts, foreign tags are refused.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,10 @@ from api_server.ci.config.errors import Budget, ConfigError
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 MAX_DIGITS = 100
+MAX_DIRECTIVES = 100
 
+#: Behind any of YAML's line breaks.
+_DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = {"!reference"} | {_PREFIX + name for name in ("null", "bool", "int", "str", "seq", "map", "merge")}
 _LEFT_AS_TEXT = {_PREFIX + name for name in ("float", "timestamp", "value")}
@@ -36,8 +40,10 @@ class Reference:
         return "!reference [" + ", ".join(f'"{part}"' for part in self.path) + "]"
 
 
-def load(text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """The mapping that `text` is; ConfigError for anything else, and for text beyond the bounds.
+def load(
+    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
+) -> dict[str, Any]:
+    """The mapping that `text` is; ConfigError for anything else, and for text beyond the bounds, `most` bytes first.
 
     `warn` hears sentences about what is probably not meant.
     """
@@ -45,8 +51,10 @@ def load(text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None
         size = len(text.encode())
     except UnicodeEncodeError:
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
-    if size > MAX_BYTES:
-        raise ConfigError(f"The YAML file is too big: {size} bytes of at most {MAX_BYTES}")
+    if size > most:
+        raise ConfigError(f"The YAML file is too big: {size} bytes of at most {most}")
+    if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
+        raise ConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
     try:
         value = loader.get_data() if loader.check_data() else None

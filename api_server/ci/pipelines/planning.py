@@ -20,6 +20,7 @@ from api_server.namespaces.projects import queries as projects
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from common.concurrency import TooBusy
+from common.expressions import TooCostly, allowed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,15 +37,19 @@ async def in_thread(
 ) -> T:
     """Runs what plans a file, which may take a second; some at a time, since they share Python and the threads. It is
     begun again whenever it turns out to want files of the web, so that no thread waits for them. Raises `ConfigError`
-    where that takes too long."""
+    where that, or its expressions, take too long."""
     loop = asyncio.get_running_loop()
+    allowance = limits.expressions(planned.repository.project)
     begun = loop.time()
     while True:
         try:
             async with limits.planning.place(planned.repository.project):
-                return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
+                with allowed(allowance):
+                    return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
+        except TooCostly as problem:
+            raise ConfigError(str(problem)) from None
         except FilesWanted as wanted:
             fetched = await remote.fetch(wanted.urls, planned.repository.project)
         if loop.time() - begun > ALL_SECONDS:

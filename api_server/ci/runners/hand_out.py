@@ -8,6 +8,7 @@ import structlog
 
 from api_server.ci.config.descriptions import Server
 from api_server.ci.config.variables import Variable
+from api_server.ci.jobs.logs.masking import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
 from api_server.ci.pipelines.job_queries import plan_of
@@ -77,6 +78,10 @@ class HandOut:
             return None
         debug_trace = _shows_secrets(told["variables"])
         masked = sorted({one.value for one in response.given if one.masked})
+        if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
+            log.warning("a job has more bytes of masked variables than are looked for in logs", job_id=job_id)
+            await self._drop(job_id, "data_integrity_failure")
+            return None
         if debug_trace or masked:
             sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
             async with self.database.transaction() as transaction:

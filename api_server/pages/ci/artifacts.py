@@ -6,6 +6,7 @@ from aiohttp import web
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.artifacts import handlers as api
 from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read
+from api_server.code.reading import counted_for
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.pages import page
@@ -38,7 +39,7 @@ async def browse(request: web.Request, who: Visitor, wanted: Place, found: Proje
     check_may_read(found, archive)
     path = wanted.path.strip("/")
     folder = await request.config_dict[ZIP_FILES].folder(
-        archive.object_key, f"{path}/" if path else "", MOST_ENTRIES
+        archive.object_key, f"{path}/" if path else "", MOST_ENTRIES, *counted_for(request)
     )
     if path and not folder.folders and not folder.files:
         raise not_found("Folder")

@@ -3,15 +3,20 @@
 import io
 import random
 import struct
+import time
+import warnings
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api_server.state.objects import Objects, open_objects
-from api_server.zip_files.directory import DamagedError, Limits, TooMuchError, entries
-from api_server.zip_files.members import ZipFiles, with_indices
+from api_server.zip_files import directory, members
+from api_server.zip_files.directory import DamagedError, Limits, Member, TooMuchError, entries
+from api_server.zip_files.members import Folder, Names, ZipFiles, with_indices
 from tests.support.folders import files_below
 from tests.support.zips import many_members
 
@@ -213,3 +218,71 @@ async def test_an_index_is_made_at_the_first_use_and_again_when_its_form_is_anot
     assert files_below(tmp_path) == []
     with pytest.raises(FileNotFoundError):
         await files.find(KEY, "stored")
+
+
+async def test_folders_show_what_stands_directly_in_them(objects: Objects) -> None:
+    names = ["b", "a/x", "a/y/z", "a.txt", "a/y/w", "a0", "c/d/e", "ä/ö", "a//q", "b"]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there are two `b`
+        for number, name in enumerate(names):
+            writer.writestr(name, b"x" * number)
+    await put(objects, archive.getvalue())
+    files = ZipFiles(objects, LIMITS)
+    assert await files.folder(KEY, "", 9) == Folder(
+        ["a", "c", "ä"], {"a.txt": 3, "a0": 5, "b": 9}, is_cut=False
+    )
+    assert await files.folder(KEY, "a/", 9) == Folder(["", "y"], {"x": 1}, is_cut=False)
+    assert await files.folder(KEY, "a/y/", 9) == Folder([], {"w": 4, "z": 2}, is_cut=False)
+    assert await files.folder(KEY, "ä/", 9) == Folder([], {"ö": 7}, is_cut=False)
+    assert await files.folder(KEY, "none/", 9) == Folder([], {}, is_cut=False)
+    assert await files.folder(KEY, "", 6) == await files.folder(KEY, "", 9)
+    assert await files.folder(KEY, "", 2) == Folder(["a"], {"a.txt": 3}, is_cut=True)
+
+
+@given(st.lists(st.from_regex("[ab/.0]{0,5}[ab.0]", fullmatch=True), max_size=20))
+def test_folders_are_those_that_the_names_say(names: list[str]) -> None:
+    found = Names()
+    found.read((name.encode(), Member(0, 0, number, 0, 0)) for number, name in enumerate(names))
+    found.sort()
+    for path in {"", *(name[: at + 1] for name in names for at, letter in enumerate(name) if letter == "/")}:
+        inside = {name[len(path) :]: at for at, name in enumerate(names) if name.startswith(path)}
+        folder = found.folder(path.encode(), 100)
+        assert folder.folders == sorted({rest.partition("/")[0] for rest in inside if "/" in rest})
+        assert list(folder.files.items()) == sorted(
+            (rest, at) for rest, at in inside.items() if "/" not in rest
+        )
+
+
+async def test_an_archive_is_read_once_for_many_looks(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(objects, b"".join(many_members(60_000)))
+    files = ZipFiles(objects, Limits(70_000, 2**30))
+    first = await files.folder(KEY, "", 1000)
+    monkeypatch.setattr(directory, "entries", None)
+    began = time.process_time()
+    for _ in range(10):
+        assert await files.folder(KEY, "", 1000) == first
+    assert time.process_time() - began < 0.5  # a look took as long before
+
+
+async def test_of_an_archive_of_very_many_names_the_first_are_shown(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "_NAMES_OF_ONE", 150)
+    await put(objects, packed())
+    folder = await ZipFiles(objects, LIMITS).folder(KEY, "", 1000)
+    assert folder == Folder(["a folder"], {"stored": 8}, is_cut=True)
+
+
+async def test_names_of_archives_take_bounded_memory(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "_NAMES_KEPT", 800)
+    files = ZipFiles(objects, LIMITS)
+    for number in range(9):
+        monkeypatch.setitem(globals(), "KEY", f"projects/1/jobs/{number}/0123456789abcdef0123456789abcdef")
+        await put(objects, packed())
+        assert (await files.folder(KEY, "", 10)).folders == ["a folder"]
+    assert 0 < files._names.currsize <= 800

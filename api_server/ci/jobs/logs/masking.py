@@ -2,11 +2,22 @@
 
 A secret is replaced by as many `x`, so that offsets in the log stay those of the runner. A piece may end in the middle
 of a secret: such an end is held back until the next piece shows what it was.
+
+Both the log and the secrets are chosen by strangers: time is linear in their bytes, by Aho and Corasick's algorithm.
 """
 
-import re
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+#: Bytes of all secrets of one job together.
+MAX_SECRETS = 128 * 1024
+#: Bytes that are compared at most to find out what the end of a piece is the beginning of; what has not been compared
+#: by then is held back as well.
+_MAX_COMPARED = 4 * 1024 * 1024
+#: So many bytes decide first, nearly always alone.
+_HEAD = 16
 _MASK = b"x"
 
 
@@ -16,27 +27,45 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
     `text` is what was held of the last piece, and the new piece. However a log is cut into pieces, the result is the
     same; the longest of several secrets that begin in one place counts.
     """
-    known = sorted(filter(None, secrets), key=len, reverse=True)
+    known = sorted(filter(None, set(secrets)))
     if not known:
         return text, b""
-    beginnings = _beginnings(text, known)
+    held = _first_beginning(text, known, 0)
     done: list[bytes] = []
     position = 0
-    for match in re.finditer(b"|".join(map(re.escape, known)), text):
-        if any(position <= start <= match.start() for start in beginnings):
+    for start, end in _matches(text, known):
+        if held < position:
+            held = _first_beginning(text, known, position)
+        if held <= start:
             break
-        done += [text[position : match.start()], _MASK * len(match[0])]
-        position = match.end()
-    held = next((start for start in beginnings if start >= position), len(text))
+        done += [text[position:start], _MASK * (end - start)]
+        position = end
+    if held < position:
+        held = _first_beginning(text, known, position)
     return b"".join([*done, text[position:held]]), text[held:]
 
 
-def _beginnings(text: bytes, secrets: Collection[bytes]) -> list[int]:
-    """The places from which the rest of `text` is a beginning, not the whole, of a secret."""
-    first_bytes = {secret[0] for secret in secrets}
-    return [
-        start
-        for start in range(max(0, len(text) - max(map(len, secrets)) + 1), len(text))
-        if text[start] in first_bytes
-        and any(len(text) - start < len(secret) and secret.startswith(text[start:]) for secret in secrets)
-    ]
+def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Start and end of each secret: the leftmost one, the longest of those that begin there, then what follows it."""
+    # the library would choose a table that takes minutes to make of a long secret
+    automaton = BytesAhoCorasick(known, MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
+    return [(start, end) for _, start, end in automaton.find_matches_as_indexes(text)]
+
+
+def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
+    """The first place from `position` on from which the rest of `text` is a beginning, not the whole, of a secret; the
+    end of `text` where there is none. `known` is sorted."""
+    first_bytes = {secret[0] for secret in known}
+    compared = 0
+    for start in range(max(position, len(text) - max(map(len, known)) + 1), len(text)):
+        if text[start] in first_bytes and _goes_on(text[start : start + _HEAD], known):
+            compared += len(text) - start
+            if compared > _MAX_COMPARED or _goes_on(text[start:], known):
+                return start
+    return len(text)
+
+
+def _goes_on(beginning: bytes, known: Sequence[bytes]) -> bool:
+    """Whether a secret begins so and is longer: sorted, the first of those follows the text directly."""
+    at = bisect_left(known, beginning + b"\0")
+    return at < len(known) and known[at].startswith(beginning)

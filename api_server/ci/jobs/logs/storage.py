@@ -1,5 +1,6 @@
 """Adding to a log and reading it, wherever its bytes are."""
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -21,6 +22,8 @@ log = structlog.get_logger(__name__)
 CHUNK = 2**18
 #: Small pieces are read together, up to about so many bytes.
 _WINDOW = 2**18
+#: Bytes of a piece and of secrets that are masked in the event loop.
+_MASKED_AT_ONCE = 2**13
 
 
 @attrs.frozen
@@ -49,7 +52,7 @@ class Logs:
     async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
         """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
         does not run."""
-        stored, held = mask(end.held + text, secrets)
+        stored, held = await _masked(end.held + text, secrets)
         after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
         async with self.database.transaction() as transaction:
             added = await queries.append(
@@ -100,6 +103,13 @@ class Logs:
     def opened(self, held: bytes | None) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""
         return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
+
+
+async def _masked(text: bytes, secrets: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+    """As `mask`, outside the event loop where that takes more than a millisecond."""
+    if len(text) + sum(map(len, secrets)) < _MASKED_AT_ONCE:
+        return mask(text, secrets)
+    return await asyncio.to_thread(mask, text, secrets)
 
 
 def logs_of(app: App) -> Logs:

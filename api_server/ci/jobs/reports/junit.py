@@ -1,7 +1,8 @@
 """Reading JUnit's XML piece by piece, as GitLab reads it. Pure.
 
-Documents come from jobs, so they are taken for hostile: nothing in them may declare an entity, so that none grows when
-it is read, nothing outside is fetched, and neither depth nor the number of elements is without a bound.
+Documents come from jobs, so they are taken for hostile: they may declare nothing, neither entities nor attributes that
+each element then has, nothing outside is fetched, and depth, number of elements, bytes of a tag and of a case's texts
+have their bounds.
 """
 
 import re
@@ -14,6 +15,14 @@ import attrs
 from api_server.ci.jobs.reports.cases import Case, Status, Suite
 
 MAX_DEPTH = 100
+#: Bytes of one tag or comment: expat begins with it anew for each piece that comes, until it is whole.
+MAX_TOKEN = 256 * 1024
+#: Characters of what is shown of a case: of an attribute, and of a text; more is cut off.
+MAX_ATTRIBUTE = 4096
+MAX_TEXT = 64 * 1024
+CUT = "\n[...]"
+#: Failures, say, of one case, of which there is usually one.
+MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 #: What an element within a case says of it, the first of these that is there; without one it is a success.
 _VERDICTS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
@@ -46,6 +55,8 @@ class _Element:
     is_case: bool = False
     verdicts: dict[str, list[Any]] | None = None
     texts: list[str] | None = None
+    #: Characters that it may still have.
+    left: int = MAX_TEXT
 
 
 def read(pieces: Iterable[bytes], suite: Suite, room: Room) -> None:
@@ -63,15 +74,17 @@ class _Reader:
         self._parser.StartElementHandler = self._begin
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
-        self._parser.EntityDeclHandler = _refuse_entities
+        self._parser.StartDoctypeDeclHandler = _refuse_declarations
 
     def read(self, pieces: Iterable[bytes]) -> None:
-        is_empty = True
+        size = 0
         try:
             for piece in pieces:
-                is_empty = is_empty and not piece
+                size += len(piece)
                 self._parser.Parse(piece, False)
-            if not is_empty:
+                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(piece):
+                    raise BrokenReport(f"JUnit data parsing failed: a tag is longer than {MAX_TOKEN} bytes")
+            if size:
                 self._parser.Parse(b"", True)
         except expat.ExpatError as problem:
             raise BrokenReport(f"JUnit XML parsing failed: {problem}") from None
@@ -97,15 +110,21 @@ class _Reader:
         self._open.append(element)
 
     def _text(self, text: str) -> None:
-        if self._open and (texts := self._open[-1].texts) is not None:
-            texts.append(text)
+        if not self._open or (texts := self._open[-1].texts) is None:
+            return
+        left = self._open[-1].left
+        if left >= 0:
+            texts.append(text if len(text) <= left else text[:left] + CUT)
+        self._open[-1].left -= len(text)
 
     def _end(self, _name: str) -> None:
         element = self._open.pop()
         if element.is_case:
             self._add(element)
         elif element.texts is not None and (verdicts := self._open[-1].verdicts) is not None:
-            verdicts.setdefault(element.name, []).append(_said("".join(element.texts), element.attributes))
+            said = verdicts.setdefault(element.name, [])
+            if len(said) < MAX_VERDICTS:
+                said.append(_said("".join(element.texts), element.attributes))
 
     def _add(self, element: _Element) -> None:
         self._room.cases -= 1
@@ -113,12 +132,12 @@ class _Reader:
             raise TooManyCases
         verdicts = element.verdicts or {}
         verdict = next((name for name in _VERDICTS if name in verdicts), None)
-        given = element.attributes
+        given = _cut(element.attributes)
         said = [] if verdict is None else verdicts[verdict]
         self._suite.add(
             Case(
                 status="success" if verdict is None else _VERDICTS[verdict],
-                suite=self._open[-1].attributes.get("name"),
+                suite=_cut(self._open[-1].attributes).get("name"),
                 name=given.get("name"),
                 classname=given.get("classname"),
                 file=given.get("file"),
@@ -132,7 +151,15 @@ def _said(text: str, attributes: dict[str, str]) -> Any:
     """An element's text; without one its attributes; None of one that has neither, or only a `type`."""
     if text.strip():
         return text
-    return dict(attributes) if attributes.keys() - {"type"} else None
+    return _cut(attributes) if attributes.keys() - {"type"} else None
+
+
+def _cut(attributes: dict[str, str]) -> dict[str, str]:
+    """The attributes, what is too long cut off."""
+    return {
+        name[:MAX_ATTRIBUTE]: value if len(value) <= MAX_ATTRIBUTE else value[:MAX_ATTRIBUTE] + CUT
+        for name, value in attributes.items()
+    }
 
 
 def _seconds(text: str) -> float:
@@ -141,5 +168,5 @@ def _seconds(text: str) -> float:
     return float(found[0]) if found and abs(float(found[0])) < 1e12 else 0.0
 
 
-def _refuse_entities(*_: object) -> None:
-    raise BrokenReport("JUnit XML parsing failed: entities are not allowed")
+def _refuse_declarations(*_: object) -> None:
+    raise BrokenReport("JUnit XML parsing failed: a DOCTYPE is not allowed")

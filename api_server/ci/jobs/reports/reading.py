@@ -1,10 +1,10 @@
 """Reading the reports of a pipeline: bytes from the object store, cases in a thread."""
 
 import asyncio
-import re
 from collections.abc import Sequence
 
 import attrs
+import re2
 from aiohttp import web
 
 from api_server.ci.jobs.reports import junit, queries, unpacking
@@ -19,10 +19,10 @@ from common.concurrency import ConcurrencyLimiter
 _READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
 _MOST_FILES = 10_000
 #: Where every case has this many elements, all of them are read.
-_ELEMENTS_OF_A_CASE = 20
+_ELEMENTS_OF_A_CASE = 10
 READERS = web.AppKey("report_readers", ConcurrencyLimiter)
 #: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
-_NUMBERING = re.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\Z")
+_NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 
 def setup(app: web.Application) -> None:
@@ -55,7 +55,8 @@ async def suites_of(request: web.Request, pipeline_id: int) -> Sequence[JobSuite
     room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
     found = []
     for stored in await queries.reports_of(context.database(request), pipeline_id):
-        suite = Suite(_suite_name(stored))
+        of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
+        suite = Suite(stored.name if of_matrix else suite_name(stored.name))
         try:
             data = await _bytes_of(request, stored, room)
             await asyncio.to_thread(_read, data, suite, room, most)
@@ -86,8 +87,6 @@ def _read(data: bytes, suite: Suite, room: _Room, most: int) -> None:
         raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
 
 
-def _suite_name(stored: StoredReport) -> str:
-    """That of the job, without what tells it from others of its name; each job of a matrix is a suite of its own."""
-    if stored.parallel and stored.name.endswith("]"):
-        return stored.name
-    return _NUMBERING.sub("", stored.name).strip()
+def suite_name(job: str) -> str:
+    """The name of a job without what tells it from others that belong together."""
+    return str(_NUMBERING.sub("", job)).strip()

@@ -192,8 +192,21 @@ async def test_agents_are_registered_listed_shown_and_removed(forge):
     assert (await maintainer.api.delete(where)).body == {"message": "404 Not found"}
 
 
+GRANT = "ci_access: {projects: [{id: a/b}]}\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "ci_access: 1", "ci_access: {projects: 1}", "ci_access: {projects: [1, {id: 2}]}"]
+    "text",
+    [
+        "",
+        "a: [",
+        "ci_access: 1",
+        "ci_access: {projects: 1}",
+        "ci_access: {projects: [1, {id: 2}]}",
+        GRANT + "#" * 2**17,
+        GRANT + "x: [" + "1," * 30_000 + "]",
+    ],
+    ids=range(7),
 )
 def test_a_configuration_that_cannot_be_used_grants_nothing(text):
     assert grants_in(text) == []

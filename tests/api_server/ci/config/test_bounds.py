@@ -1,5 +1,7 @@
 """What a small text may stand for: not more than a server can write down."""
 
+import time
+
 from attrs import evolve
 
 from api_server.ci.config.context import Repository
@@ -108,3 +110,29 @@ def test_rows_that_a_job_needs_are_counted_before_anything_is_said_of_them():
     need = f"{{job: gone, parallel: {{matrix: [{{A: [{rows}]}}]}}}}"
     assert len(errors(f"a: {{script: x, needs: [{need}]}}")) == 30
     assert errors(f"a: {{script: x, needs: [{need}, {need}]}}") == ("a job: one job can only need 50 others",)
+
+
+def test_instances_of_parallel_jobs_are_counted_in_the_file():
+    many = "\n".join(
+        f"j{number}: {{script: x, parallel: 200, rules: [{{if: $NONE}}]}}" for number in range(260)
+    )
+    assert errors(many) == ("The number of jobs, with all that `parallel` makes, exceeds 50000",)
+
+
+def test_jobs_of_many_stages_are_read_in_a_time_that_grows_as_the_file_does():
+    def seconds(number: int) -> float:
+        stages = ", ".join(f"s{count}" for count in range(number))
+        jobs = "\n".join(
+            f"j{count}: {{script: x, stage: s{number - 1}, when: never}}" for count in range(number // 6)
+        )
+        began = time.thread_time()
+        errors(f"stages: [{stages}]\n{jobs}")
+        return time.thread_time() - began
+
+    assert seconds(32_000) < 8 * seconds(8_000)
+
+
+def test_no_more_is_said_than_somebody_reads():
+    said = ConfigError(*(f"{number} {'x' * 20_000}" for number in range(2_000))).errors
+    assert len(said) == 1_000
+    assert {len(sentence) for sentence in said} == {10_003}

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import time
 from typing import Any
 
 import pytest
@@ -95,14 +96,23 @@ OUTSIDE = (
 )
 
 
+#: What each case would have by itself.
+DEFAULTS = (
+    f'<!DOCTYPE t [<!ATTLIST testcase classname CDATA "{"x" * 300_000}">]>'
+    f"<testsuite>{'<testcase/>' * 900}</testsuite>"
+)
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [
         ("no XML", "JUnit XML parsing failed: syntax error: line 1, column 0"),
         ("<testsuite><testcase></testsuite>", "JUnit XML parsing failed: mismatched tag: line 1, column 23"),
         ("<testsuite>", "JUnit XML parsing failed: no element found: line 1, column 11"),
-        (BOMB, "JUnit XML parsing failed: entities are not allowed"),
-        (OUTSIDE, "JUnit XML parsing failed: entities are not allowed"),
+        (BOMB, "JUnit XML parsing failed: a DOCTYPE is not allowed"),
+        (OUTSIDE, "JUnit XML parsing failed: a DOCTYPE is not allowed"),
+        (DEFAULTS, "JUnit XML parsing failed: a DOCTYPE is not allowed"),
+        ("<!DOCTYPE a><a/>", "JUnit XML parsing failed: a DOCTYPE is not allowed"),
         ("<a>" + "<b/>" * 20_000 + "</a>", "JUnit data parsing failed: there are too many elements"),
         ("<a>" * 200, "JUnit data parsing failed: elements are more than 100 deep"),
         (
@@ -115,6 +125,49 @@ def test_what_cannot_be_read_says_why(document: str, told: str) -> None:
     with pytest.raises(BrokenReport) as refused:
         read(document)
     assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        '<testcase name="{}"/>',
+        "<{}/>",
+        "<!--{}-->",
+        "<?x {}?>",
+        "<testcase><failure message='{}'/></testcase>",
+    ],
+)
+def test_a_tag_or_comment_is_bounded_however_it_comes(token: str) -> None:
+    def read_in_pieces(length: int) -> Suite:
+        suite, data = Suite("s"), f"<testsuite>{token.format('x' * length)}</testsuite>".encode()
+        junit.read((data[at : at + 2**16] for at in range(0, len(data), 2**16)), suite, Room(9, 9))
+        return suite
+
+    began = time.thread_time()
+    read_in_pieces(junit.MAX_TOKEN - 1_000)
+    with pytest.raises(BrokenReport, match="a tag is longer than 262144 bytes"):
+        read_in_pieces(10_000_000)
+    assert time.thread_time() - began < 1
+
+
+def test_long_texts_of_a_case_are_cut_off() -> None:
+    long, cut = "x" * 200_000, junit.CUT
+    (case,) = read(f'<testsuite><testcase name="{long}"><failure>{long}</failure></testcase></testsuite>')[
+        "test_cases"
+    ]
+    assert case["name"] == "x" * junit.MAX_ATTRIBUTE + cut
+    assert case["system_output"] == "x" * junit.MAX_TEXT + cut
+    lines = "x\n" * 100_000
+    (case,) = read(f"<testsuite><testcase><error>{lines}</error></testcase></testsuite>")["test_cases"]
+    assert case["system_output"] == lines[: junit.MAX_TEXT] + cut
+    fits = "x\n" * (junit.MAX_TEXT // 2)
+    (case,) = read(f"<testsuite><testcase><error>{fits}</error></testcase></testsuite>")["test_cases"]
+    assert case["system_output"] == fits
+    (case,) = read(f"<testsuite><testcase><error message='{long}'/></testcase></testsuite>")["test_cases"]
+    assert case["system_output"] == {"message": "x" * junit.MAX_ATTRIBUTE + cut}
+    many = "<failure>no</failure>" * 500
+    (case,) = read(f"<testsuite><testcase>{many}</testcase></testsuite>")["test_cases"]
+    assert case["system_output"] == ["no"] * junit.MAX_VERDICTS
 
 
 def test_no_more_cases_than_are_wanted_are_read() -> None:

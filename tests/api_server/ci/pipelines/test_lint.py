@@ -1,5 +1,6 @@
 """Trying configurations out."""
 
+from api_server.ci.pipelines import limits
 from api_server.web.access import Role
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Forge
@@ -38,6 +39,27 @@ async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
     assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
     dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
     assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
+
+
+async def test_expressions_of_a_file_take_a_bounded_time(forge, monkeypatch):
+    project = await ci_project(forge)
+
+    async def errors(expressions):
+        content = "a: {script: b, only: [" + ", ".join(f"'{text}'" for text in expressions) + "]}"
+        answer = await project.api.post(f"{project.url}/ci/lint", {"content": content})
+        assert answer.status == 200
+        return answer.body["errors"]
+
+    ref = "jobs:a:only config should be an array of strings or regular expressions using re2 syntax"
+    assert await errors([f"/^v{number}/" for number in range(900)]) == []
+    assert await errors([rf"/\pL{{400}}{number}/" for number in range(10)]) == [ref]
+    assert await errors([f"/^w{number}/" for number in range(1001)]) == [
+        "There are more than 1000 different regular expressions and path patterns"
+    ]
+    monkeypatch.setattr(limits, "EXPRESSION_SECONDS", 0.001)
+    assert await errors([rf"/\pL{{2}}{number}/" for number in range(100)]) == [
+        "Regular expressions and path patterns take too long; try simpler ones, or later"
+    ]
 
 
 async def test_lint_of_the_projects_own_file(forge):

@@ -226,6 +226,24 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")
 
 
+async def test_a_job_with_more_secrets_than_a_log_is_searched_for_fails(
+    forge: Forge, project: CiProject
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    for number in range(14):  # of ten thousand bytes each
+        value = f"{number:04}" + "s" * 9_996
+        variable = {"key": f"SECRET{number}", "value": value, "masked": True}
+        answer = await forge.root.post(f"{project.url}/variables", variable)
+        assert answer.status == 201, answer
+    pipeline = await project.pipeline("a: {script: 'true'}")
+    assert (await runner.poll()).status == 204
+    (job,) = (await project.jobs(pipeline)).values()
+    assert (job["status"], job["failure_reason"]) == ("failed", "data_integrity_failure")
+    await forge.root.delete(f"{project.url}/variables/SECRET0")
+    await project.pipeline("a: {script: 'true'}")
+    assert (await runner.poll()).status == 201
+
+
 async def test_a_job_that_makes_a_release_is_for_runners_that_take_such_a_step(
     forge: Forge, project: CiProject
 ) -> None:
